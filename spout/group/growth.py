@@ -53,7 +53,7 @@ class Growth:
     def read(self, partition: int, taken: Taken) -> None:
         """Read an answer of an acker partition to the `Take` that is under way, if one is."""
         if self._answers is not None:
-            self._answers.read(partition, taken)
+            self._answers.add_part(partition, taken)
 
     def begin_again(self, first_positions: Mapping[int, int], now: int, now_ms: int) -> list[NewSource]:
         """Begin a new generation of sources at these positions, unless others are under way.

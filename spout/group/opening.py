@@ -141,10 +141,10 @@ class _TakeRound:
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
         """Add what an acker partition wrote; what came before its answer concerns another session."""
-        if self.answers.has(partition):
+        if self.answers.is_complete(partition):
             self.later.append(Answered(partition, offset, event))
         elif isinstance(event, Taken):
-            self.answers.read(partition, event)
+            self.answers.add_part(partition, event)
             self.answered_at[partition] = offset
 
     def record_wait(self, now_ms: int) -> int:
@@ -459,7 +459,7 @@ class Opening:
     @property
     def _clock_ms(self) -> int:
         """The clock with which a restart goes on."""
-        return max(self._round.answers.clock, self._journal.now)
+        return max(self._round.answers.highest_clock, self._journal.now)
 
     def _take_with_new_session(
         self, owner: SessionName, takes: Mapping[int, TakeSource], now_ms: int
@@ -474,7 +474,7 @@ class Opening:
         """
         group = self._spec.group
         self._refuse_past_store(owner)
-        former_clock_ms = self._round.answers.clock
+        former_clock_ms = self._round.answers.highest_clock
         # 1. its epoch and clock
         epoch = epoch_above(owner.epoch, now_ms)
         clock_ms = clock_after(former_clock_ms, now_ms)

@@ -99,10 +99,10 @@ class Sibling:
         Return whether it was.
         """
         if self._question_sent_ms is not None:
-            self._answers.read(partition, taken)
+            self._answers.add_part(partition, taken)
         if self._answers.missing:
             return False
-        self._clock.lift(self._answers.clock)
+        self._clock.lift(self._answers.highest_clock)
         return True
 
 
@@ -339,6 +339,6 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
     if opened.is_restart:
         # the session goes on: the process before may still live, and what it left pending is pending here
         tenure.sibling = Sibling(group, opened.name, partitions, clock, now_ms)
-        open_runs = [run for run in opened.answers.open if run.source in cursors]
+        open_runs = [run for run in opened.answers.pending_runs if run.source in cursors]
         tenure.restore(open_runs, journal, now_ms)
     return tenure

@@ -445,7 +445,7 @@ class Batches:
         """
         others_by_input = Counter[int]()
         for source, spec in self._spec_by_source.items():
-            others_by_input[spec.input.id] += self._tenure.window.pending_of(source)
+            others_by_input[spec.input.id] += self._tenure.window.count_pending(source)
             if self._waits_for_turn(source) or copies_source(first_source(source)) in with_copies:
                 others_by_input[spec.input.id] -= leftover_counts.get(source, 0)
         return others_by_input
@@ -454,7 +454,7 @@ class Batches:
         """Return by input id how many records are pending."""
         pending_by_input = Counter[int]()
         for source, spec in self._spec_by_source.items():
-            pending_by_input[spec.input.id] += self._tenure.window.records_of(source)
+            pending_by_input[spec.input.id] += self._tenure.window.count_records(source)
         return pending_by_input
 
     def _is_ordered(self, source: int) -> bool:
@@ -480,7 +480,7 @@ class Batches:
         new records have room, this keeps in `_seen_end_by_source` the ends up to which they were looked for.
         """
         # 1. how much room there is; None: any number of records
-        limits = [records for records in (limit, self.pace.allowed()) if records is not None]
+        limits = [records for records in (limit, self.pace.next_records_max()) if records is not None]
         total_room = max(0, min(limits) - leftover_count) if limits else None
         copy_counts = _records_by_source(copies.ranges, copies.empty)
         room_by_input = self._room_by_input(copy_counts)

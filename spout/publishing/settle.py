@@ -42,7 +42,7 @@ from acker.units import any_time_text
 from acker.wire.causes import HELD, LATE
 from acker.wire.events import SourceRun
 from acker.wire.passed_calls import PassedCall
-from spout.planning.order import behind
+from spout.planning.order import find_blocked_behind
 from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import (
     NEVER_MS,
@@ -349,7 +349,7 @@ def _summed(
     reports = (*counted.reports, *uncounted.reports)
     lined = tuple(lines for report in reports for lines in report.lined)
     failed_indices = indices_in(index, failures) if lined or len(held_indices) else _NO_ROOTS
-    blocked = behind(lined, failed_indices, open_indices, best_effort_indices) if lined else []
+    blocked = find_blocked_behind(lined, failed_indices, open_indices, best_effort_indices) if lined else []
     blocked_marks = [
         RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause) for cause, indices in blocked
     ]

@@ -282,7 +282,7 @@ class SpoutService:
     def _read_new_sources(self) -> None:
         """Add the planner's sources to the readers, once there are more, or more ackers have answered."""
         sources = self._planner.sources
-        counts = (len(sources), self._planner.joined)
+        counts = (len(sources), self._planner.joined_count)
         if counts == self._source_counts:  # the usual case: nothing is new
             return
         self._source_counts = counts
@@ -319,7 +319,7 @@ class SpoutService:
         room = min(count, self._planner.room(self._input_ids[name]))
         has_both = bool(copy_groups) and bool(new_groups)
         is_contested = has_both and ahead.copies.count + ahead.new.count > room
-        room_for_new = min(share.part_of(room), ahead.new.count) if is_contested else 0
+        room_for_new = min(share.kept_in(room), ahead.new.count) if is_contested else 0
         planned: list[TakenRun] = []
         with self._planner.together():
             copy_count = self._plan_groups(ahead.copies, copy_groups, room - room_for_new, now_ms, planned)

@@ -173,13 +173,13 @@ def restored_pending() -> Replaced:
         found |= {(source, position) for source, start, end in runs for position in range(start, end)}
         restore_all(self, runs, now_ms)
 
-    def pending_of(self: Window, source: int) -> int:
+    def count_pending(self: Window, source: int) -> int:
         found = left.get(id(self), (self, set()))[1]
         known = sum(bool(self.pending_within(of, at, at + 1)) for of, at in found if of == source)
-        return pending_of_all(self, source) - known
+        return count_all_pending(self, source) - known
 
-    restore_all, pending_of_all = Window.restore, Window.pending_of
-    return [(Window, "restore", restore), (Window, "pending_of", pending_of)]
+    restore_all, count_all_pending = Window.restore, Window.count_pending
+    return [(Window, "restore", restore), (Window, "count_pending", count_pending)]
 
 
 def last_stable_offset() -> Replaced:
@@ -197,12 +197,12 @@ def last_stable_offset() -> Replaced:
 def seen_holes() -> Replaced:
     """Take what lies behind a look for empty."""
 
-    def _free_run(run: PositionRun, sighting: Sighting | None) -> Any:
-        beyond = sighting and sighting._replace(to=max(sighting.to, run.end))
-        return free_run(run, beyond)
+    def _sighted_run(run: PositionRun, sighting: Sighting | None) -> Any:
+        beyond = sighting and sighting._replace(end=max(sighting.end, run.end))
+        return sighted_run(run, beyond)
 
-    free_run = spout.planning.supply._free_run
-    return [(spout.planning.supply, "_free_run", _free_run)]
+    sighted_run = spout.planning.supply._sighted_run
+    return [(spout.planning.supply, "_sighted_run", _sighted_run)]
 
 
 def output_stands() -> Replaced:

@@ -275,7 +275,7 @@ def test_a_query_that_is_not_tracked_settles_what_it_emits_and_ticks_nowhere() -
 def test_positions_without_a_record_are_pending_and_no_record() -> None:
     tenure = Tenure(NAME, SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
     tenure.emit([SourceRun(A, 0, 10)], WALL_MS, [SourceRun(A, 2, 5)])
-    assert (tenure.window.pending_of(A), tenure.window.records_of(A)) == (10, 7)
+    assert (tenure.window.count_pending(A), tenure.window.count_records(A)) == (10, 7)
     assert tenure.window.oldest_emitted_ms() == WALL_MS
 
 
@@ -367,7 +367,7 @@ def restarted(*, is_restart: bool = True, open_runs: Sequence[SourceRun] = ()) -
     for partition in range(PARTITIONS):
         own = tuple(run for run in open_runs if owner_of(run.source, run.start) == partition)
         known = TakenSource(A, "id", 0, 0, 10)
-        answers.read(partition, taken(asked_by="s", sources=(known,), open=own))
+        answers.add_part(partition, taken(asked_by="s", sources=(known,), open=own))
     histories = {A: SourceHistory(0, "id", 0, {owner_of(A, 0): 10})}
     opened = Opened(NAME, is_restart, histories, answers, 5_000, (), {})
     return tenure_of(opened, BEGINNING, "g", PARTITIONS, WALL_MS)

@@ -60,7 +60,7 @@ from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import NotAcked
 from spout.planning.session import SessionClock, SessionName
 from spout.planning_process.batches import UNKNOWN_TARGET, Batches
-from spout.planning_process.continuity import kept_by
+from spout.planning_process.continuity import kept_read_to
 from spout.planning_process.draining import Draining, verdict_wait
 from spout.planning_process.order_watch import OrderWatch
 from spout.planning_process.scout import Scout
@@ -656,7 +656,7 @@ class Planner:
         If the checkpoint is an older copy, and the query takes over, ask for the group anew instead.
         """
         tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
-        if opened.is_restart and self._is_older_checkpoint(tenure, taking.verdict_reader):
+        if opened.is_restart and self._report_if_older_checkpoint(tenure, taking.verdict_reader):
             taking.opening.take_anew(now_ms)
             return
         owned = self._begin_session(
@@ -669,10 +669,10 @@ class Planner:
         fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}
         self._context.report("session_began", fields)
 
-    def _is_older_checkpoint(self, tenure: Tenure, verdict_reader: VerdictReader) -> bool:
-        """Return whether the checkpoint lacks a batch that its session acked; report or refuse such a one.
+    def _report_if_older_checkpoint(self, tenure: Tenure, verdict_reader: VerdictReader) -> bool:
+        """Report a checkpoint that lacks a batch which its session acked; return whether it does.
 
-        Raises `Disagreement`: it does, and the query does not take over.
+        Raises `Disagreement` instead, unless the query takes over.
         """
         acked = self._find_acked_behind_checkpoint(tenure, verdict_reader)
         if acked is None:
@@ -747,7 +747,7 @@ class Planner:
         # 2. what commits
         committer.use_cursors(tenure.cursors)
         # after the cursors, whose generation says which of the kept offsets still count
-        batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))
+        batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), tenure.cursors))
         committer.replace_foreign_commits(tenure.committable())
         # 3. what follows timeouts, and Spark's state
         self._last_sign_ms = now_ms  # the question for the group was one

@@ -434,7 +434,7 @@ MUTANTS = (
     Mutant(
         "a-log-is-compared-at-the-start",
         "spout/planning_process/planner.py",
-        "batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))",
+        "batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), tenure.cursors))",
         "pass",
         "tests/unit/spout/planning_process/test_cut_logs.py"
         "::test_a_log_that_was_cut_while_no_query_ran_is_found_at_the_start",
@@ -543,8 +543,8 @@ MUTANTS = (
     Mutant(
         "an-older-copy-of-a-checkpoint-is-refused",
         "spout/planning_process/planner.py",
-        "if opened.is_restart and self._is_older_checkpoint(tenure, taking.verdict_reader):",
-        "if False and self._is_older_checkpoint(tenure, taking.verdict_reader):",
+        "if opened.is_restart and self._report_if_older_checkpoint(tenure, taking.verdict_reader):",
+        "if False and self._report_if_older_checkpoint(tenure, taking.verdict_reader):",
         "tests/unit/spout/planning_process/test_older_checkpoint.py"
         "::test_an_older_copy_of_a_checkpoint_is_refused_by_its_positions_and_with_the_cures",
         "acks under batch numbers that were used before would not count, and records would time out",
@@ -841,7 +841,7 @@ MUTANTS = (
     Mutant(
         "what-its-sink-owes-is-not-passed-over",
         "spout/planning_process/sink_watch.py",
-        "if self._owed is None or start != self._owed:\n            return False",
+        "if self._owed_end is None or start != self._owed_end:\n            return False",
         "return False",
         "tests/unit/spout/planning_process/test_sink_watch.py::test_a_batch_is_owed_until_its_sink_has_published_it",
         "a stream that is written past spout.sink would time out for ever, without an error",
@@ -2572,15 +2572,15 @@ MUTANTS = (
     Mutant(
         "a-run-is-written-by-its-own-plan",
         "spout/sinks/foreach_batch.py",
-        "            if lane.name and run not in self._plans:",
-        "            run = lane.name\n            if lane.name and run not in self._plans:",
+        "            if lane.name and run not in self._plan_by_run:",
+        "            run = lane.name\n            if lane.name and run not in self._plan_by_run:",
         "tests/unit/spout/sinks/test_two_runs.py::test_a_run_is_written_by_its_own_plan",
         "rows behind a shuffle that is new in a run would be acked unread",
     ),
     Mutant(
         "the-last-run-of-a-stream-takes-its-follower-away",
         "spout/sinks/follower.py",
-        "if run.stream.id not in {other.stream.id for other in self._runs.values()}:",
+        "if run.stream.id not in {other.stream.id for other in self._run_by_id.values()}:",
         "if True:",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away",
@@ -2589,8 +2589,8 @@ MUTANTS = (
     Mutant(
         "runs-of-one-query-are-followed-apart",
         "spout/sinks/follower.py",
-        "self._runs[query.runId] = run",
-        "self._runs[query.id] = run",
+        "self._run_by_id[query.runId] = run",
+        "self._run_by_id[query.id] = run",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away",
         "the follower would be taken away with the older run",

@@ -1,14 +1,14 @@
 """Which positions of a source were never initialised, and which of them go
 into the next batch; pure.
 
-Each acker partition has its own watermark, and owns every Nth block of a source's positions. So after a crash
-between the messages of one batch's Init some blocks may be initialised although lower ones are not. The
-uninitialised positions below the highest watermark are the *gaps*; they are planned before anything above it.
-A *cursor* knows all uninitialised positions of one source.
+Each acker partition has its own watermark, and owns every Nth block of a source's positions. So
+after a crash between the messages of one batch's Init some blocks may be initialised although lower
+ones are not. The uninitialised positions below the highest watermark are the *gaps*; they are
+planned before anything above it. A *cursor* knows all uninitialised positions of one source.
 
 *Room* is how many records may be taken, of one input or in all. A source's
-*share* is how many of its records there is room for. Its *supply* is the uninitialised positions that a batch
-may take, with what was seen of them.
+*share* is how many of its records there is room for. Its *supply* is the uninitialised positions
+that a batch may take, with what was seen of them.
 
 Source: docs/design/protocol.md, sections 3 (rule 1), 4 ("Take and Taken") and
 5.1 ("Planning").
@@ -42,13 +42,14 @@ _BLOCK = 1 << ACKER_BLOCK_BITS
 
 
 class SourceCursor:
-    """The positions of one source that were never initialised: all from `next` on, and the gaps below.
+    """The positions of one source that were never initialised: all from `next` on, and the gaps
+    below.
 
     Attributes:
         from_: the first position of its generation.
         next: the position behind the highest initialised one.
-        leader_epoch: an epoch of its leader in which the log had all positions before `next`; `NO_EPOCH`:
-            none is known.
+        leader_epoch: an epoch of its leader in which the log had all positions before `next`;
+            `NO_EPOCH`: none is known.
     """
 
     __slots__ = ("_gaps", "from_", "leader_epoch", "next")
@@ -90,15 +91,15 @@ class SourceCursor:
             self.next = end
 
     def mark(self) -> SourceMark:
-        """Return what the journal keeps of the source: what is uninitialised counts as not emitted."""
+        """Return what the journal keeps of it: what is uninitialised counts as not emitted."""
         return SourceMark(self.from_, self.next, tuple(self._gaps), self.leader_epoch)
 
 
 def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
     """Return the cursor of a source's highest generation, which begins at `from_`.
 
-    `watermarks` has by acker partition its first position of the source that was never initialised; there are
-    `partitions` of these. One that is missing has initialised nothing.
+    `watermarks` has by acker partition its first position of the source that was never initialised;
+    there are `partitions` of these. One that is missing has initialised nothing.
     """
     generation = generation_of(from_)
     # a partition whose watermark is of a lower generation has initialised
@@ -161,7 +162,8 @@ class NewShare:
 
     def record_share(self, room: int, new_count: int) -> None:
         """Record how many new records got a place in a room for which copies competed with them."""
-        # of a room of 10 a quarter is theirs, which is 10 quarters of a record; each that they got pays 4
+        # of a room of 10 a quarter is theirs, which is 10 quarters of a record; each that they got
+        # pays 4
         owed_quarters = self._owed_quarters + room - NEW_SHARE * new_count
         # a whole record, and more than their share, are not carried over
         self._owed_quarters = min(max(0, owed_quarters), NEW_SHARE - 1)
@@ -225,8 +227,8 @@ class Sharing:
         if room.total is not None:
             # of the sources of chosen copies, these alone compete for the
             # batch's room
-            batch_counts = {**count_by_source, **room.chosen}
-            _record_share_of_new(batch_counts, share_by_source, room.total, self._new_share_of_batch)
+            counts = {**count_by_source, **room.chosen}
+            _record_share_of_new(counts, share_by_source, room.total, self._new_share_of_batch)
 
 
 def _counts_of_input(
@@ -237,9 +239,11 @@ def _counts_of_input(
 
 
 def _divide_room(count_by_source: Mapping[int, int], room: int, new_share: NewShare) -> dict[int, int]:
-    """Divide a room between copies and new records; return by source how many records it has room for.
+    """Divide a room between copies and new records; return by source how many records it has room
+    for.
 
-    `count_by_source` has how many there are, and `new_share` how much of the room is kept for new ones.
+    `count_by_source` has how many there are, and `new_share` how much of the room is kept for new
+    ones.
     """
     copies, new = _by_kind(count_by_source)
     kept_for_new = 0
@@ -268,7 +272,7 @@ def _record_share_of_new(
 
 
 def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return by source the counts of copies, and those of new records; no source has a count of 0."""
+    """Return by source the counts of copies, and those of new records; no count is 0."""
     copies = {source: count for source, count in counts.items() if count > 0 and is_replay(source)}
     new = {source: count for source, count in counts.items() if count > 0 and not is_replay(source)}
     return copies, new
@@ -304,7 +308,8 @@ class BatchIntake:
     def is_limited(self) -> bool:
         """Whether there may be more records than there is room for."""
         supplies = self._supplies.values()
-        return any(self._share_by_source.get(supply.source, 0) < supply.count_max for supply in supplies)
+        shares = self._share_by_source
+        return any(shares.get(supply.source, 0) < supply.count_max for supply in supplies)
 
     @property
     def granted_copies(self) -> int:
@@ -325,15 +330,16 @@ class BatchIntake:
                 count_by_source[source] = count
         return count_by_source
 
-    def runs_of(self, source: int) -> Sequence[PositionRun]:
+    def uninitialised_runs(self, source: int) -> Sequence[PositionRun]:
         """Return the positions of a source that were never initialised, ascending."""
         return self._supplies[source].runs
 
     def add_sightings(self, seen: Mapping[int, Sighting], awaited: Iterable[int]) -> bool:
         """Add what was seen of sources, and share the room out anew.
 
-        Return whether fewer records compete for the room by that: then others have a larger share, and have
-        to be looked at further. Nothing is taken of the `awaited` sources, of which more will be known soon.
+        Return whether fewer records compete for the room by that: then others have a larger share,
+        and have to be looked at further. Nothing is taken of the `awaited` sources, of which more
+        will be known soon.
         """
         count_before = sum(self._count_by_source.values())
         for source, sighting in seen.items():
@@ -346,12 +352,14 @@ class BatchIntake:
     def take(
         self, holes_left: Mapping[int, int] = MappingProxyType({}), hole_min: int = HOLE_MIN
     ) -> dict[int, Portion]:
-        """Return by source what the batch takes of it, and record in `sharing` what new records got.
+        """Return by source what the batch takes of it, and record in `sharing` what new records
+        got.
 
-        `holes_left` has by source how many positions its holes may have, at most `HOLE_POSITIONS_MAX`, which
-        holds where it is missing. `hole_min`: see `Supply.take`.
+        `holes_left` has by source how many positions its holes may have, at most
+        `HOLE_POSITIONS_MAX`, which holds where it is missing. `hole_min`: see `Supply.take`.
         """
-        self._sharing.record_shares(self._count_by_source, self._input_ids, self._room, self._share_by_source)
+        shares = self._share_by_source
+        self._sharing.record_shares(self._count_by_source, self._input_ids, self._room, shares)
         portions: dict[int, Portion] = {}
         for source, supply in self._supplies.items():
             share = self._share_by_source.get(source, 0)
@@ -366,7 +374,9 @@ class BatchIntake:
         return portions
 
     def _share_out(self) -> None:
-        """Set anew, by source, how many records compete for the room, and how many of them have room."""
+        """Set anew, by source, how many records compete for the room, and how many of them have
+        room.
+        """
         self._count_by_source: dict[int, int] = {}
         for source, supply in self._supplies.items():
             cap = self._room.caps.get(source, supply.count_max)
@@ -375,7 +385,8 @@ class BatchIntake:
 
 
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Return by source its part of a budget of records: equal parts, and none more than it has available.
+    """Return by source its part of a budget of records: equal parts, and none more than it has
+    available.
 
     What cannot be divided goes to the sources that have most; of equal ones
     to those with the highest numbers. Sources that get nothing are missing.

@@ -3,8 +3,8 @@
 The records of one partition of an ordered input form *lines*: one for each hash of a key (`key`),
 or one for all of them (`partition`). A line is a number. A record's *origin* is, in this module,
 the offset of its first emission alone. The rule is: a record is acked only after every record of
-its line with a lower origin was acked, or became a dead letter. A line is *stopped* where a record of
-it waits for its replay, or failed: what comes behind that is blocked.
+its line with a lower origin was acked, or became a dead letter. A line is *stopped* where a record
+of it waits for its replay, or failed: what comes behind that is blocked.
 
 * Planning reads which records wait for a replay (`spout.planning_process.order_watch`), decides how a
   partition goes on (`turn_of`), and journals with the batch which lines are blocked (`LineUp`).
@@ -190,7 +190,8 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread_cou
     undone_count = len(waiting) + unread_count
     is_any_unreadable = any(record.is_unreadable for record in waiting)
     goes_as_a_whole = by == PARTITION or is_any_unreadable or undone_count > held_max
-    # 1. as a whole, and nothing waits: copies come alone, since records behind them may have to wait again
+    # 1. as a whole, and nothing waits: copies come alone, since records behind them may have to
+    # wait again
     if goes_as_a_whole and not waiting:
         new_max = 0 if unread_count else held_max
         return Turn(takes_copies=True, new_max=new_max, line_up=LineUp(by))
@@ -251,7 +252,8 @@ class OrderedRoom:
         """
         few_are_lost: float = math.inf
         if lost_count:
-            # of 20,000 records 2,000 were lost, four times `LOST_FEW`: half as many lose a fourth of that
+            # of 20,000 records 2,000 were lost, four times `LOST_FEW`: half as many lose a fourth
+            # of that
             few_are_lost = max(LOST_FEW, record_count * math.sqrt(LOST_FEW / lost_count))
         # it grows only behind a large batch: a small one does not show that a larger one is safe
         grown = max(self.new_max_of(source), ROOM_GROWS * record_count)
@@ -313,7 +315,8 @@ class Gate:
         self._passed_count = 0  # of all records that were admitted and not blocked
         self._pass_max = line_up.copies_max  # how many of them there may be; None: any number
         self.failed: dict[int, int] = {}
-        # lines that are stopped, ascending; None: they have changed, and are gathered when they are needed
+        # lines that are stopped, ascending; None: they have changed, and are gathered when they are
+        # needed
         self._stopped_lines: I64 | None = None
         self._stop_of_all_lines: _Stop | None = None  # None: every record could be read
         # Index, line and origin of each record that is in a line: of those
@@ -335,8 +338,8 @@ class Gate:
     ) -> dict[int, Cause]:
         """Admit records in their order as `admit` does.
 
-        Return by row (its place among `indices`) why a record is blocked; those that may go to the bolts are
-        missing.
+        Return by row (its place among `indices`) why a record is blocked; those that may go to the
+        bolts are missing.
 
         1. If their number or a record that cannot be read counts, each is
            admitted alone.
@@ -475,7 +478,9 @@ class Gate:
         return GateState(self.place, self._operator, tuple(lined_records), dict(self.failed))
 
     def add_state(self, gate_state: GateState) -> None:
-        """Add what another gate of the same partition knows: lines of its records, and which failed."""
+        """Add what another gate of the same partition knows: lines of its records, and which
+        failed.
+        """
         for index, line, origin in gate_state.lined_records:
             self._line_and_origin_by_index[index] = line, origin
         for line, origin in gate_state.failed.items():
@@ -484,8 +489,8 @@ class Gate:
     def lined(self, stops: I64 | None = None) -> Lined:
         """Return the records that are in lines, for `find_blocked_behind`.
 
-        `stops` has the indices, ascending, of all that fails of the partition, or stays open: then only
-        records of their lines are returned. None: those of all lines.
+        `stops` has the indices, ascending, of all that fails of the partition, or stays open: then
+        only records of their lines are returned. None: those of all lines.
         """
         if stops is not None and not len(stops):
             return Lined(self.place, self._operator, np.empty((0, 3), np.int64))
@@ -574,7 +579,9 @@ def _rows_in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Seq
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:
-    """Return the cause of a record that waits for another one, the one `origin` of `place`, a partition."""
+    """Return the cause of a record that waits for another one, the one `origin` of `place`, a
+    partition.
+    """
     return Cause.of(operator, HELD, f"waits for {place}@{origin}")
 
 
@@ -590,7 +597,7 @@ class Lined(NamedTuple):
 
 
 def find_blocked_behind(
-    lined: Iterable[Lined], failed: I64, open_: I64, best_effort: I64
+    lined: Sequence[Lined], failed: I64, open_: I64, best_effort: I64
 ) -> list[tuple[Cause, I64]]:
     """Return the records that come behind one of their line that failed or is open.
 
@@ -609,6 +616,8 @@ def find_blocked_behind(
             they may still fail, or time out.
         best_effort: indices, ascending, of the records that are best effort: they wait for nobody.
     """
+    if not lined:  # nothing is in order
+        return []
     failed = distinct(failed)
     stops = distinct(np.concatenate([failed, open_]))
     if not len(stops):

@@ -230,7 +230,9 @@ class BatchPace:
 
 
 def _record_bounds(batches: Sequence[_Batch], model: _TimeModel, target_ms: float) -> _RecordBounds:
-    """Return how many records end within the target time, by a model of some batches, the newest one last."""
+    """Return how many records end within the target time, by a model of some batches, the newest
+    one last.
+    """
     newest = batches[-1]
     # With a target of 1,000 ms, 800 ms fixed and 1 ms for a record, 500 end
     # in time, not 200: the records' own work may take half of the target even

@@ -1,8 +1,8 @@
 """The plan of one micro-batch: which positions of which sources it emits, and how tasks share them.
 
 A plan is a pure function of what Spark journalled (``spout.planning.journal``). So a batch that runs again
-has the same positions in the same order. What tasks report names a root by its *index*: its place among all
-positions of the plan. A *share* is what one task reads.
+has the same positions in the same order. What tasks report names a root by its *index*: its place
+among all positions of the plan. A *share* is what one task reads.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -66,7 +66,9 @@ class BatchPlan:
 
 
 class PlanIndex(RootNumbers):
-    """Finds the index of a root of a plan, and the root of an index: its number in the set of all roots."""
+    """Finds the index of a root of a plan, and the root of an index: its number in the set of all
+    roots.
+    """
 
     __slots__ = ()
 
@@ -109,8 +111,8 @@ class ReadTask:
     Attributes:
         ranges: its share of the plan, ascending.
         topics: the topic of each of their sources.
-        order: by source of a partition that is read in order, which of its records are blocked. All of its
-            records and copies are in this task.
+        order: by source of a partition that is read in order, which of its records are blocked. All
+            of its records and copies are in this task.
         topic_ids: Kafka's id of each topic by its name, as far as the batch's offset knows them.
     """
 
@@ -157,8 +159,8 @@ def _whole_partition_shares(
 ) -> list[tuple[SourceRun, ...]]:
     """Return the share of each task that reads partitions in order, each partition as a whole.
 
-    The largest goes first, each to the task that has least so far. Of 50, 30 and 30 records two tasks get 50,
-    and 30 and 30.
+    The largest goes first, each to the task that has least so far. Of 50, 30 and 30 records two
+    tasks get 50, and 30 and 30.
     """
     # 1. by source of a partition: how many positions it has, with its copies
     size_by_source = Counter[int]()
@@ -166,8 +168,8 @@ def _whole_partition_shares(
         ordered_source = first_source(run.source)
         if ordered_source in order:
             size_by_source[ordered_source] += run.end - run.start
-    # 2. the task of each partition, the largest first; of equal ones that with the lower number, so that a
-    # plan that is divided again has the same shares
+    # 2. the task of each partition, the largest first; of equal ones that with the lower number, so
+    # that a plan that is divided again has the same shares
     size_by_task = [0] * min(tasks, len(size_by_source))
     task_by_source: dict[int, int] = {}
     for source in sorted(size_by_source, key=lambda source: (-size_by_source[source], source)):
@@ -201,7 +203,8 @@ def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
 
 
 def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:
-    """Cut ranges into at most `pieces` shares of about equal size, in order; of no position there is none.
+    """Cut ranges into at most `pieces` shares of about equal size, in order; of no position there
+    is none.
 
     A cut moves to the end of a range or of a wire block (32,768 positions) if one is within a quarter of a
     share. Then the share needs fewer seeks, and whole blocks are packed fastest.
@@ -217,7 +220,8 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
     for number in range(1, max(1, pieces)):
         index = round(share_size * number)
         cuts.add(_near_edge(ranges, range_indices, index, reach=share_size / 4))
-    # 2. cut there: into a piece of the range before the cut, and the rest of it, with which a share begins
+    # 2. cut there: into a piece of the range before the cut, and the rest of it, with which a share
+    # begins
     cuts_left = deque(sorted(cuts - {0, total}))
     shares: list[list[SourceRun]] = [[]]
     for (source, start, end), first_index in zip(ranges, range_indices[:-1], strict=True):
@@ -225,7 +229,8 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
         part_start = start
         while cuts_left and cuts_left[0] + shift < end:
             cut_at = cuts_left.popleft() + shift
-            if part_start < cut_at:  # not where the cut is at the start of the range
+            # no piece without a position, where the cut is the range's start
+            if part_start < cut_at:
                 shares[-1].append(SourceRun(source, part_start, cut_at))
             shares.append([])
             part_start = cut_at

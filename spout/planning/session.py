@@ -1,4 +1,5 @@
-"""A session: its name, its clock, and what N acker partitions answer to its question for the group (`Take`).
+"""A session: its name, its clock, and what N acker partitions answer to its question for the group
+(`Take`).
 
 The session's ticks carry its clock to the ackers. The clock moves only when the process reads it,
 and by at most a second, so no root times out while the process sleeps. It does not move while the
@@ -88,8 +89,8 @@ class SessionClock:
 class Answers:
     """Collects the first whole answer of each acker partition to one `Take`.
 
-    An answer has several *parts*, each a record (`Taken`); part 0 begins it. Later answers of a partition
-    answer repetitions of the `Take` and contain nothing new.
+    An answer has several *parts*, each a record (`Taken`); part 0 begins it. Later answers of a
+    partition answer repetitions of the `Take` and contain nothing new.
     """
 
     __slots__ = ("_asked_by", "_group", "_partitions", "_parts_so_far", "_sources", "_whole_answers")
@@ -97,8 +98,8 @@ class Answers:
     def __init__(self, group: str, asked_by: str, partitions: int, sources: Iterable[int]) -> None:
         """Wait for the answers of all acker partitions, `partitions`, to the `Take` of a session.
 
-        `asked_by` is the session's id. An answer that accepts without naming all `sources` belongs to an
-        earlier `Take`.
+        `asked_by` is the session's id. An answer that accepts without naming all `sources` belongs
+        to an earlier `Take`.
         """
         self._group = group
         self._asked_by = asked_by
@@ -110,7 +111,9 @@ class Answers:
         self._whole_answers: dict[int, tuple[Taken, ...]] = {}
 
     def add_part(self, partition: int, taken: Taken) -> bool:
-        """Add one record of an acker partition; return whether it completes that partition's answer."""
+        """Add one record of an acker partition; return whether it completes that partition's
+        answer.
+        """
         if taken.group != self._group or taken.asked_by != self._asked_by:
             return False  # it answers another session
         if partition in self._whole_answers:
@@ -169,7 +172,9 @@ class Answers:
         return tuple(sorted(run for taken in self._all_parts() for run in taken.open))
 
     def generations(self) -> dict[int, dict[int, int]]:
-        """Return by acker partition that has answered, then by source, the generation that it knows."""
+        """Return by acker partition that has answered, then by source, the generation that it
+        knows.
+        """
         generations: dict[int, dict[int, int]] = {}
         for partition, parts in self._whole_answers.items():
             generation_by_source: dict[int, int] = {}
@@ -202,7 +207,8 @@ class SourceHistory:
     Attributes:
         topic_id: Kafka's id of its topic, as any of them has it.
         from_: where that generation begins: the lowest position that any of them names.
-        watermarks: by acker partition that knows the source, its first position that was never initialised.
+        watermarks: by acker partition that knows the source, its first position that was never
+            initialised.
     """
 
     generation: int

@@ -1,4 +1,5 @@
-"""What a batch may take of a source: positions never initialised, and which of them hold a record; pure.
+"""What a batch may take of a source: positions never initialised, and which of them hold a record;
+pure.
 
 A position without a record is a marker of a transaction, or a record that was aborted or compacted away. It
 costs a batch nothing: limits count records. Planning has no records, so it looks at what comes next of a
@@ -129,7 +130,8 @@ class _SightedRun(NamedTuple):
 
     Attributes:
         start, end: the run is [start, end).
-        seen_to: before this position it is known which ones hold a record; all behind it count as records.
+        seen_to: before this position it is known which ones hold a record; all behind it count as
+            records.
         records: those that do, ascending, `(n,) int64`.
     """
 
@@ -176,8 +178,8 @@ class Supply:
     def __init__(self, source: int, runs: Sequence[PositionRun], sighting: Sighting | None = None) -> None:
         """Begin with `runs`, which ascend.
 
-        `sighting`: which positions hold a record, as far as somebody has looked; None: nobody has, so each
-        counts as a record.
+        `sighting`: which positions hold a record, as far as somebody has looked; None: nobody has,
+        so each counts as a record.
         """
         self.runs = runs
         self.source = source
@@ -237,8 +239,8 @@ def _sighted_run(run: PositionRun, sighting: Sighting | None) -> _SightedRun:
 def _near_block_end(run: _SightedRun, end: int) -> int:
     """Return the last end of a wire block (32,768 positions) in a run, at `end` or before it.
 
-    It is `end` itself if more than a quarter of the records before `end` would be left out, or if no block of
-    the run ends before it.
+    It is `end` itself if more than a quarter of the records before `end` would be left out, or if
+    no block of the run ends before it.
     """
     block_end = end // _BLOCK * _BLOCK
     if block_end <= run.start:
@@ -258,7 +260,8 @@ class _Taking:
         """Begin with nothing taken.
 
         Args:
-            hole_min: so many empty positions in a row are a hole; fewer are read with the range about them.
+            hole_min: so many empty positions in a row are a hole; fewer are read with the range
+                about them.
             hole_positions_max: how many positions all holes may have together.
         """
         self.is_full = False
@@ -298,7 +301,8 @@ class _Taking:
         return Portion(tuple(self._ranges), tuple(self._holes), tuple(self._empty))
 
     def _add_hole(self, stretch: PositionRun) -> int:
-        """Add an empty stretch to the holes, as far as there is room; return where the rest of it begins.
+        """Add an empty stretch to the holes, as far as there is room; return where the rest of it
+        begins.
 
         That is its end if all of it was added, and its start if nothing was.
         """

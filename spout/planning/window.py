@@ -20,7 +20,7 @@ from acker.wire.events import PositionRun, SourceRun
 from acker.wire.verdict import Verdict
 
 EMISSIONS_MAX = 1_000
-"""So many emissions are kept to know the oldest pending root; with more, settled ones are dropped."""
+"""So many emissions are kept to know the oldest pending root; of more, settled ones are dropped."""
 
 
 class _Emission(NamedTuple):
@@ -36,8 +36,8 @@ class Window:
     Attributes:
         counts: how many roots were settled, by verdict.
         emitted: how many positions were emitted.
-        late, unknown: for how many positions a verdict came that were not pending: they were settled before,
-            or had not been emitted (see above).
+        late, unknown: for how many positions a verdict came that were not pending: they were
+            settled before, or had not been emitted (see above).
     """
 
     __slots__ = (
@@ -114,7 +114,7 @@ class Window:
         self._add_emission(_Emission(now_ms, tuple(runs)))
 
     def settle(self, source: int, runs: Iterable[PositionRun], verdict: Verdict) -> int:
-        """Settle ascending, disjoint runs of a source; return how many of their roots were pending."""
+        """Settle ascending, disjoint runs of a source; return how many roots were pending."""
         runs = list(runs)  # it is gone through more than once
         settled_count = self._pending_of(source).remove_all(runs)
         if source in self._empty_by_source:
@@ -130,7 +130,9 @@ class Window:
         return settled_count
 
     def committable(self, source: int) -> int | None:
-        """Return the position below which all that was emitted is settled; None: nothing was emitted."""
+        """Return the position below which all that was emitted is settled; None: nothing was
+        emitted.
+        """
         first_pending = self._pending_of(source).first
         if first_pending is not None:
             return first_pending
@@ -142,11 +144,15 @@ class Window:
 
     def pending_roots(self) -> RootSet:
         """Return all roots that are pending."""
-        runs = ((source, *run) for source, pending in self._pending_by_source.items() for run in pending)
+        runs: list[SourceRun] = []
+        for source, pending in self._pending_by_source.items():
+            runs += [SourceRun(source, start, end) for start, end in pending]
         return RootSet.of_runs(runs)
 
     def oldest_emitted_ms(self) -> int | None:
-        """Return the wall time at which the longest pending root was emitted, ms; None: none is pending."""
+        """Return the wall time at which the longest pending root was emitted, ms; None: none is
+        pending.
+        """
         # emissions that are settled by now leave: no later call needs them
         while self._emissions:
             if self._is_pending(self._emissions[0]):
@@ -155,7 +161,9 @@ class Window:
         return None
 
     def _add_emission(self, emission: _Emission) -> None:
-        """Keep an emission; of too many drop the settled ones, and keep room for as many as are left."""
+        """Keep an emission; of too many drop the settled ones, and keep room for as many as are
+        left.
+        """
         self._emissions.append(emission)
         if len(self._emissions) > self._emissions_max:
             self._emissions = deque(filter(self._is_pending, self._emissions))
@@ -163,7 +171,7 @@ class Window:
 
     def _is_pending(self, emission: _Emission) -> bool:
         """Return whether a root of an emission is pending."""
-        return any(self._pending_of(source).overlaps(start, end) for source, start, end in emission.ranges)
+        return any(self._pending_of(run.source).overlaps(run.start, run.end) for run in emission.ranges)
 
     def _pending_of(self, source: int) -> PositionSet:
         """Return the pending positions of a source; one that was not known is added."""

@@ -1,18 +1,22 @@
 """Plans micro-batches of one tenure: chooses ranges, makes their Init durable, and journals them.
 
-A *tenure* is the time in which this process owns the group, and the state of that time: its clock, and by
-source a *cursor*, which knows the positions that were never initialised. To *initialise* roots is to announce
-them to the ackers (`Init`), durably, before a task reads them. Further words of this room:
+A *tenure* is the time in which this process owns the group, and the state of that time: its clock,
+and by source a *cursor*, which knows the positions that were never initialised. To *initialise*
+roots is to announce them to the ackers (`Init`), durably, before a task reads them. Further words
+of this room:
 
-* a *portion* is what a batch takes: `ranges` that tasks read, and *holes*, long stretches without a record,
-  which no task reads. Holes are initialised with the ranges, and reported as absent at once;
-* the *leftover* is what was initialised and not journalled, by a process that died then. It goes first;
+* a *portion* is what a batch takes: `ranges` that tasks read, and *holes*, long stretches without a
+  record, which no task reads. Holes are initialised with the ranges, and reported as absent at
+  once;
+* the *leftover* is what was initialised and not journalled, by a process that died then. It goes
+  first;
 * the *turn* of an ordered partition says what the next batch may read of it; one that waits has none;
-* a *gap* is uninitialised positions below initialised ones, which a process left that died between the
-  messages of one Init;
+* a *gap* is uninitialised positions below initialised ones, which a process left that died between
+  the messages of one Init;
 * a *lane* is a numbered sequence of messages to the ackers, which apply each number once.
 
-Of two times `now_ms` is wall time, and `session_ms` that of the session's clock, by which roots time out.
+Of two times `now_ms` is wall time, and `session_ms` that of the session's clock, by which roots
+time out.
 
 Source: docs/design/protocol.md, section 5.1, "Planning".
 """
@@ -121,11 +125,11 @@ class Batches:
         limit_hits: how many plans found an input without room under `max_spout_pending`.
         last_took_ms: how long the last batch took.
         pace: how many records the next batch may have, by how long batches took.
-        ends_if_all_read: the end of each partition, if the last plan found nothing left before them; else
-            empty.
+        ends_if_all_read: the end of each partition, if the last plan found nothing left before
+            them; else empty.
         continuity: compares logs with what was read of them.
-        new_start_by_source: of sources whose logs were cut, the first position of their next generation.
-            Nothing is planned of them until the ackers know that generation.
+        new_start_by_source: of sources whose logs were cut, the first position of their next
+            generation. Nothing is planned of them until the ackers know that generation.
     """
 
     def __init__(
@@ -140,15 +144,16 @@ class Batches:
 
         Args:
             lane: names this process's messages about records that the log does not have.
-            target_by_source: the offset at which each source stops to be read, or `UNKNOWN_TARGET`; empty:
-                the query reads without end.
+            target_by_source: the offset at which each source stops to be read, or `UNKNOWN_TARGET`;
+                empty: the query reads without end.
             order: decides how ordered partitions go on; None: no input is ordered.
         """
         self._order = order
         # These three are of the batch that is planned now, and are set anew by each `plan`.
         # By ordered source, of new records: its turn; one that is missing waits.
         self._turn_by_source: dict[int, Turn] = {}
-        # By ordered source, those with a gap only: the position behind the gap, which goes before all else.
+        # By ordered source, those with a gap only: the position behind the gap, which goes before
+        # all else.
         self._gap_end_by_source: Mapping[int, int] = {}
         # By source: the offset where its log ends, as this plan has seen it.
         self._seen_end_by_source: Mapping[int, int] = {}
@@ -164,7 +169,8 @@ class Batches:
         self._announcer = context.announcer
         self._report = context.report
         self._troubles = context.troubles
-        self._left_out = context.left_out  # by source of which no start is known yet: since when, wall time
+        # by source of which no start is known yet: since when, wall time
+        self._left_out = context.left_out
         self._cluster_id = context.cluster_id
         self._tenure = tenure
         self._chooser = Chooser(context, tenure)
@@ -214,7 +220,8 @@ class Batches:
         new = choice.portion
         # both were chosen before the starts of the logs were asked for: some may have left the log
         gone_before = self._runs_gone_from_log([*leftover.ranges, *choice.copies.ranges], log_starts)
-        # 2. initialise what is new, durably, and only then count it as emitted: it is pending from here on
+        # 2. initialise what is new, durably, and only then count it as emitted: it is pending from
+        # here on
         session_ms = self._tenure.advance_clock(now_ms)
         new_roots = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone])
         self._initialise(new_roots, choice, session_ms, now_ms)
@@ -256,12 +263,14 @@ class Batches:
     def _needs_empty_batch(self, start: Journal) -> bool:
         """Return whether a batch behind `start` is needed though it has no records.
 
-        Spark's checkpoint must name this session, so the first batch behind an offset of another one is
-        planned. So is the first batch of a query that has to wake what waits in Spark's state.
+        Spark's checkpoint must name this session, so the first batch behind an offset of another
+        one is planned. So is the first batch of a query that has to wake what waits in Spark's
+        state.
         """
         session = self._tenure.name
         is_of_this_session = start.session == session.id and start.epoch == session.epoch
-        if not is_of_this_session or not start.sources:  # no sources: `start` is before the first batch
+        # no sources: `start` is before the first batch
+        if not is_of_this_session or not start.sources:
             return True
         return self._spec.wakes and not self.batch_count
 
@@ -302,7 +311,9 @@ class Batches:
             self.end_last_batch(now_ms)
 
     def end_last_batch(self, now_ms: int) -> None:
-        """End the time of the last batch, unless that was done; report one that took half the timeout."""
+        """End the time of the last batch, unless that was done; report one that took half the
+        timeout.
+        """
         took_ms = self.pace.end_batch(now_ms)
         if took_ms is None:  # it has ended before, or nobody knows how long it took
             return
@@ -322,11 +333,13 @@ class Batches:
         return self._last_planned is not None and self._last_planned.end == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
-        """Return whether all that is in the logs was planned: of the inputs, or of replay topics (`replay`).
+        """Return whether all that is in the logs was planned: of the inputs, or of replay topics
+        (`replay`).
 
-        False also if a partition is in trouble: nobody knows its end. Replay topics are asked for their last
-        offsets, those of open transactions too: a replay worker writes a copy, and removes the root from
-        those that wait, in one transaction, and the removal may be visible before the copy is.
+        False also if a partition is in trouble: nobody knows its end. Replay topics are asked for
+        their last offsets, those of open transactions too: a replay worker writes a copy, and
+        removes the root from those that wait, in one transaction, and the removal may be visible
+        before the copy is.
         """
         sources = [source for source, spec in self._spec_by_source.items() if spec.is_replay == replay]
         ends = self._ask_offsets(sources, self._log, Bound.END) if replay else self._readable_ends(sources)
@@ -355,10 +368,12 @@ class Batches:
             self._turn_by_source[source] = turn._replace(new_max=gap_count)
 
     def _find_gap_ends(self, leftover_runs: Iterable[SourceRun]) -> dict[int, int]:
-        """Return, by ordered source with a gap, the position behind what has to be planned first of it.
+        """Return, by ordered source with a gap, the position behind what has to be planned first of
+        it.
 
-        A leftover run with uninitialised positions below it waits for the next batch: they go first. Without
-        such a run, the uninitialised positions below the cursor's end go before all behind that.
+        A leftover run with uninitialised positions below it waits for the next batch: they go
+        first. Without such a run, the uninitialised positions below the cursor's end go before all
+        behind that.
         """
         last_start_by_source: dict[int, int] = {}
         for run in leftover_runs:
@@ -368,8 +383,9 @@ class Batches:
         gap_end_by_source: dict[int, int] = {}
         for source in self._turn_by_source:
             cursor = self._tenure.cursors[source]
-            # 3 and 7 were never initialised, and the last run begins at 5: then 3 goes first, and 7 with a
-            # later batch. So the start of the last run is tried before the end of what was initialised.
+            # 3 and 7 were never initialised, and the last run begins at 5: then 3 goes first, and 7
+            # with a later batch. So the start of the last run is tried before the end of what was
+            # initialised.
             possible_ends = (last_start_by_source.get(source), cursor.next)
             for end in possible_ends:
                 if end is not None and cursor.count_uninitialised_below(end):
@@ -378,7 +394,9 @@ class Batches:
         return gap_end_by_source
 
     def _take_leftover(self, leftover_runs: Iterable[SourceRun]) -> Portion:
-        """Return what of the leftover this batch takes; give the rest back to the tenure, for a later one."""
+        """Return what of the leftover this batch takes; give the rest back to the tenure, for a
+        later one.
+        """
         taken: list[SourceRun] = []
         for run in leftover_runs:
             if self._waits_for_turn(run.source) or self._is_behind_gap(run):
@@ -395,10 +413,11 @@ class Batches:
     def _choose_copies(self, leftover_counts: Mapping[int, int]) -> Portion:
         """Return all copies of the ordered partitions that have their turn.
 
-        A partition whose copies cannot be taken loses its turn: it is removed from `_turn_by_source`. It
-        waits where there is no room for all of its copies, unless nothing of the input is pending: then there
-        will be no more room than now. Of copies no more are out than `blocked_max`, but between them lie the
-        markers of their transactions, which may pass `max_spout_pending`.
+        A partition whose copies cannot be taken loses its turn: it is removed from
+        `_turn_by_source`. It waits where there is no room for all of its copies, unless nothing of
+        the input is pending: then there will be no more room than now. Of copies no more are out
+        than `blocked_max`, but between them lie the markers of their transactions, which may pass
+        `max_spout_pending`.
 
         `leftover_counts` has by source how many positions of the leftover there are.
         """
@@ -440,8 +459,9 @@ class Batches:
     ) -> Counter[int]:
         """Return by input id how many pending positions will make room without this batch.
 
-        Not those of the leftover of partitions that wait for their turn, or whose copies are asked for: they
-        are pending, and in no batch yet, so that no verdict comes for them before they are planned.
+        Not those of the leftover of partitions that wait for their turn, or whose copies are asked
+        for: they are pending, and in no batch yet, so that no verdict comes for them before they
+        are planned.
         """
         others_by_input = Counter[int]()
         for source, spec in self._spec_by_source.items():
@@ -466,7 +486,9 @@ class Batches:
         return self._is_ordered(source) and first_source(source) not in self._turn_by_source
 
     def _line_ups(self, ranges: Iterable[SourceRun], copies_max: int | None) -> dict[int, LineUp]:
-        """Return, by each ordered source of which ranges are read, which of its records are blocked."""
+        """Return, by each ordered source of which ranges are read, which of its records are
+        blocked.
+        """
         ordered = {first_source(run.source) for run in ranges if self._is_ordered(run.source)}
         line_ups: dict[int, LineUp] = {}
         for source in sorted(ordered):
@@ -474,10 +496,12 @@ class Batches:
         return line_ups
 
     def _choose(self, limit: int | None, leftover_count: int, copies: Portion) -> _Choice:
-        """Choose what was never initialised, beside `leftover_count` records, within `limit` and the pace.
+        """Choose what was never initialised, beside `leftover_count` records, within `limit` and
+        the pace.
 
-        All `copies` of ordered partitions are in the choice; those that are too many will be blocked. Where
-        new records have room, this keeps in `_seen_end_by_source` the ends up to which they were looked for.
+        All `copies` of ordered partitions are in the choice; those that are too many will be
+        blocked. Where new records have room, this keeps in `_seen_end_by_source` the ends up to
+        which they were looked for.
         """
         # 1. how much room there is; None: any number of records
         limits = [records for records in (limit, self.pace.next_records_max()) if records is not None]
@@ -520,7 +544,8 @@ class Batches:
         gone = self._runs_gone_from_log(in_question, log_starts)
         for source, start, end in _without_gone(in_question, gone):
             runs_by_source[source].append(PositionRun(start, end))
-        # 3. what left the log is initialised like a hole, and limited like one; the next batch goes on
+        # 3. what left the log is initialised like a hole, and limited like one; the next batch goes
+        # on
         limited = [run._replace(end=min(run.end, run.start + HOLE_POSITIONS_MAX)) for run in gone]
         unreadable = all_runs_by_source.keys() - log_starts.keys()
         return _Uninitialised(runs_by_source, gone=limited, unreadable=unreadable)
@@ -528,8 +553,8 @@ class Batches:
     def _uninitialised_runs_of(self, end_by_source: Mapping[int, int]) -> dict[int, Sequence[PositionRun]]:
         """Return by source the positions before an offset that were never initialised.
 
-        Missing are sources without any, ordered partitions that wait for their turn, and the copies of the
-        others, which are chosen already.
+        Missing are sources without any, ordered partitions that wait for their turn, and the copies
+        of the others, which are chosen already.
         """
         runs_by_source: dict[int, Sequence[PositionRun]] = {}
         for source, end in end_by_source.items():
@@ -560,7 +585,8 @@ class Batches:
         return {input.id: max(0, input.max_spout_pending - pending[input.id]) for input in self._spec.inputs}
 
     def _find_ends_if_all_read(self) -> dict[TopicPartition, int]:
-        """Return the end of each partition if nothing before these is left to plan, now or later; else none.
+        """Return the end of each partition if nothing before these is left to plan, now or later;
+        else none.
 
         A reader that waits at these ends gets the next record that there is to plan.
         """
@@ -585,8 +611,9 @@ class Batches:
         """Return by source the offset up to which it can be read now: its last stable offset.
 
         Those in trouble are missing, and those whose logs were cut, which begin a new generation.
-        Where the query stops at targets, the offset is no higher than the target; a target that was unknown
-        is set. Raises `Disagreement`: a log was cut, and its input does not go on after that.
+        Where the query stops at targets, the offset is no higher than the target; a target that was
+        unknown is set. Raises `Disagreement`: a log was cut, and its input does not go on after
+        that.
         """
         answers = self._ask_bounds(sources, self._reach, Bound.STABLE_END)
         end_by_source = self._offsets_by_source(sources, answers)
@@ -606,7 +633,8 @@ class Batches:
         return readable_ends
 
     def compare_logs(self, now_ms: int) -> bool:
-        """Compare all logs with what was read of them now; return whether a source begins a new generation.
+        """Compare all logs with what was read of them now; return whether a source begins a new
+        generation.
 
         Raises as `plan` does. For a process whose own reader has found that its position is not in the log
         any more.
@@ -659,11 +687,12 @@ class Batches:
         return cuts
 
     def _begin_generation(self, cut: Cut, end: int | None) -> None:
-        """Begin a new generation of a source whose log was cut, at the first lost offset; else raise.
+        """Begin a new generation of a source whose log was cut, at the first lost offset; else
+        raise.
 
-        What is pending from there on is in no log any more: it is ABSENT. `end` is where the log ends now;
-        None: that is not known. Raises `Disagreement`: the input is ordered, and nobody could say what waits
-        behind what; or it fails on data loss.
+        What is pending from there on is in no log any more: it is ABSENT. `end` is where the log
+        ends now; None: that is not known. Raises `Disagreement`: the input is ordered, and nobody
+        could say what waits behind what; or it fails on data loss.
         """
         spec = self._spec_by_source[cut.source]
         if spec.input.fails_on_loss(self._spec.fail_on_data_loss) or spec.input.ordered:
@@ -692,12 +721,15 @@ class Batches:
         self._report("log_was_cut", fields)
 
     def _ask_offsets(self, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
-        """Ask where logs of sources begin or end; return the offsets by source, without those in trouble."""
+        """Ask where logs of sources begin or end; return the offsets by source, without those in
+        trouble.
+        """
         sources = list(sources)
         return self._offsets_by_source(sources, self._ask_bounds(sources, reach, bound))
 
     def _ask_bounds(self, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
-        """Ask where logs of sources begin or end; record the partitions in trouble, and return the answers.
+        """Ask where logs of sources begin or end; record the partitions in trouble, and return the
+        answers.
 
         `reach` is asked: the log itself, or what may be planned of it.
         """
@@ -730,7 +762,8 @@ class Batches:
     def _leave_out_unreadable(
         self, leftover: Portion, choice: _Choice
     ) -> tuple[Portion, _Choice, Mapping[int, int]]:
-        """Return both without partitions that cannot be read now, and the offset where each log begins.
+        """Return both without partitions that cannot be read now, and the offset where each log
+        begins.
 
         Their leftover goes back to the tenure, for a later batch. In an ordered partition neither
         copies nor new records go without the others.
@@ -754,7 +787,8 @@ class Batches:
         new_start = self.new_start_by_source.get(run.source)
         if new_start is None or generation_of(run.start) == generation_of(new_start):
             return run
-        # the new generation begins at the offset of the cut; here it is a position of the run's generation
+        # the new generation begins at the offset of the cut; here it is a position of the run's
+        # generation
         cut_at = position_at(generation_of(run.start), offset_of(new_start))
         return run._replace(start=min(run.start, cut_at), end=min(run.end, cut_at))
 
@@ -794,7 +828,9 @@ class Batches:
             self._report("records_left_the_log", {"records": positions_in(gone), "ranges": ranges})
 
     def _report_absent(self, runs: Sequence[SourceRun], session_ms: int) -> None:
-        """Report to the ackers that the log has no records at some positions; without any nothing is sent."""
+        """Report to the ackers that the log has no records at some positions; without any nothing
+        is sent.
+        """
         if not runs:
             return
         self._absent_seq += 1

@@ -4,7 +4,8 @@ Where all that there is fits, all of it is taken, without looking. Where a limit
 positions of each source are looked at (`spout.group.announce.Sight`): a source with fewer records
 than positions leaves the rest of its share of the room to the others. A *sighting* says which
 positions were seen to hold a record. A *supply* is the positions of a source that were never
-initialised, with what was seen of them; an *intake* shares the room of one batch out between supplies.
+initialised, with what was seen of them; an *intake* shares the room of one batch out between
+supplies.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
 """
@@ -34,7 +35,9 @@ class SourceNeed(NamedTuple):
 
 
 class SourceSightings(NamedTuple):
-    """What was seen of sources, by their positions; `awaited` are those of which more will be known soon."""
+    """What was seen of sources, by their positions; `awaited` are those of which more will be known
+    soon.
+    """
 
     by_source: dict[int, Sighting]
     awaited: set[int]
@@ -56,7 +59,8 @@ class SourceSight:
         requests: dict[TopicPartition, SightRequest] = {}
         for source, need in needs.items():
             start, end = offset_of(need.run.start), offset_of(need.run.end)
-            requests[self._spec_by_source[source].place] = SightRequest(start, end, need.record_count)
+            place = self._spec_by_source[source].place
+            requests[place] = SightRequest(start, end, need.record_count)
         seen = self._sight.find_records(requests)
         for source, need in needs.items():
             place = self._spec_by_source[source].place
@@ -78,7 +82,9 @@ class SourceSight:
         return Supply(source, runs, sightings.by_source.get(source))
 
     def fetch_ahead(self, next_by_source: Mapping[int, int]) -> None:
-        """Begin to fetch sources from these positions on, for a later look; see `Sight.fetch_ahead`."""
+        """Begin to fetch sources from these positions on, for a later look; see
+        `Sight.fetch_ahead`.
+        """
         next_offsets = {
             self._spec_by_source[source].place: offset_of(position)
             for source, position in next_by_source.items()
@@ -105,20 +111,24 @@ class Chooser:
         self._tenure = tenure
 
     def choose(self, uninitialised: Mapping[int, Sequence[PositionRun]], room: Room) -> Chosen:
-        """Choose of positions that were never initialised, and begin to fetch what comes behind them.
+        """Choose of positions that were never initialised, and begin to fetch what comes behind
+        them.
 
         `uninitialised` has these by source, for each source of which some may be taken.
         """
         # 1. look, if not everything has room
         supplies = [Supply(source, runs) for source, runs in uninitialised.items() if runs]
-        input_ids = {supply.source: self._spec_by_source[supply.source].input.id for supply in supplies}
+        specs = self._spec_by_source
+        input_ids = {supply.source: specs[supply.source].input.id for supply in supplies}
         intake = BatchIntake(supplies, input_ids, room, self._sharing)
         # asked before anything is taken: then a limit may bind no more
         is_limited = intake.is_limited
-        awaited = self._look_and_add_sightings(intake) if is_limited else set()
+        awaited = self._find_and_add_sightings(intake) if is_limited else set()
         # 2. take; holes that have no verdict yet count against those of this batch
         count_empty = self._tenure.window.count_empty
-        hole_room = {source: max(0, HOLE_POSITIONS_MAX - count_empty(source)) for source in uninitialised}
+        hole_room: dict[int, int] = {}
+        for source in uninitialised:
+            hole_room[source] = max(0, HOLE_POSITIONS_MAX - count_empty(source))
         portion_by_source = intake.take(hole_room, self._hole_min)
         # 3. fetch what comes behind; without a limit nobody will look at it
         next_by_source: dict[int, int] = {}
@@ -131,7 +141,7 @@ class Chooser:
         self._sight.fetch_ahead(next_by_source)
         return Chosen(joined_portions(portion_by_source.values()), intake.granted_copies)
 
-    def _look_and_add_sightings(self, intake: BatchIntake) -> set[int]:
+    def _find_and_add_sightings(self, intake: BatchIntake) -> set[int]:
         """Look at what comes next of the sources that compete for room, and add what was seen to the intake.
 
         Return the sources of which more will be known soon; nothing is taken of them until then.
@@ -140,7 +150,7 @@ class Chooser:
         for _ in range(ROUNDS):
             needs: dict[int, SourceNeed] = {}
             for source, record_count in intake.records_to_find().items():
-                runs = intake.runs_of(source)
+                runs = intake.uninitialised_runs(source)
                 needs[source] = SourceNeed(PositionRun(runs[0].start, runs[-1].end), record_count)
             sightings = self._sight.find_records(needs)
             awaited |= sightings.awaited

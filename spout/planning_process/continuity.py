@@ -55,7 +55,9 @@ class Compared(NamedTuple):
 
 
 class _KeptReadTo(NamedTuple):
-    """What a process before kept of a source, if less than was initialised; it counts for one generation."""
+    """What a process before kept of a source, if less than was initialised; it counts for one
+    generation.
+    """
 
     generation: int
     read_to: ReadTo
@@ -70,18 +72,19 @@ class Continuity:
         self._spec_by_source = specs
         self._tenure = tenure
         self._restored_by_source: dict[int, _KeptReadTo] = {}
-        # The time that has passed here. Logs are compared once a batch, so between two comparisons much time
-        # may pass; a clock that was set ahead counts for half of what a leader is given.
+        # The time that has passed here. Logs are compared once a batch, so between two comparisons
+        # much time may pass; a clock that was set ahead counts for half of what a leader is given.
         self._passed_time = PassedTime(between_ms_max=OLDER_LEADER_MS_MAX // 2)
         # by source: since when its leader has a lower epoch than one before, by `_passed_time`
         self._older_since_ms_by_source: dict[int, int] = {}
 
     def restore(self, read_to_by_source: Mapping[int, ReadTo]) -> None:
-        """Begin with what was kept of sources by a process before: in a journal, or with the group's commits.
+        """Begin with what was kept of sources by a process before: in a journal, or with the
+        group's commits.
 
         It may be less than the ackers know to be initialised, and is then compared as it is. Where it is
-        more, the group was rewound since, and it says nothing of what is read now. Sources that are not read
-        any more are passed over.
+        more, the group was rewound since, and it says nothing of what is read now. Sources that are
+        not read any more are passed over.
         """
         for source, read_to in read_to_by_source.items():
             cursor = self._tenure.cursors.get(source)

@@ -18,8 +18,9 @@ process runs, the wait would last for ever. So each wait has a limit, and an err
   `Unreachable`.
 
 An error is raised only when nothing else is left to do. Every wait is reported each minute. An
-input *stands* while its lost roots wait for an operator: it is paused, or they were put aside. A lost root is
-*taken over* once a replay worker has read its verdict; then it waits in `_ack_due` until it is *due*.
+input *stands* while its lost roots wait for an operator: it is paused, or they were put aside. A
+lost root is *taken over* once a replay worker has read its verdict; then it waits in `_ack_due`
+until it is *due*.
 
 Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, D901 to D905.
 """
@@ -63,8 +64,8 @@ class PendingWait(NamedTuple):
     Attributes:
         event: the name under which it is reported.
         fields: what the report says beside.
-        progress: how far it has come; a wait whose progress changes has something that works for it. None:
-            nobody measures it.
+        progress: how far it has come; a wait whose progress changes has something that works for
+            it. None: nobody measures it.
     """
 
     event: str
@@ -84,7 +85,8 @@ class ReplayProgress(NamedTuple):
 
     Attributes:
         change_count: how often an entry of `_ack_due` has changed.
-        taken_over_to: of verdict partitions with lost roots that nobody has taken over, how far it was read.
+        taken_over_to: of verdict partitions with lost roots that nobody has taken over, how far it
+            was read.
     """
 
     change_count: int
@@ -94,7 +96,8 @@ class ReplayProgress(NamedTuple):
 class Draining:
     """Follows what is left to do.
 
-    `follow` is called again and again while Spark runs no batch; it measures how long each wait lasts.
+    `follow` is called again and again while Spark runs no batch; it measures how long each wait
+    lasts.
     """
 
     def __init__(
@@ -108,7 +111,8 @@ class Draining:
         """Begin; nothing is read.
 
         Args:
-            state_watch: what Spark's state holds; None: no bolt of the query holds tuples across batches.
+            state_watch: what Spark's state holds; None: no bolt of the query holds tuples across
+                batches.
             verdict_reader: None: nothing is tracked.
         """
         self._context = context
@@ -116,7 +120,8 @@ class Draining:
         self._batches = batches
         self._state_watch = state_watch
         self._verdict_reader = verdict_reader
-        self._due_watch: DueWatch | None = None  # the lost roots in `_ack_due`; None: nobody has asked yet
+        # the lost roots in `_ack_due`; None: nobody has asked yet
+        self._due_watch: DueWatch | None = None
         # by verdict partition: the offset behind the last verdict
         # of a root that a process before lost; None: not read yet
         self._lost_before_start_by_partition: dict[int, int] | None = None
@@ -126,7 +131,8 @@ class Draining:
         # reported at once: that a batch job has no replay workers is a frequent mistake
         self._replay_wait = LongWait(first_ms=0)
         self._wait_without_progress = LongWait()
-        # what has passed here: a clock that is set ahead has made nobody wait, so no error may say so
+        # what has passed here: a clock that is set ahead has made nobody wait, so no error may say
+        # so
         self._passed_time = PassedTime()
         self._next_due_ms: int | None = None  # wall time; None: all that waits needs an operator
 
@@ -173,7 +179,8 @@ class Draining:
         # 1. pending roots
         if self._has_roots_in_flight():
             return self._wait_for_verdicts(now_ms)
-        # 2. records; of an ordered input a lost root may be why later ones are not planned: then look at 3
+        # 2. records; of an ordered input a lost root may be why later ones are not planned: then
+        # look at 3
         are_records_planned = self._are_records_planned()
         is_ordered = any(input.ordered for input in self._context.spec.inputs)
         if not are_records_planned and not is_ordered:
@@ -183,7 +190,8 @@ class Draining:
             wait = self._wait_for_lost_roots(self._verdict_reader, lost_below, now_ms)
             if wait is not None:
                 return wait
-            # 4. copies: one is on the replay topic when its root has left `_ack_due`, so they come last
+            # 4. copies: one is on the replay topic when its root has left `_ack_due`, so they come
+            # last
             if are_records_planned and not self._batches.is_all_planned(replay=True):
                 return self._wait_for_partitions()
         return None if are_records_planned else self._wait_for_partitions()
@@ -204,7 +212,8 @@ class Draining:
     def _wait_for_lost_roots(
         self, verdict_reader: VerdictReader, lost_below: Mapping[int, int], now_ms: int
     ) -> PendingWait | None:
-        """Return the wait for lost roots, or for the reading of them; None: every lost root is replayed.
+        """Return the wait for lost roots, or for the reading of them; None: every lost root is
+        replayed.
 
         `lost_below` as in `follow`.
         """
@@ -216,7 +225,8 @@ class Draining:
             self._lost_before_start_by_partition = verdict_reader.read_lost_before(
                 due_watch.taken_over, self._context.sources
             )
-        if self._lost_before_start_by_partition is None:  # the broker was too slow: the next call reads on
+        # the broker was too slow: the next call reads on
+        if self._lost_before_start_by_partition is None:
             return PendingWait("waits_for_broker", {"what": "the verdicts of the process before"})
         # where both know a partition, this process has read the later verdict
         lost_below_ever = {**self._lost_before_start_by_partition, **lost_below}
@@ -225,7 +235,9 @@ class Draining:
         return self._wait_for_replays(due_watch, lost_below_ever, now_ms)
 
     def _read_due(self) -> DueWatch | None:
-        """Read `_ack_due` to its end; return the lost roots that wait. None: not all of it could be read."""
+        """Read `_ack_due` to its end; return the lost roots that wait. None: not all of it could be
+        read.
+        """
         spec = self._context.spec
         if self._due_watch is None:
             sources = frozenset(self._context.sources)
@@ -270,7 +282,8 @@ class Draining:
     ) -> PendingWait:
         """Return the wait for lost roots.
 
-        Raises `Unreachable`: no replay worker runs; `ReplaysStand`: all of them wait for an operator.
+        Raises `Unreachable`: no replay worker runs; `ReplaysStand`: all of them wait for an
+        operator.
         """
         # 1. for how long nothing has changed
         standing_inputs = due_watch.standing().values()
@@ -337,7 +350,8 @@ class Draining:
         """Return what an operator can do about lost roots that wait.
 
         Args:
-            standing: inputs that wait for him: a paused one, then one whose roots were put aside, goes first.
+            standing: inputs that wait for him: a paused one, then one whose roots were put aside,
+                goes first.
             late_ms: for how long the others are due and not replayed; below 0: none is due yet.
         """
         paused = [self._name_of(input.input_id) for input in standing if input.pause is not None]

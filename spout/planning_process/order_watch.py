@@ -16,9 +16,10 @@ Then every record that is not done is among those that wait, or is a copy that i
 keys are not in `_ack_due`: the driver has named their lines, or each is read once, from where the replay
 worker reads the record. One that is gone then holds back nobody.
 
-The *line* of a record is a hash of its key: records of one line are kept in order. The *turn* of a partition
-says what its next batch may read. A verdict is *taken over* once a replay worker has read it. The *leftover*
-is what a process before initialised and did not journal; it is pending, and still to be emitted.
+The *line* of a record is a hash of its key: records of one line are kept in order. The *turn* of a
+partition says what its next batch may read. A verdict is *taken over* once a replay worker has read
+it. The *leftover* is what a process before initialised and did not journal; it is pending, and
+still to be emitted.
 
 Source: docs/design/protocol.md, section 5.1 ("Order": why the pending roots of step 1 will be acked).
 """
@@ -101,8 +102,8 @@ class OrderWatch:
     def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
         """Begin with nothing read.
 
-        `answered_at` has by acker partition the offset of its answer to our question for the group. The
-        verdicts of what was lost before are below it.
+        `answered_at` has by acker partition the offset of its answer to our question for the group.
+        The verdicts of what was lost before are below it.
         """
         self._context = context
         self._tenure = tenure
@@ -116,7 +117,8 @@ class OrderWatch:
         self._not_acked: dict[int, dict[_Root, NotAcked]] = {}
         # by source, copies apart from records: what of published batches may still be pending
         self._published_runs: dict[int, list[SourceRun]] = {}
-        self._ordered_room = OrderedRoom()  # how many new records a batch may have, by what former ones lost
+        # how many new records a batch may have, by what former ones lost
+        self._ordered_room = OrderedRoom()
         # whether the batch that is planned now has roots that were initialised by another process
         self._has_older_roots = False
         self._due_entries: DueEntries | None = None  # None: nobody has asked yet what waits
@@ -132,13 +134,15 @@ class OrderWatch:
         self.blocked_by_partition: dict[str, int] = {}
 
     def record_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
-        """Record which roots of ordered inputs an acker partition has lost, by its record at an offset."""
+        """Record which roots of ordered inputs an acker partition has lost, by its record at an
+        offset.
+        """
         for lost in verdicts.lost:
             source = first_source(lost.source)  # that of the records, also for copies
             if self._ordering(source) not in (KEY, PARTITION):
                 continue
             lost_count = sum(map(len, self._lost_roots.values()))
-            if lost_count >= LOST_MAX:  # memory stays bounded: what is told root by root, is told no more
+            if lost_count >= LOST_MAX:  # so many at most are kept one by one
                 self._lost_below_by_source.setdefault(source, {})[partition] = offset + 1
                 continue
             verdict_place = (partition, offset)
@@ -147,12 +151,14 @@ class OrderWatch:
                 lost_roots[lost.source, position] = verdict_place
 
     def record_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
-        """Record that the batch that ends at `end` was published, and which of its roots that did not ack.
+        """Record that the batch that ends at `end` was published, and which of its roots that did
+        not ack.
 
-        What is recorded counts as known: pending roots of such a batch will be acked, but for `not_acked`. So
-        nothing is recorded if a root may have timed out before: if the clock has passed its deadline, or if
-        another process, which lived when the batch was planned, may have initialised it earlier. Nor is
-        anything of a partition that was blocked as a whole: its records were not put in lines by their keys.
+        What is recorded counts as known: pending roots of such a batch will be acked, except those
+        of `not_acked`. So nothing is recorded if a root may have timed out before: if the clock has
+        passed its deadline, or if another process, which lived when the batch was planned, may have
+        initialised it earlier. Nor is anything of a partition that was blocked as a whole: its
+        records were not put in lines by their keys.
         """
         timeout_ms = self._context.spec.timeout_ms  # 0: no root times out
         is_late = timeout_ms and self._tenure.clock.now >= end.now + timeout_ms
@@ -178,11 +184,11 @@ class OrderWatch:
     def read_turns(self, leftover_counts: Mapping[int, int]) -> dict[int, Turn]:
         """Read what waits; return by source the turn of each ordered partition that has one.
 
-        A partition that waits for something under way has none. Keeps in `wait_by_partition` what partitions
-        wait for, and reports it.
+        A partition that waits for something under way has none. Keeps in `wait_by_partition` what
+        partitions wait for, and reports it.
 
-        `leftover_counts` has by source how many roots of the leftover there are. Raises `Unreachable`, or
-        `UnknownVersion` if a newer replay worker wrote to `_ack_due`.
+        `leftover_counts` has by source how many roots of the leftover there are. Raises
+        `Unreachable`, or `UnknownVersion` if a newer replay worker wrote to `_ack_due`.
         """
         specs = self._ordered_specs()
         self._has_older_roots = bool(leftover_counts) or self._tenure.sibling is not None
@@ -210,9 +216,11 @@ class OrderWatch:
         return None if spec is None else spec.input.ordering
 
     def _ordered_specs(self) -> dict[int, SourceSpec]:
-        """Return by source the partitions of ordered inputs whose copies can be read, too; not those copies.
+        """Return by source the partitions of ordered inputs whose copies can be read, too; not
+        those copies.
 
-        A new partition, or its replay partition, joins later than the other: it takes part with both.
+        A new partition, or its replay partition, joins later than the other: it takes part with
+        both.
         """
         specs: dict[int, SourceSpec] = {}
         for source, spec in self._context.sources.items():
@@ -222,9 +230,11 @@ class OrderWatch:
         return specs
 
     def _why_undecidable(self, source: int, leftover_counts: Mapping[int, int]) -> str:
-        """Return that roots of a partition are pending of which nobody knows what becomes; empty: none is.
+        """Return that roots of a partition are pending of which nobody knows what becomes; empty:
+        none is.
 
-        Known are the leftover, which comes with this batch, and what is pending of published batches.
+        Known are the leftover, which comes with this batch, and what is pending of published
+        batches.
         """
         unaccounted_count = 0
         # records and their copies are sources of their own
@@ -255,10 +265,11 @@ class OrderWatch:
         specs: Mapping[int, SourceSpec],
         leftover_counts: Mapping[int, int],
     ) -> tuple[dict[int, Turn], dict[int, str]]:
-        """Read what waits of some partitions; return their turns, and for what those wait that have none.
+        """Read what waits of some partitions; return their turns, and for what those wait that have
+        none.
 
-        Both answers are by source; each of `decidable_sources`, of whose pending roots it is known what
-        becomes of them, is in one of the two. The steps are those of the module's list.
+        Both answers are by source; each of `decidable_sources`, of whose pending roots it is known
+        what becomes of them, is in one of the two. The steps are those of the module's list.
         """
         # step 2
         due_entries = self._open_due_entries()
@@ -304,7 +315,8 @@ class OrderWatch:
     def _read_due_entries(self, due: DueEntries, decidable_sources: Sequence[int]) -> dict[int, str]:
         """Read `_ack_due`; return by source why some have to wait until it is read to its end.
 
-        Once it was read to its end, those go on of which nothing waited then, and nothing was lost since.
+        Once it was read to its end, those go on of which nothing waited then, and nothing was lost
+        since.
         """
         is_whole = due.read()
         self._context.troubles.record_answers(due.answers())
@@ -337,7 +349,8 @@ class OrderWatch:
     def _drop_taken_over(self, due: DueEntries) -> None:
         """Forget lost roots that `_ack_due` has by now, and named roots that have a verdict since.
 
-        A named root that was lost is kept until `_ack_due` has it: before, only this tells that it waits.
+        A named root that was lost is kept until `_ack_due` has it: before, only this tells that it
+        waits.
         """
         for source, place_by_root in self._lost_roots.items():
             self._lost_roots[source] = {
@@ -368,7 +381,8 @@ class OrderWatch:
                 lost_below[partition] = max(offset + 1, lost_below.get(partition, 0))
         behind: list[str] = []
         for partition, answered_at in self._answer_offset_by_partition.items():
-            # what was lost before this process began is below the answer to its question for the group
+            # what was lost before this process began is below the answer to its question for the
+            # group
             take_over_to = max(answered_at, lost_below.get(partition, 0))
             if self._due_entries is None or self._due_entries.taken_over[partition] < take_over_to:
                 behind.append(f"{self._context.spec.topics.verdict}/{partition}")
@@ -377,8 +391,9 @@ class OrderWatch:
     def _ask_stable_ends(self, sources: Sequence[int]) -> tuple[dict[int, int], dict[int, str]]:
         """Ask up to where the copies of partitions are known, and all of them.
 
-        Return, by source, the offset at which its replay partition ends, no transaction being open below it;
-        and why others have no such end: copies are being written, or nobody can say whether they are.
+        Return, by source, the offset at which its replay partition ends, no transaction being open
+        below it; and why others have no such end: copies are being written, or nobody can say
+        whether they are.
         """
         place_by_source = {source: self._context.sources[copies_source(source)].place for source in sources}
         stable_end_by_source: dict[int, int] = {}
@@ -428,8 +443,8 @@ class OrderWatch:
     def _decide_turn(self, spec: SourceSpec, roots: Sequence[WaitingRoot], stable_end: int) -> Turn | None:
         """Return the turn of a partition of which `roots` wait; None: a key of them was not read yet.
 
-        Keeps in `blocked_by_partition` how many records are blocked. `stable_end` is the offset at which its
-        replay partition ends.
+        Keeps in `blocked_by_partition` how many records are blocked. `stable_end` is the offset at
+        which its replay partition ends.
         """
         ordering = spec.input.ordering
         waiting: list[WaitingRecord] = []
@@ -458,8 +473,8 @@ class OrderWatch:
     def _count_unread_copies(self, source: int, stable_end: int, room: int) -> int:
         """Return how many copies of a partition below an offset are not planned yet.
 
-        Up to `room` each position counts as one. Only if they are more does it matter which of them are
-        empty, as markers of transactions are: then they are looked at.
+        Up to `room` each position counts as one. Only if they are more does it matter which of them
+        are empty, as markers of transactions are: then they are looked at.
         """
         copies = copies_source(source)
         cursor = self._tenure.cursors[copies]
@@ -470,9 +485,11 @@ class OrderWatch:
         return self._sight.find_supply(copies, runs).count_max
 
     def _keep_and_report_waits(self, specs: Mapping[int, SourceSpec], why: Mapping[int, str]) -> None:
-        """Keep in `wait_by_partition` what partitions wait for; report who begins to wait, or goes on.
+        """Keep in `wait_by_partition` what partitions wait for; report who begins to wait, or goes
+        on.
 
-        `why` has by source for what it waits; empty: it goes on. What passes by itself is not reported.
+        `why` has by source for what it waits; empty: it goes on. What passes by itself is not
+        reported.
         """
         self.wait_by_partition = {str(specs[source]): text for source, text in why.items() if text}
         for source, text in why.items():

@@ -5,18 +5,19 @@
 3. `step` all the while: verdicts settle the window, ticks move the clock where roots are open, new partitions
    are added, and the prefix of what is settled is committed.
 
-The states of the session, and what can happen in each, stand in `spout.group.session_state`. These words come
-again in this room:
+The states of the session, and what can happen in each, stand in `spout.group.session_state`. These
+words come again in this room:
 
-* a *tenure* is the time in which this process owns the group, and the state of that time: the session's
-  clock, its window of pending roots, and by source a *cursor*, which knows the positions that were never
-  initialised;
+* a *tenure* is the time in which this process owns the group, and the state of that time: the
+  session's clock, its window of pending roots, and by source a *cursor*, which knows the positions
+  that were never initialised;
 * the *journal* is the offset that Spark keeps of a batch, with all that the next one has to know;
-* a batch is *under way* from its planning until the driver has *published* it: until what it acked and failed
-  is durable;
+* a batch is *under way* from its planning until the driver has *published* it: until what it acked
+  and failed is durable;
 * a partition *stands* while it has no leader, or nothing of it arrives.
 
-Of two times `now_ms` is wall time, and `session_ms` that of the session's clock, by which roots time out.
+Of two times `now_ms` is wall time, and `session_ms` that of the session's clock, by which roots
+time out.
 
 Single-threaded; time is an argument. `poll` may run beside the other calls, `wait_for_records` beside `poll`
 and `step`.
@@ -96,7 +97,8 @@ class Owned(NamedTuple):
         verdict_reader: reads what the ackers decide; None: nothing is tracked.
         order_watch: decides how ordered partitions go on; None: no input is ordered.
         resets: lets timeouts begin anew; None: nothing is tracked.
-        state_watch: follows what Spark's state holds; None: no bolt of the query holds tuples across batches.
+        state_watch: follows what Spark's state holds; None: no bolt of the query holds tuples
+            across batches.
     """
 
     tenure: Tenure
@@ -114,7 +116,8 @@ class Planner:
     """The service of one planning process.
 
     Attributes:
-        joined_count: how often a source has joined since `open`: a new partition, or one in a new generation.
+        joined_count: how often a source has joined since `open`: a new partition, or one in a new
+            generation.
     """
 
     def __init__(
@@ -173,7 +176,8 @@ class Planner:
             troubles=Troubles(log),
         )
         self._journal = BEGINNING
-        # by source: the offset at which the query stops, or `UNKNOWN_TARGET`; empty: it does not stop
+        # by source: the offset at which the query stops, or `UNKNOWN_TARGET`; empty: it does not
+        # stop
         self._target_by_source: dict[int, int] = {}
         self._session = SessionStates()
         # `wait_for_records` may run beside `step`: what it says of the session must not undo what that says
@@ -223,7 +227,9 @@ class Planner:
 
     @property
     def _verdict_reader(self) -> VerdictReader | None:
-        """What reads the ackers' answers and verdicts; None: nothing is tracked, or `open` was not called."""
+        """What reads the ackers' answers and verdicts; None: nothing is tracked, or `open` was not
+        called.
+        """
         return None if self._group is None else self._group.verdict_reader
 
     @property
@@ -250,8 +256,8 @@ class Planner:
 
         Raises:
             TopicError: a topic is missing.
-            Disagreement: the ackers have another number of partitions than we know, somebody moved the
-                group's offsets, or a topic or the cluster is another one now.
+            Disagreement: the ackers have another number of partitions than we know, somebody moved
+                the group's offsets, or a topic or the cluster is another one now.
         """
         log, spec = self._context.log, self._spec
         self._context = replace(self._context, cluster_id=log.cluster_id())
@@ -421,7 +427,9 @@ class Planner:
         return event
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
-        """Plan a batch as `Batches.plan` does, and record that it is under way; only when `is_ready`."""
+        """Plan a batch as `Batches.plan` does, and record that it is under way; only when
+        `is_ready`.
+        """
         owned = self._require_owned()
         self._record_request()
         if self._writes_exactly_once:
@@ -453,7 +461,9 @@ class Planner:
         return self._group.state_watch.under_way
 
     def record_held_roots(self, held: Sequence[SourceRun] | None) -> None:
-        """Record that the batch under way is published, and what of it Spark's state holds; None: unknown."""
+        """Record that the batch under way is published, and what of it Spark's state holds; None:
+        unknown.
+        """
         state_watch = self._require_owned().state_watch
         if state_watch is not None:
             state_watch.end_batch(held)
@@ -565,7 +575,8 @@ class Planner:
             return
         tenure = self._require_owned().tenure
         self._process_event(SessionEvent.GOODBYE_SENT)
-        self._last_sign_ms = 0  # if the query goes on after all, the next step sends a sign of life at once
+        # if the query goes on after all, the next step sends a sign of life at once
+        self._last_sign_ms = 0
         with suppress(Unreachable):  # then others notice the silence, some seconds later
             self._context.announcer.send_goodbye(tenure.name, tenure.clock.now)
 
@@ -613,7 +624,8 @@ class Planner:
         return why_by_partition | self._context.troubles.texts()
 
     def close(self) -> None:
-        """Commit what is settled, leave, and close all readers; without effect if it is closed already.
+        """Commit what is settled, leave, and close all readers; without effect if it is closed
+        already.
 
         What is open stays open: its clock stands still.
         """
@@ -653,7 +665,8 @@ class Planner:
     def _begin_session_if_current(self, taking: Taking, opened: Opened, now_ms: int) -> None:
         """Begin a session with the group that all acker partitions have given us.
 
-        If the checkpoint is an older copy, and the query takes over, ask for the group anew instead.
+        If the checkpoint is an older copy, and the query takes over, ask for the group anew
+        instead.
         """
         tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
         if opened.is_restart and self._report_if_older_checkpoint(tenure, taking.verdict_reader):
@@ -686,20 +699,23 @@ class Planner:
     def _find_acked_behind_checkpoint(
         self, tenure: Tenure, verdict_reader: VerdictReader
     ) -> SourceRun | None:
-        """Return some roots that were ACKED and are in no batch of this checkpoint; None: there are none.
+        """Return some roots that were ACKED and are in no batch of this checkpoint; None: there are
+        none.
 
-        The driver acks only what Spark has journalled: so these were in a later checkpoint. What was ACKED
-        since this process began proves nothing: another driver may be at its last batch.
+        The driver acks only what Spark has journalled: so these were in a later checkpoint. What
+        was ACKED since this process began proves nothing: another driver may be at its last batch.
         """
         settled_roots = tenure.settled_after(self._journal)
         if not settled_roots:
             return None
-        since_ms = self._journal.at_ms - SILENT_MS_MAX  # so far the clocks of two machines may differ
+        # so far the clocks of two machines may differ
+        since_ms = self._journal.at_ms - SILENT_MS_MAX
         patience_ms = longest_unreachable_ms(self._spec.inputs)
         return verdict_reader.find_acked(settled_roots, since_ms, patience_ms)
 
     def _untracked_tenure(self, now_ms: int) -> Tenure:
-        """Return a tenure without a session, from where the journal ends, or where group or options say.
+        """Return a tenure without a session, from where the journal ends, or where group or options
+        say.
 
         Sources of which nobody can say where they begin are left out until they have a leader.
         """
@@ -716,7 +732,8 @@ class Planner:
         for source, offset in starts.items():
             first = position_at(0, offset)
             cursors[source] = SourceCursor(first, first)
-        # 3. those without a known start wait; a later process knows by the journal since when they do
+        # 3. those without a known start wait; a later process knows by the journal since when they
+        # do
         without_start = {spec.source for spec in fresh} - starts.keys()
         self._context.leave_out({source: left_out_before.get(source, now_ms) for source in without_start})
         return Tenure(SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions)
@@ -741,7 +758,8 @@ class Planner:
         order_watch = OrderWatch(context, tenure, answered_at) if is_ordered else None
         if order_watch is not None:
             self._to_close.callback(order_watch.close)
-        # a lane is a numbered sequence of messages to the ackers; its name is of this process and session
+        # a lane is a numbered sequence of messages to the ackers; its name is of this process and
+        # session
         lane = f"planner-{self._new_id}/{tenure.name.id}"
         batches = Batches(context, tenure, lane, self._target_by_source, order_watch)
         # 2. what commits
@@ -781,8 +799,8 @@ class Planner:
     ) -> None:
         """Settle verdicts, or read an answer to a question that was sent since the group is owned.
 
-        `partition` and `offset` are those of the acker's record. Raises `SessionSuperseded`: it is the answer
-        to a higher session, which owns the group now.
+        `partition` and `offset` are those of the acker's record. Raises `SessionSuperseded`: it is
+        the answer to a higher session, which owns the group now.
         """
         if isinstance(event, Verdicts):
             self._apply_verdicts(owned, partition, offset, event, now_ms)
@@ -903,8 +921,9 @@ class Arrivals:
     def wait_for_record(self, ends: Mapping[TopicPartition, int], wait_ms: int) -> bool:
         """Wait at most `wait_ms`; return whether there may be something behind one of the ends.
 
-        A reader that was taken off its partitions (`stop_reading`) may have a fetch under way for 600 ms, and
-        sends no other until it is answered. So wait a second before this is called again.
+        A reader that was taken off its partitions (`stop_reading`) may have a fetch under way for
+        600 ms, and sends no other until it is answered. So wait a second before this is called
+        again.
 
         Raises `Unreachable`: the broker does not answer.
         """

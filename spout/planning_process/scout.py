@@ -77,7 +77,8 @@ class _View:
     def can_show(self, offset: int) -> bool:
         """Return whether it shows an offset, or will once its reader has come there.
 
-        A blank one, whose reader is on its way through a hole, will show all offsets behind its start.
+        A blank one, whose reader is on its way through a hole, will show all offsets behind its
+        start.
         """
         return self.start <= offset <= self.seen_to or (self.start <= offset and self.is_blank)
 
@@ -104,7 +105,9 @@ class _View:
         return record_count >= SAMPLE_MIN and is_dense
 
     def add(self, offsets: Sequence[int], position: int) -> bool:
-        """Add the records that were read up to the reader's position; return whether that has moved on."""
+        """Add the records that were read up to the reader's position; return whether that has moved
+        on.
+        """
         has_moved = position > self.seen_to
         if has_moved:
             self.missed_plannings = 0
@@ -125,14 +128,16 @@ class Scout:
         self._log = log
         self._reader: OffsetReader | None = None
         self._view_by_partition: dict[TopicPartition, _View] = {}
-        self._assigned_views: dict[TopicPartition, _View] = {}  # those that the reader reads for now
+        # those that the reader reads for now
+        self._assigned_views: dict[TopicPartition, _View] = {}
         self._blind_plannings_left = 0  # how many plannings still go without a look, after an error
 
     def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Sightings:
-        """Look as far as it is cheap; return what was seen, and partitions of which more will be known soon.
+        """Look as far as it is cheap; return what was seen, and partitions of which more will be
+        known soon.
 
-        Nothing is returned of partitions behind the first `PLACES_MAX`, and for some plannings after an error
-        of the broker.
+        Nothing is returned of partitions behind the first `PLACES_MAX`, and for some plannings
+        after an error of the broker.
         """
         if self._blind_plannings_left:
             self._blind_plannings_left -= 1
@@ -170,7 +175,8 @@ class Scout:
         self._reader = None
 
     def _stop_looking(self) -> None:
-        """Close the reader, and look at nothing in the next plannings: the broker does not answer, say.
+        """Close the reader, and look at nothing in the next plannings: the broker does not answer,
+        say.
 
         Read tasks report that.
         """
@@ -178,7 +184,9 @@ class Scout:
         self._blind_plannings_left = PATIENCE
 
     def _move_view(self, place: TopicPartition, offset: int) -> None:
-        """Have the view of a partition begin at an offset: a new view, if the present one cannot show it."""
+        """Have the view of a partition begin at an offset: a new view, if the present one cannot
+        show it.
+        """
         view = self._view_by_partition.get(place)
         if view is None or not view.can_show(offset):
             self._view_by_partition[place] = _View(start=offset, seen_to=offset)
@@ -203,26 +211,23 @@ class Scout:
     def _read_until_enough(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
         """Read until enough is known of partitions, or it takes too long.
 
-        Return those to wait for, from which nothing came: planning leaves them out, `PATIENCE` times at most.
+        Return those to wait for, from which nothing came: planning leaves them out, `PATIENCE`
+        times at most.
         """
         waited_ms = 0  # only reads that brought nothing count
         records_left = RECORDS_MAX
-        too_little_known = self._places_with_too_little(requests)
-        while (
-            too_little_known
-            and records_left > 0
-            and waited_ms < self._time_to_wait_ms(requests, too_little_known)
-        ):
-            read_count = self._read(self._assign(too_little_known), POLL_RECORDS_MAX, POLL_MS)
+        unfinished = self._places_with_too_little(requests)
+        while unfinished and records_left > 0 and waited_ms < self._time_to_wait_ms(requests, unfinished):
+            read_count = self._read(self._assign(unfinished), POLL_RECORDS_MAX, POLL_MS)
             records_left -= read_count
             if not read_count:
                 waited_ms += POLL_MS
-            too_little_known = self._places_with_too_little(requests)
-        for place in too_little_known:
+            unfinished = self._places_with_too_little(requests)
+        for place in unfinished:
             if self._view_by_partition[place].is_blank:
                 self._view_by_partition[place].missed_plannings += 1
         awaited: list[TopicPartition] = []
-        for place in too_little_known:
+        for place in unfinished:
             missed_plannings = self._view_by_partition[place].missed_plannings
             # 0: something has come; it is planned, and each position behind it counts as a record
             if 0 < missed_plannings <= PATIENCE:
@@ -240,16 +245,15 @@ class Scout:
         ]
 
     def _time_to_wait_ms(
-        self, requests: Collection[TopicPartition], too_little_known: Collection[TopicPartition]
+        self, requests: Collection[TopicPartition], unfinished: Collection[TopicPartition]
     ) -> int:
-        """Return how long a planning waits: long for a first answer, or if there is nothing else to plan.
+        """Return how long a planning waits: long for a first answer, or if there is nothing else to
+        plan.
 
-        `requests` are all partitions that are looked at, `too_little_known` those that are still read.
+        `requests` are all partitions that are looked at, `unfinished` those that are still read.
         """
         blank = [
-            self._view_by_partition[place]
-            for place in too_little_known
-            if self._view_by_partition[place].is_blank
+            self._view_by_partition[place] for place in unfinished if self._view_by_partition[place].is_blank
         ]
         is_first_wait = any(not view.missed_plannings for view in blank)
         are_all_blank = len(blank) == len(requests)

@@ -43,13 +43,15 @@ class SinkWatch:
     positions, or of an earlier process, owes none.
 
     Attributes:
-        not_acked: which roots of the last batch are not acked by its publication; None: it is not published,
-            or nobody has listed them, or somebody has taken them from here.
+        not_acked: which roots of the last batch are not acked by its publication; None: it is not
+            published, or nobody has listed them, or somebody has taken them from here.
         damaged: what could not be read of the last batch, for which the query is to end.
     """
 
     def __init__(self, driver: DriverLink, *, durable_ms: int = UNREACHABLE_MS) -> None:
-        """Begin without a batch; `durable_ms`: how long acks may take to be durable, as for `Publisher`."""
+        """Begin without a batch; `durable_ms`: how long acks may take to be durable, as for
+        `Publisher`.
+        """
         self._driver = driver
         self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
         # the offset behind the batch that is not published yet; None: no batch is owed
@@ -63,10 +65,12 @@ class SinkWatch:
         self.not_acked = None
 
     def check_owed(self, start: Journal) -> bool:
-        """Read what the driver has said of the batch that ends at `start`; return whether it is still owed.
+        """Read what the driver has said of the batch that ends at `start`; return whether it is
+        still owed.
 
-        Spark has asked for what comes behind `start`, so that batch has ended. False also if another one, or
-        none, was expected. Of a published one this keeps what is `not_acked` and `damaged`.
+        Spark has asked for what comes behind `start`, so that batch has ended. False also if
+        another one, or none, was expected. Of a published one this keeps what is `not_acked` and
+        `damaged`.
         """
         if self._owed_end is None or start != self._owed_end:
             return False
@@ -84,12 +88,16 @@ class SinkWatch:
         return LATE_MS if self._driver.follower is None else self._follower_late_ms
 
     def follower_error(self) -> TrackingError | None:
-        """Return the error with which the stream's follower failed; None: it did not, or there is none."""
+        """Return the error with which the stream's follower failed; None: it did not, or there is
+        none.
+        """
         failure = self._driver.follower
         return TrackingError(failure) if failure else None
 
     def damage_error(self) -> Damaged | None:
-        """Return the error that ends the query behind a batch with unreadable parts; None: it has none."""
+        """Return the error that ends the query behind a batch with unreadable parts; None: it has
+        none.
+        """
         if not self.damaged:
             return None
         run, *others = self.damaged

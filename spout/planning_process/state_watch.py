@@ -59,16 +59,19 @@ class StateWatch:
         self._held_roots = tenure.window.pending_roots() - not_published
 
     def begin_batch(self, end: Journal) -> None:
-        """Begin to reset the timeouts of the batch that ends at an offset; one without roots needs none."""
+        """Begin to reset the timeouts of the batch that ends at an offset; one without roots needs
+        none.
+        """
         if end.ranges:
             self.under_way = end
             self._last_reset_ms = end.now
 
     def end_batch(self, held: Sequence[SourceRun] | None) -> None:
-        """Reset no more timeouts of the batch under way: it is published. Record what the state holds of it.
+        """Reset no more timeouts of the batch under way: it is published. Record what the state
+        holds of it.
 
-        `held` None: nobody listed that. Then all of the batch counts as held, so that the query may end
-        before its last verdicts are read.
+        `held` None: nobody listed that. Then all of the batch counts as held, so that the query may
+        end before its last verdicts are read.
         """
         if self.under_way is not None:
             held_runs = self.under_way.ranges if held is None else held

@@ -30,9 +30,11 @@ class TimeoutResets:
         self._number = 0  # of the last message on the lane
 
     def reset(self, runs: Iterable[SourceRun]) -> None:
-        """Begin the timeouts of those roots of `runs` anew that have no verdict, by the session's clock.
+        """Begin the timeouts of those roots of `runs` anew that have no verdict, by the session's
+        clock.
 
-        Without such a root nothing is sent. Raises `Unreachable`: no broker has the message in time.
+        Without such a root nothing is sent. Raises `Unreachable`: no broker has the message in
+        time.
         """
         pending_runs: list[SourceRun] = []
         for run in runs:

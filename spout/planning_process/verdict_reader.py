@@ -27,7 +27,8 @@ POLL_RECORDS_MAX = 1_000
 
 
 class VerdictReader:
-    """Follows all acker partitions from now on, and reads single questions from what they wrote before.
+    """Follows all acker partitions from now on, and reads single questions from what they wrote
+    before.
 
     Attributes:
         undecodable_count: how many records no acker wrote, which were passed over.
@@ -36,7 +37,8 @@ class VerdictReader:
     def __init__(self, log: Log, topics: AckTopics, partitions: int, report: Report) -> None:
         """Begin at the ends as they are now; `report` what is passed over, once for each kind.
 
-        Raises `TopicError`: an ack topic is missing; `Disagreement`: the ack topics have not `partitions`.
+        Raises `TopicError`: an ack topic is missing; `Disagreement`: the ack topics have not
+        `partitions`.
         """
         names = (topics.init, topics.ack, topics.fail, topics.verdict)
         self._partition_counts = PartitionCounts(log, names, partitions)
@@ -48,7 +50,8 @@ class VerdictReader:
         self._cluster_id = log.cluster_id()
         self._is_read_to_end = True  # whether the last poll left nothing to read
         self._standing_watch = StandingWatch(log, Bound.STABLE_END)
-        # what to do with a record batch that cannot be read: pass it over if an operator has said so
+        # what to do with a record batch that cannot be read: pass it over if an operator has said
+        # so
         self._on_damage = damage_passed_over(log)
         places = [TopicPartition(topics.verdict, partition) for partition in range(partitions)]
         self._first_offsets = log.ends(places)
@@ -67,7 +70,8 @@ class VerdictReader:
         """Read where a process before this one lost roots that no replay worker has taken over.
 
         Args:
-            taken_over: by acker partition, the offset below which replay workers have read all verdicts.
+            taken_over: by acker partition, the offset below which replay workers have read all
+                verdicts.
             sources: those whose roots count.
 
         Returns:
@@ -96,10 +100,11 @@ class VerdictReader:
             return lost_below if follower.is_whole else None
 
     def find_acked(self, roots: RootSet, since_ms: int, patience_ms: int) -> SourceRun | None:
-        """Read on until one of `roots` was ACKED before this process began; return the first run of such.
+        """Read on until one of `roots` was ACKED before this process began; return the first run of
+        such.
 
-        None: none of them was. Verdicts are read from the wall time `since_ms` on, and only of the acker
-        partitions that own the roots.
+        None: none of them was. Verdicts are read from the wall time `since_ms` on, and only of the
+        acker partitions that own the roots.
 
         Raises `Unreachable`: the broker had more, and sent nothing for `patience_ms`.
         """
@@ -126,14 +131,17 @@ class VerdictReader:
                 acked = RootSet.of_runs(acked_of_sources) & roots
                 if acked:
                     return acked.runs()[0]
-            if not follower.is_whole:  # the broker had more, so one of them may have been ACKED there
+            # the broker had more, so one of them may have been ACKED there
+            if not follower.is_whole:
                 raise Unreachable(f"{places[0].topic}: the broker sent no records for {patience_ms} ms")
         return None
 
     def check_standing(self, now_ms: int) -> StandingNews:
-        """Check how far the partitions have come; return which stand now, or go on again, to be reported.
+        """Check how far the partitions have come; return which stand now, or go on again, to be
+        reported.
 
-        From time to time this compares the number of partitions with ours, and raises as `__init__` does.
+        From time to time this compares the number of partitions with ours, and raises as `__init__`
+        does.
         """
         self._partition_counts.check_if_due(now_ms)
         positions = {place: self._reader.position(place) for place in self._first_offsets}

@@ -349,7 +349,7 @@ def _summed(
     reports = (*counted.reports, *uncounted.reports)
     lined = tuple(lines for report in reports for lines in report.lined)
     failed_indices = indices_in(index, failures) if lined or len(held_indices) else _NO_ROOTS
-    blocked = find_blocked_behind(lined, failed_indices, open_indices, best_effort_indices) if lined else []
+    blocked = find_blocked_behind(lined, failed_indices, open_indices, best_effort_indices)
     blocked_marks = [
         RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause) for cause, indices in blocked
     ]

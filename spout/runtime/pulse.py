@@ -68,7 +68,7 @@ class OverdueCalls:
         self._progress_count = 0
         self._since_ms = 0
 
-    def sample(self, work: Work | None, now_ms: int) -> str:
+    def record_sample(self, work: Work | None, now_ms: int) -> str:
         """Record what a task does at a time.
 
         Return the bolt whose call is overdue, empty: none is.

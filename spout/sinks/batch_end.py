@@ -32,21 +32,23 @@ class BatchEnd:
     """A batch of a query that has ended.
 
     Attributes:
-        lane: which batch it is: its `name` is the query's id, its `seq` the batch's. (A lane is a numbered
-            sequence of messages to the ackers, which apply each number once.)
+        lane: which batch it is: its `name` is the query's id, its `seq` the batch's. (A lane is a
+            numbered sequence of messages to the ackers, which apply each number once.)
     """
 
     application: Application
     lane: BatchLane
 
     def find_stream(self, reports: BatchReports) -> Stream | None:
-        """Return the one tracked stream of a batch; None: no task has reported, so nothing is published.
+        """Return the one tracked stream of a batch; None: no task has reported, so nothing is
+        published.
 
-        This records the query with each stream that has reported, and how many cores Spark has by now. Raises
-        `TrackingError`: there is no tracked stream, or several.
+        This records the query with each stream that has reported, and how many cores Spark has by
+        now. Raises `TrackingError`: there is no tracked stream, or several.
         """
         streams_by_id = self.application.streams
-        reported = [streams_by_id[stream_id] for stream_id in reports.streams if stream_id in streams_by_id]
+        own_ids = [stream_id for stream_id in reports.streams if stream_id in streams_by_id]
+        reported = [streams_by_id[stream_id] for stream_id in own_ids]
         for stream in reported:
             stream.queries.add(self.lane.name)
         if reported:
@@ -66,13 +68,14 @@ class BatchEnd:
     def settle(self, stream: Stream, reports: BatchReports) -> BatchOutcome:
         """Log what the bolts raised or left open, and return the outcome of the batch.
 
-        Raises `TrackingError` as `spout.publishing.settle` does, and where Spark repeats a batch whose bolts
-        settle tuples of its state.
+        Raises `TrackingError` as `spout.publishing.settle` does, and where Spark repeats a batch
+        whose bolts settle tuples of its state.
         """
         # 1. what bolts raised
         raised = first_of_each(error for report in reports.tasks for error in report.raised)
         stream.traceback_log.warn(raised, self.lane.seq)
-        # 2. when the batch was: it counts only for what Spark's state holds, and for a batch without a plan
+        # 2. when the batch was: it counts only for what Spark's state holds, and for a batch
+        # without a plan
         has_held = any(report.holds for report in reports.tasks)
         moment = None
         if has_held or reports.plan is None:
@@ -87,7 +90,8 @@ class BatchEnd:
         return replace(outcome, raised=raised)
 
     def publish(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped = NOTHING_DROPPED) -> None:
-        """Write the events of an outcome, durably; then add up its counts, and write to the planning process.
+        """Write the events of an outcome, durably; then add up its counts, and write to the
+        planning process.
 
         `dropped`: which rows Spark dropped in the batch since they came too late.
 
@@ -99,8 +103,8 @@ class BatchEnd:
                 f" {stream.group}: write it with foreachBatch(spout.exact_sink(store, rows)) alone,"
                 " or read the group by a read_stream of its own"
             )
-        # 1. the events; a checkpoint that is reset has a new session, and counts its batches from 0 again: so
-        # the lane of these messages has the session's name, too
+        # 1. the events; a checkpoint that is reset has a new session, and counts its batches from 0
+        # again: so the lane of these messages has the session's name, too
         self.log_losses(stream, outcome)
         session_lane = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
         leave_sigint_to_the_main_thread()
@@ -108,8 +112,8 @@ class BatchEnd:
         late_note = self._raise_watermarks(stream, outcome, dropped)
         publication = publication_of(outcome, session_lane, held_longer_ms_by_input, late_note)
         stream.publisher.publish(publication, outcome.plan.partitions)
-        # 2. what came too late: events are of records, so rows that were dropped in a batch without a record
-        # wait for a batch that has one
+        # 2. what came too late: events are of records, so rows that were dropped in a batch without
+        # a record wait for a batch that has one
         if late_note is not None:
             stream.watermarks.unsaid_rows = 0 if publication.too_late else late_note.rows
             stream.too_late_log.report(stream.group, outcome.late_count, late_note, stream.inputs)
@@ -168,12 +172,14 @@ class BatchEnd:
             )
 
     def _raise_watermarks(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
-        """Raise the stream's watermarks by a batch; return what to report of rows that came too late.
+        """Raise the stream's watermarks by a batch; return what to report of rows that came too
+        late.
 
         None: none came too late.
         """
         stream.watermarks.rise(outcome, dropped.watermarks)
-        # those that `hold` knows of are in `late_count`; the others Spark dropped, here or in batches before
+        # those that `hold` knows of are in `late_count`; the others Spark dropped, here or in
+        # batches before
         dropped_row_count = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late_count)
         if not dropped_row_count and not outcome.late_count:
             return None

@@ -7,8 +7,8 @@ filter that keeps every row. It travels with the rows, since a function may coal
 repeat them in other tasks. A partition without rows cannot report its number, so those that
 nobody reported are checked for rows. Reports of several jobs count together.
 
-The reports go the way of the bolts' reports: through the ledger, an accumulator of Spark, under a key that
-no query has.
+The reports go the way of the bolts' reports: through the ledger, an accumulator of Spark, under a
+key that no query has.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -57,7 +57,8 @@ class Drain:
     def with_drain(self, rows: DataFrame) -> DataFrame:
         """Return the same rows, with a drain behind them."""
         # Spark derives the kind of the function from its type hints.
-        report_partition = partition_reporter(self._ledger.accumulator, self._ledger_batch, self._run)
+        accumulator = self._ledger.accumulator
+        report_partition = partition_reporter(accumulator, self._ledger_batch, self._run)
         # Spark would have the JVM read the name "boolean"; the stub requires the kind
         keeps_all = arrow_udf(report_partition, BooleanType())  # type: ignore[call-overload]
         # Not deterministic: otherwise Spark would merge it with other conditions, or move it.
@@ -75,7 +76,8 @@ class Drain:
         return partitions_ended_in(list(reports_by_task.values()), self._run)
 
     def find_unread(self, rows: DataFrame) -> Unread:
-        """Return how many partitions of a batch were not read to their end; run a job if that is not clear.
+        """Return how many partitions of a batch were not read to their end; run a job if that is
+        not clear.
 
         A function that read fewer columns has read them.
         """
@@ -103,8 +105,8 @@ def partition_reporter(
 ) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
     """Return the condition of the drain's filter: it keeps each row of a task.
 
-    When a task's last row was taken, it adds a report to the accumulator, that this run has read the rows'
-    partition to its end.
+    When a task's last row was taken, it adds a report to the accumulator, that this run has read
+    the rows' partition to its end.
     """
 
     def keep_all(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:

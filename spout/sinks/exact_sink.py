@@ -91,7 +91,8 @@ class ExactSink:
         self._has_shuffle_by_run: dict[str, bool] = {}
 
     def open(self, epoch_min: int) -> int:
-        """Open the store for a start of the query; return the epoch of its session, `epoch_min` or higher.
+        """Open the store for a start of the query; return the epoch of its session, `epoch_min` or
+        higher.
 
         Raises:
             Unreachable: store or broker do not answer, or the run before is still writing.
@@ -130,7 +131,8 @@ class ExactSink:
                 self._write(end, rows, run)
 
     def _refuse_unfit_run(self, rows: DataFrame, lane: BatchLane, run: str) -> None:
-        """Look at the plan of a run of the query, once for each run, and keep whether it has a shuffle.
+        """Look at the plan of a run of the query, once for each run, and keep whether it has a
+        shuffle.
 
         Raises `UsageError`: its rows cannot be written exactly once.
         """
@@ -147,8 +149,9 @@ class ExactSink:
     def _is_planned_by_this_start(self, plan: BatchPlan, run: str, batch_id: int) -> bool:
         """Return whether this start of the query has planned a batch; log one of an earlier start.
 
-        Such a batch is not even evaluated. The first run that has a batch of a session is recorded as that of
-        the session's start. Raises `TrackingError`: no store was opened for the process that planned it.
+        Such a batch is not even evaluated. The first run that has a batch of a session is recorded
+        as that of the session's start. Raises `TrackingError`: no store was opened for the process
+        that planned it.
         """
         # a query that is started again here has the same sink, which may not be open anew yet
         is_of_this_run = self._run_by_epoch.setdefault(plan.epoch, run) == run
@@ -208,7 +211,7 @@ class ExactSink:
 
     @contextmanager
     def _hold_store(self) -> Iterator[None]:
-        """Let this thread alone call the store within the context: a run that was stopped may still write.
+        """Hold the store for this thread: a run that was stopped may still write.
 
         Raises `Unreachable`: another thread calls it, and does not come to an end.
         """

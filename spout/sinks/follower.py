@@ -85,7 +85,8 @@ class SparkBatches(Protocol):
 
 
 class CommittedBatches:
-    """Finds the batches of a run of a query that Spark has committed; each is returned once, in their order.
+    """Finds the batches of a run of a query that Spark has committed; each is returned once, in
+    their order.
 
     Attributes:
         next_batch: the lowest one that was not returned yet; None: the run has planned none.
@@ -115,7 +116,9 @@ class CommittedBatches:
         return self._take_to(last_batch)
 
     def _find_first_batch(self) -> None:
-        """Set `next_batch` to the first batch of the run, if it is not set, and the run has planned one."""
+        """Set `next_batch` to the first batch of the run, if it is not set, and the run has planned
+        one.
+        """
         if self.next_batch is not None:
             return
         # in this order: a batch that is planned in between is later than the one that is reported
@@ -181,7 +184,8 @@ class RunFollower:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._run_by_id: dict[str, FollowedRun] = {}  # by the run's id, of which a query has several
+        # by the run's id, of which a query has several
+        self._run_by_id: dict[str, FollowedRun] = {}
         self._registry_lock = threading.Lock()
 
     @staticmethod
@@ -193,7 +197,10 @@ class RunFollower:
         return follower
 
     def start(
-        self, stream: Stream, begin: Callable[[], StreamingQuery], watermark_holds: tuple[str, ...] = ()
+        self,
+        stream: Stream,
+        begin: Callable[[], StreamingQuery],
+        watermark_holds: tuple[str, ...] = (),
     ) -> StreamingQuery:
         """Start a query by calling `begin`, follow it in a thread of its own, and return it.
 
@@ -209,11 +216,15 @@ class RunFollower:
         return run.query
 
     def begin_and_register(
-        self, stream: Stream, begin: Callable[[], StreamingQuery], watermark_holds: tuple[str, ...] = ()
+        self,
+        stream: Stream,
+        begin: Callable[[], StreamingQuery],
+        watermark_holds: tuple[str, ...] = (),
     ) -> FollowedRun:
         """Start a query by calling `begin`, and keep its run until it is forgotten; return the run.
 
-        The end of an older run of the stream waits meanwhile: else it would say that nobody follows it.
+        The end of an older run of the stream waits meanwhile: else it would say that nobody follows
+        it.
         """
         link = self._application.link(stream)
         with self._registry_lock:
@@ -265,7 +276,8 @@ class RunFollower:
                 run.thread.join(FINISHING_S)
 
     def _run(self, run: FollowedRun) -> None:
-        """Publish the batches of a run until it ends, then forget it; a thread's top, which raises nothing.
+        """Publish the batches of a run until it ends, then forget it; a thread's top, which raises
+        nothing.
 
         Where Spark does not answer, the planning process gets a message, and ends the query.
         """
@@ -274,7 +286,7 @@ class RunFollower:
             for batches in self.committed_batches(run):
                 self.publish(run, batches)
         except (Py4JNetworkError, ConnectionError):
-            return  # the JVM has ended, and all of its queries: nobody is left to be told
+            return  # the JVM has ended, and all of its queries: nobody is left to hear of it
         except Py4JError as error:
             message = (
                 f"Spark does not say which batches of group {run.stream.group} it has committed"
@@ -286,7 +298,8 @@ class RunFollower:
         self.forget_run(run)
 
     def committed_batches(self, run: FollowedRun) -> Iterator[range]:
-        """Yield the batches of a run that Spark has committed, as soon as that is seen, until it has ended.
+        """Yield the batches of a run that Spark has committed, as soon as that is seen, until it
+        has ended.
 
         Each is yielded once; a range may be empty. The steps are those of the module's list.
         """
@@ -323,8 +336,9 @@ class RunFollower:
     def _publish_unread(self, run: FollowedRun, end: BatchEnd) -> None:
         """Publish a batch of which no tracked task has reported: the sink may have written it before.
 
-        Its records fail, and come again; of a batch without records there is nothing to publish. Raises
-        `TrackingError`: the sink cannot have written it before, so the query drops what it reads.
+        Its records fail, and come again; of a batch without records there is nothing to publish.
+        Raises `TrackingError`: the sink cannot have written it before, so the query drops what it
+        reads.
         """
         batch = logged(self._application, end.lane)
         if batch is None or batch.emitted_nothing:

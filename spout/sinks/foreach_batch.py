@@ -114,7 +114,8 @@ class Sink:
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._is_deterministic = deterministic
-        self._plan_by_run: dict[str, RunPlan] = {}  # by the run's id: a query may change between two runs
+        # by the run's id: a query may change between two runs
+        self._plan_by_run: dict[str, RunPlan] = {}
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch and publish it.
@@ -133,14 +134,16 @@ class Sink:
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(end.application.ledger.forget, *lane)
-            # 1. look at the plan, once for each run; no name: somebody calls the sink outside of a query
+            # 1. look at the plan, once for each run; no name: somebody calls the sink outside of a
+            # query
             if lane.name and run not in self._plan_by_run:
                 plan = running(rows.sparkSession, lane.name).analyzedPlan()
                 refuse_query(plan)
                 log_unfit_rules_of(plan, end.application)
                 self._plan_by_run[run] = RunPlan(is_wide(plan), watermark_holds(plan))
             run_plan = self._plan_by_run.get(run, RunPlan())
-            end.application.sunk.add(run)  # batches of this run are published here, and nowhere else
+            # batches of this run are published here, and nowhere else
+            end.application.sunk.add(run)
             # 2. write; a drain tells which rows are read, where the bolts' reports do not
             drain = self._drain_if_shuffled(end, rows) if run_plan.may_shuffle else None
             if drain is not None:
@@ -156,14 +159,15 @@ class Sink:
         """
         application = end.application
         lane = end.lane
-        # 1. call it; with a shuffle, Spark evaluates the stages before that by itself, and calls this sink
-        # then: so reports may be there already
+        # 1. call it; with a shuffle, Spark evaluates the stages before that by itself, and calls
+        # this sink then: so reports may be there already
         count_before = application.ledger.count(*lane)
         context = rows.sparkSession.sparkContext
         run = context.getLocalProperty(RUN_PROPERTY) or ""
         jobs_before = _job_fingerprint(context, run)
         has_skipped = self._call(rows, drain, lane.seq)
-        # 2. ask for dropped rows now: what is evaluated below, to find what was not read, counts once more
+        # 2. ask for dropped rows now: what is evaluated below, to find what was not read, counts
+        # once more
         dropped = NOTHING_DROPPED
         if plan.watermark_holds:
             dropped = dropped_rows(running(rows.sparkSession, lane.name), plan.watermark_holds)
@@ -206,7 +210,8 @@ class Sink:
         return batch_id in skipped_batches
 
     def _drain_if_shuffled(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
-        """Return a drain for a batch that Spark shuffled behind the last bolt; None: it did not shuffle it.
+        """Return a drain for a batch that Spark shuffled behind the last bolt; None: it did not
+        shuffle it.
 
         Raises `TrackingError`: it was shuffled again before this sink got it.
         """
@@ -227,7 +232,8 @@ class Sink:
         The roots of a batch that it skipped fail, unless the bolts emit the same as before.
         """
         has_skipped = result.has_skipped
-        # 1. what tasks have reported; without a report nobody knows the plan of a batch that was skipped
+        # 1. what tasks have reported; without a report nobody knows the plan of a batch that was
+        # skipped
         reports = end.application.reports(*end.lane)
         if has_skipped and (self._is_deterministic or reports.plan is None):
             # Evaluate it without writing it. What has arrived is kept: stages before a shuffle
@@ -277,7 +283,8 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
 
 
 def _require_all_or_nothing_read(drain: Drain, rows: DataFrame, batch_id: int, *, has_run_jobs: bool) -> bool:
-    """Return whether a function has read all rows of a batch; `TrackingError`: it has read some of them.
+    """Return whether a function has read all rows of a batch; `TrackingError`: it has read some of
+    them.
 
     False: it has read none, and run no job (`has_run_jobs`).
     """
@@ -294,7 +301,8 @@ def _require_all_or_nothing_read(drain: Drain, rows: DataFrame, batch_id: int, *
 
 
 def _job_fingerprint(context: SparkContext, run: str) -> tuple[int, ...]:
-    """Return what changes when a run of a query runs a job: how many Spark has, the first and last id.
+    """Return what changes when a run of a query runs a job: how many Spark has, the first and last
+    id.
 
     Empty: it has none yet. Spark forgets old jobs, so their number alone may stay.
     """

@@ -516,8 +516,8 @@ MUTANTS = (
     Mutant(
         "a-query-that-comes-back-waits-with-its-sign-of-life",
         "spout/planning_process/planner.py",
-        "        self._last_sign_ms = 0  # if",
-        "        # if",
+        "        self._last_sign_ms = 0\n        with suppress",
+        "        with suppress",
         "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_a_planner_says_goodbye_once_and_gives_no_sign_until_it_is_asked_for_records",
         "for two seconds a second query would take its group",

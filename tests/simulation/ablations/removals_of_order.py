@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import spout.publishing.settle
@@ -30,7 +30,7 @@ def behind() -> Replaced:
     """Let what ran behind a failure that the task did not see be acked."""
 
     def find_blocked_behind(
-        lined: Iterable[Lined], failed: I64, open_: I64, best_effort: I64
+        lined: Sequence[Lined], failed: I64, open_: I64, best_effort: I64
     ) -> list[tuple[Cause, I64]]:
         return []
 

@@ -94,7 +94,7 @@ def test_what_is_seen_of_one_source_changes_what_others_get() -> None:
     supplies = [Supply(source, [PositionRun(0, 50)]) for source in (A, B, OTHER)]
     intake = BatchIntake(supplies, IDS, Room(30, {1: 100, 2: 100}), Sharing())
     assert intake.records_to_find() == {A: 10, B: 10, OTHER: 10}
-    assert intake.runs_of(A) == [PositionRun(0, 50)]
+    assert intake.uninitialised_runs(A) == [PositionRun(0, 50)]
     assert intake.add_sightings({A: seen(0, 50), B: seen(0, 50, *range(50))}, [])
     assert intake.records_to_find() == {OTHER: 15}
     assert not intake.add_sightings({B: seen(0, 50, *range(50))}, [])

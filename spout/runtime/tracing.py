@@ -185,7 +185,7 @@ class TracedRoots:
         inputs: Mapping[int, Input],
         now_ms: int,
     ) -> None:
-        """Write the spans of acked roots of a source, if there are any; its input is in `inputs`."""
+        """Write the spans of acked roots of a source; without any its input may be unknown."""
         if not root_by_position:  # there are verdicts on inputs that others read
             return
         source_input = inputs[input_id_of(source)]

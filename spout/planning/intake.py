@@ -239,8 +239,9 @@ def _counts_of_input(
 
 
 def _divide_room(count_by_source: Mapping[int, int], room: int, new_share: NewShare) -> dict[int, int]:
-    """Divide a room between copies and new records; return by source how many records it has room
-    for.
+    """Divide a room between copies and new records.
+
+    Return by source how many records it has room for.
 
     `count_by_source` has how many there are, and `new_share` how much of the room is kept for new
     ones.

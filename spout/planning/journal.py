@@ -150,8 +150,9 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
 
 
 def _json_of(mark: SourceMark) -> dict[str, Any]:
-    """Return the mark of a source as JSON, without an epoch where none is known; `_mark_of` reads
-    it.
+    """Return the mark of a source as JSON, without an epoch where none is known.
+
+    `_mark_of` reads it.
     """
     value: dict[str, Any] = {
         "from": mark.from_,
@@ -191,7 +192,8 @@ def _text(value: Any) -> str:
 
 
 def batch_ranges(start: Journal, end: Journal) -> tuple[SourceRun, ...]:
-    """Return what the batch between two offsets emits; a pure function of them. Equal ones:
-    nothing.
+    """Return what the batch between two offsets emits.
+
+    A pure function of them. Equal ones: nothing.
     """
     return () if start == end else end.ranges

@@ -111,8 +111,9 @@ class Answers:
         self._whole_answers: dict[int, tuple[Taken, ...]] = {}
 
     def add_part(self, partition: int, taken: Taken) -> bool:
-        """Add one record of an acker partition; return whether it completes that partition's
-        answer.
+        """Add one record of an acker partition.
+
+        Return whether it completes that partition's answer.
         """
         if taken.group != self._group or taken.asked_by != self._asked_by:
             return False  # it answers another session

@@ -301,8 +301,9 @@ class _Taking:
         return Portion(tuple(self._ranges), tuple(self._holes), tuple(self._empty))
 
     def _add_hole(self, stretch: PositionRun) -> int:
-        """Add an empty stretch to the holes, as far as there is room; return where the rest of it
-        begins.
+        """Add an empty stretch to the holes, as far as there is room.
+
+        Return where the rest of it begins.
 
         That is its end if all of it was added, and its start if nothing was.
         """

@@ -130,8 +130,9 @@ class Window:
         return settled_count
 
     def committable(self, source: int) -> int | None:
-        """Return the position below which all that was emitted is settled; None: nothing was
-        emitted.
+        """Return the position below which all that was emitted is settled.
+
+        None: nothing was emitted.
         """
         first_pending = self._pending_of(source).first
         if first_pending is not None:
@@ -150,8 +151,9 @@ class Window:
         return RootSet.of_runs(runs)
 
     def oldest_emitted_ms(self) -> int | None:
-        """Return the wall time at which the longest pending root was emitted, ms; None: none is
-        pending.
+        """Return the wall time at which the longest pending root was emitted, ms.
+
+        None: none is pending.
         """
         # emissions that are settled by now leave: no later call needs them
         while self._emissions:
@@ -161,8 +163,9 @@ class Window:
         return None
 
     def _add_emission(self, emission: _Emission) -> None:
-        """Keep an emission; of too many drop the settled ones, and keep room for as many as are
-        left.
+        """Keep an emission.
+
+        Of too many drop the settled ones, and keep room for as many as are left.
         """
         self._emissions.append(emission)
         if len(self._emissions) > self._emissions_max:

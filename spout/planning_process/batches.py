@@ -311,8 +311,9 @@ class Batches:
             self.end_last_batch(now_ms)
 
     def end_last_batch(self, now_ms: int) -> None:
-        """End the time of the last batch, unless that was done; report one that took half the
-        timeout.
+        """End the time of the last batch, unless that was done.
+
+        Report one that took half the timeout.
         """
         took_ms = self.pace.end_batch(now_ms)
         if took_ms is None:  # it has ended before, or nobody knows how long it took
@@ -633,8 +634,9 @@ class Batches:
         return readable_ends
 
     def compare_logs(self, now_ms: int) -> bool:
-        """Compare all logs with what was read of them now; return whether a source begins a new
-        generation.
+        """Compare all logs with what was read of them now.
+
+        Return whether a source begins a new generation.
 
         Raises as `plan` does. For a process whose own reader has found that its position is not in the log
         any more.
@@ -687,8 +689,9 @@ class Batches:
         return cuts
 
     def _begin_generation(self, cut: Cut, end: int | None) -> None:
-        """Begin a new generation of a source whose log was cut, at the first lost offset; else
-        raise.
+        """Begin a new generation of a source whose log was cut, at the first lost offset.
+
+        Else raise.
 
         What is pending from there on is in no log any more: it is ABSENT. `end` is where the log
         ends now; None: that is not known. Raises `Disagreement`: the input is ordered, and nobody
@@ -721,15 +724,17 @@ class Batches:
         self._report("log_was_cut", fields)
 
     def _ask_offsets(self, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
-        """Ask where logs of sources begin or end; return the offsets by source, without those in
-        trouble.
+        """Ask where logs of sources begin or end.
+
+        Return the offsets by source, without those in trouble.
         """
         sources = list(sources)
         return self._offsets_by_source(sources, self._ask_bounds(sources, reach, bound))
 
     def _ask_bounds(self, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
-        """Ask where logs of sources begin or end; record the partitions in trouble, and return the
-        answers.
+        """Ask where logs of sources begin or end.
+
+        Record the partitions in trouble, and return the answers.
 
         `reach` is asked: the log itself, or what may be planned of it.
         """

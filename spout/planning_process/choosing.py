@@ -35,8 +35,9 @@ class SourceNeed(NamedTuple):
 
 
 class SourceSightings(NamedTuple):
-    """What was seen of sources, by their positions; `awaited` are those of which more will be known
-    soon.
+    """What was seen of sources, by their positions.
+
+    `awaited` are those of which more will be known soon.
     """
 
     by_source: dict[int, Sighting]
@@ -82,8 +83,9 @@ class SourceSight:
         return Supply(source, runs, sightings.by_source.get(source))
 
     def fetch_ahead(self, next_by_source: Mapping[int, int]) -> None:
-        """Begin to fetch sources from these positions on, for a later look; see
-        `Sight.fetch_ahead`.
+        """Begin to fetch sources from these positions on, for a later look.
+
+        See `Sight.fetch_ahead`.
         """
         next_offsets = {
             self._spec_by_source[source].place: offset_of(position)

@@ -55,8 +55,9 @@ class Compared(NamedTuple):
 
 
 class _KeptReadTo(NamedTuple):
-    """What a process before kept of a source, if less than was initialised; it counts for one
-    generation.
+    """What a process before kept of a source, if less than was initialised.
+
+    It counts for one generation.
     """
 
     generation: int

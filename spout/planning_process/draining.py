@@ -212,8 +212,9 @@ class Draining:
     def _wait_for_lost_roots(
         self, verdict_reader: VerdictReader, lost_below: Mapping[int, int], now_ms: int
     ) -> PendingWait | None:
-        """Return the wait for lost roots, or for the reading of them; None: every lost root is
-        replayed.
+        """Return the wait for lost roots, or for the reading of them.
+
+        None: every lost root is replayed.
 
         `lost_below` as in `follow`.
         """
@@ -235,8 +236,9 @@ class Draining:
         return self._wait_for_replays(due_watch, lost_below_ever, now_ms)
 
     def _read_due(self) -> DueWatch | None:
-        """Read `_ack_due` to its end; return the lost roots that wait. None: not all of it could be
-        read.
+        """Read `_ack_due` to its end.
+
+        Return the lost roots that wait. None: not all of it could be read.
         """
         spec = self._context.spec
         if self._due_watch is None:

@@ -265,8 +265,9 @@ class OrderWatch:
         specs: Mapping[int, SourceSpec],
         leftover_counts: Mapping[int, int],
     ) -> tuple[dict[int, Turn], dict[int, str]]:
-        """Read what waits of some partitions; return their turns, and for what those wait that have
-        none.
+        """Read what waits of some partitions.
+
+        Return their turns, and for what those wait that have none.
 
         Both answers are by source; each of `decidable_sources`, of whose pending roots it is known
         what becomes of them, is in one of the two. The steps are those of the module's list.
@@ -485,8 +486,9 @@ class OrderWatch:
         return self._sight.find_supply(copies, runs).count_max
 
     def _keep_and_report_waits(self, specs: Mapping[int, SourceSpec], why: Mapping[int, str]) -> None:
-        """Keep in `wait_by_partition` what partitions wait for; report who begins to wait, or goes
-        on.
+        """Keep in `wait_by_partition` what partitions wait for.
+
+        Report who begins to wait, or goes on.
 
         `why` has by source for what it waits; empty: it goes on. What passes by itself is not
         reported.

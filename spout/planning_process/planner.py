@@ -227,8 +227,9 @@ class Planner:
 
     @property
     def _verdict_reader(self) -> VerdictReader | None:
-        """What reads the ackers' answers and verdicts; None: nothing is tracked, or `open` was not
-        called.
+        """What reads the ackers' answers and verdicts.
+
+        None: nothing is tracked, or `open` was not called.
         """
         return None if self._group is None else self._group.verdict_reader
 
@@ -427,8 +428,9 @@ class Planner:
         return event
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
-        """Plan a batch as `Batches.plan` does, and record that it is under way; only when
-        `is_ready`.
+        """Plan a batch as `Batches.plan` does, and record that it is under way.
+
+        Only when `is_ready`.
         """
         owned = self._require_owned()
         self._record_request()
@@ -461,8 +463,9 @@ class Planner:
         return self._group.state_watch.under_way
 
     def record_held_roots(self, held: Sequence[SourceRun] | None) -> None:
-        """Record that the batch under way is published, and what of it Spark's state holds; None:
-        unknown.
+        """Record that the batch under way is published, and what of it Spark's state holds.
+
+        None: unknown.
         """
         state_watch = self._require_owned().state_watch
         if state_watch is not None:
@@ -624,8 +627,9 @@ class Planner:
         return why_by_partition | self._context.troubles.texts()
 
     def close(self) -> None:
-        """Commit what is settled, leave, and close all readers; without effect if it is closed
-        already.
+        """Commit what is settled, leave, and close all readers.
+
+        Without effect if it is closed already.
 
         What is open stays open: its clock stands still.
         """
@@ -699,8 +703,9 @@ class Planner:
     def _find_acked_behind_checkpoint(
         self, tenure: Tenure, verdict_reader: VerdictReader
     ) -> SourceRun | None:
-        """Return some roots that were ACKED and are in no batch of this checkpoint; None: there are
-        none.
+        """Return some roots that were ACKED and are in no batch of this checkpoint.
+
+        None: there are none.
 
         The driver acks only what Spark has journalled: so these were in a later checkpoint. What
         was ACKED since this process began proves nothing: another driver may be at its last batch.

@@ -105,8 +105,9 @@ class _View:
         return record_count >= SAMPLE_MIN and is_dense
 
     def add(self, offsets: Sequence[int], position: int) -> bool:
-        """Add the records that were read up to the reader's position; return whether that has moved
-        on.
+        """Add the records that were read up to the reader's position.
+
+        Return whether that has moved on.
         """
         has_moved = position > self.seen_to
         if has_moved:

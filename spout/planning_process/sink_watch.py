@@ -49,8 +49,9 @@ class SinkWatch:
     """
 
     def __init__(self, driver: DriverLink, *, durable_ms: int = UNREACHABLE_MS) -> None:
-        """Begin without a batch; `durable_ms`: how long acks may take to be durable, as for
-        `Publisher`.
+        """Begin without a batch.
+
+        `durable_ms`: how long acks may take to be durable, as for `Publisher`.
         """
         self._driver = driver
         self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
@@ -88,15 +89,17 @@ class SinkWatch:
         return LATE_MS if self._driver.follower is None else self._follower_late_ms
 
     def follower_error(self) -> TrackingError | None:
-        """Return the error with which the stream's follower failed; None: it did not, or there is
-        none.
+        """Return the error with which the stream's follower failed.
+
+        None: it did not, or there is none.
         """
         failure = self._driver.follower
         return TrackingError(failure) if failure else None
 
     def damage_error(self) -> Damaged | None:
-        """Return the error that ends the query behind a batch with unreadable parts; None: it has
-        none.
+        """Return the error that ends the query behind a batch with unreadable parts.
+
+        None: it has none.
         """
         if not self.damaged:
             return None

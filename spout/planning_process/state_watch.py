@@ -59,8 +59,9 @@ class StateWatch:
         self._held_roots = tenure.window.pending_roots() - not_published
 
     def begin_batch(self, end: Journal) -> None:
-        """Begin to reset the timeouts of the batch that ends at an offset; one without roots needs
-        none.
+        """Begin to reset the timeouts of the batch that ends at an offset.
+
+        One without roots needs none.
         """
         if end.ranges:
             self.under_way = end

@@ -100,8 +100,9 @@ class VerdictReader:
             return lost_below if follower.is_whole else None
 
     def find_acked(self, roots: RootSet, since_ms: int, patience_ms: int) -> SourceRun | None:
-        """Read on until one of `roots` was ACKED before this process began; return the first run of
-        such.
+        """Read on until one of `roots` was ACKED before this process began.
+
+        Return the first run of such.
 
         None: none of them was. Verdicts are read from the wall time `since_ms` on, and only of the
         acker partitions that own the roots.
@@ -137,8 +138,9 @@ class VerdictReader:
         return None
 
     def check_standing(self, now_ms: int) -> StandingNews:
-        """Check how far the partitions have come; return which stand now, or go on again, to be
-        reported.
+        """Check how far the partitions have come.
+
+        Return which stand now, or go on again, to be reported.
 
         From time to time this compares the number of partitions with ours, and raises as `__init__`
         does.

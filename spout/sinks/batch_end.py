@@ -40,8 +40,9 @@ class BatchEnd:
     lane: BatchLane
 
     def find_stream(self, reports: BatchReports) -> Stream | None:
-        """Return the one tracked stream of a batch; None: no task has reported, so nothing is
-        published.
+        """Return the one tracked stream of a batch.
+
+        None: no task has reported, so nothing is published.
 
         This records the query with each stream that has reported, and how many cores Spark has by
         now. Raises `TrackingError`: there is no tracked stream, or several.
@@ -172,8 +173,9 @@ class BatchEnd:
             )
 
     def _raise_watermarks(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
-        """Raise the stream's watermarks by a batch; return what to report of rows that came too
-        late.
+        """Raise the stream's watermarks by a batch.
+
+        Return what to report of rows that came too late.
 
         None: none came too late.
         """

@@ -16,8 +16,9 @@ from spout.spark.private import JavaObject, counts_of_plan
 
 
 def dropped_rows(execution: JavaObject, watermark_holds: tuple[str, ...]) -> Dropped:
-    """Return what the last batch of a query's execution has counted; nothing, if it has run no
-    batch.
+    """Return what the last batch of a query's execution has counted.
+
+    Nothing, if it has run no batch.
 
     `watermark_holds` has for each watermark of the query the name of the `spout.hold` below it;
     without a watermark Spark is not asked.

@@ -91,8 +91,9 @@ class ExactSink:
         self._has_shuffle_by_run: dict[str, bool] = {}
 
     def open(self, epoch_min: int) -> int:
-        """Open the store for a start of the query; return the epoch of its session, `epoch_min` or
-        higher.
+        """Open the store for a start of the query.
+
+        Return the epoch of its session, `epoch_min` or higher.
 
         Raises:
             Unreachable: store or broker do not answer, or the run before is still writing.

@@ -276,8 +276,9 @@ class RunFollower:
                 run.thread.join(FINISHING_S)
 
     def _run(self, run: FollowedRun) -> None:
-        """Publish the batches of a run until it ends, then forget it; a thread's top, which raises
-        nothing.
+        """Publish the batches of a run until it ends, then forget it.
+
+        A thread's top, which raises nothing.
 
         Where Spark does not answer, the planning process gets a message, and ends the query.
         """

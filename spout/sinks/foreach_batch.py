@@ -283,8 +283,9 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
 
 
 def _require_all_or_nothing_read(drain: Drain, rows: DataFrame, batch_id: int, *, has_run_jobs: bool) -> bool:
-    """Return whether a function has read all rows of a batch; `TrackingError`: it has read some of
-    them.
+    """Return whether a function has read all rows of a batch.
+
+    `TrackingError`: it has read some of them.
 
     False: it has read none, and run no job (`has_run_jobs`).
     """

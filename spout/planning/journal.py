@@ -194,6 +194,6 @@ def _text(value: Any) -> str:
 def batch_ranges(start: Journal, end: Journal) -> tuple[SourceRun, ...]:
     """Return what the batch between two offsets emits.
 
-    A pure function of them. Equal ones: nothing.
+    It is a pure function of them, and nothing where they are equal.
     """
     return () if start == end else end.ranges

@@ -163,7 +163,7 @@ class TracedRoots:
         """
         for verdict, runs in verdicts.done():
             for source, start, end in runs:
-                root_by_position = self._remove_run(source, start, end)
+                root_by_position = self._remove_roots(source, start, end)
                 match verdict:
                     case Verdict.ACKED:
                         self._write_acked(source, root_by_position, inputs, now_ms)
@@ -176,7 +176,7 @@ class TracedRoots:
             if not self._roots_by_source.get(lost.source):
                 continue
             for position in positions(lost.positions).tolist():
-                self._remove_run(lost.source, position, position + 1)
+                self._remove_roots(lost.source, position, position + 1)
 
     def _write_acked(
         self,
@@ -195,7 +195,7 @@ class TracedRoots:
                 source_input.name, topic, source, position, root.parent, root.emitted_ms, now_ms
             )
 
-    def _remove_run(self, source: int, start: int, end: int) -> dict[int, TracedRoot]:
+    def _remove_roots(self, source: int, start: int, end: int) -> dict[int, TracedRoot]:
         """Remove the traced roots at [start, end) of a source, and return them by position."""
         roots = self._roots_by_source.get(source)
         if not roots:

@@ -50,7 +50,7 @@ def end_process(code: int) -> None:
     os._exit(code)
 
 
-class Finding(StrEnum):
+class LoopFinding(StrEnum):
     """What a check found out about the loop."""
 
     NOTHING = ""
@@ -59,7 +59,7 @@ class Finding(StrEnum):
     STOP_HUNG = "stop"
 
 
-class Operation(NamedTuple):
+class LoopOperation(NamedTuple):
     """What the loop does, and a number that tells it from the same thing done before."""
 
     what: str
@@ -94,7 +94,7 @@ class StepWatch:
         self._log = log
         self._clock = clock
         self._alive = alive
-        self._operation = Operation("starting", 0)
+        self._operation = LoopOperation("starting", 0)
         # when the last step ended, the last operation began, and the last check was made
         now_s = clock()
         self._step_ended_s = now_s
@@ -105,7 +105,7 @@ class StepWatch:
 
     def begin_operation(self, what: str) -> None:
         """Record what the loop begins now: one bounded thing, such as a partition's transaction."""
-        self._operation = Operation(what, self._operation.number + 1)
+        self._operation = LoopOperation(what, self._operation.number + 1)
         self._operation_began_s = self._clock()
         self._alive()
 
@@ -169,7 +169,7 @@ class StepWatch:
             if is_second:
                 end_process(128 + number)  # the exit code of a process that a signal has ended
         finding = checks.add_time(self._operation, passed_s)
-        if finding is not Finding.NOTHING:
+        if finding is not LoopFinding.NOTHING:
             self._log_and_end_if_hung(finding, checks)
 
     def _run(self) -> None:
@@ -189,17 +189,17 @@ class StepWatch:
                 return
             self.check(checks, signals)
 
-    def _log_and_end_if_hung(self, finding: Finding, checks: StepChecks) -> None:
+    def _log_and_end_if_hung(self, finding: LoopFinding, checks: StepChecks) -> None:
         """Log a finding of `StepChecks.add_time`; end the process if something hangs."""
         fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
         limit = duration_text(int(self._limit_s * 1000))
         grace = duration_text(int(self._grace_s * 1000))
-        if finding is Finding.SLOW:
+        if finding is LoopFinding.SLOW:
             self._log(f"{self._part}.step_slow", limit=limit, **fields)
-        elif finding is Finding.HUNG:
+        elif finding is LoopFinding.HUNG:
             self._log(f"{self._part}.step_hung", limit=limit, **fields)
             end_process(EXIT_HUNG)
-        elif finding is Finding.STOP_HUNG:
+        elif finding is LoopFinding.STOP_HUNG:
             self._log(f"{self._part}.stop_hung", grace=grace, **fields)
             end_process(EXIT_HUNG)
 
@@ -229,7 +229,7 @@ class StepChecks:
         self.since_s = 0.0
         self._limit_s = limit_s
         self._grace_s = grace_s
-        self._operation: Operation | None = None
+        self._operation: LoopOperation | None = None
         self._has_reported_slow = False
         self._grace_left_s: float | None = None  # None: no signal has come
 
@@ -242,7 +242,7 @@ class StepChecks:
         self._grace_left_s = self._grace_s
         return False
 
-    def add_time(self, operation: Operation, passed_s: float) -> Finding:
+    def add_time(self, operation: LoopOperation, passed_s: float) -> LoopFinding:
         """Add time for which the loop did one operation; return what is to be said of it.
 
         It is *slow* when half the limit has passed, which is found once, and *hung* when the limit
@@ -259,10 +259,10 @@ class StepChecks:
         if self._grace_left_s is not None:
             self._grace_left_s -= passed_s
             if self._grace_left_s <= 0:
-                return Finding.STOP_HUNG
+                return LoopFinding.STOP_HUNG
         if self.since_s >= self._limit_s:
-            return Finding.HUNG
+            return LoopFinding.HUNG
         if self.since_s >= self._limit_s * SLOW_SHARE and not self._has_reported_slow:
             self._has_reported_slow = True
-            return Finding.SLOW
-        return Finding.NOTHING
+            return LoopFinding.SLOW
+        return LoopFinding.NOTHING

@@ -224,7 +224,7 @@ class Draining:
         # what a process before has lost is read once, however often this is asked
         if self._lost_before_start_by_partition is None:
             self._lost_before_start_by_partition = verdict_reader.read_lost_before(
-                due_watch.taken_over, self._context.sources
+                due_watch.taken_over_to, self._context.sources
             )
         # the broker was too slow: the next call reads on
         if self._lost_before_start_by_partition is None:
@@ -290,7 +290,7 @@ class Draining:
         # 1. for how long nothing has changed
         standing_inputs = due_watch.standing().values()
         not_taken_over = due_watch.not_taken_over(lost_below)
-        taken_over_to = tuple(due_watch.taken_over[partition] for partition in not_taken_over)
+        taken_over_to = tuple(due_watch.taken_over_to[partition] for partition in not_taken_over)
         progress = ReplayProgress(due_watch.changes, taken_over_to)
         self._wait_without_progress.record_wait((REPLAYS, progress), self._passed_time.ms)
         unchanged_ms = self._wait_without_progress.waited_ms(self._passed_time.ms)
@@ -305,14 +305,14 @@ class Draining:
         needs_worker = bool(not_taken_over) or next_due_ms is not None
         if needs_worker and late_ms >= self._patience_ms:
             raise Unreachable(
-                f"{due_watch.waiting} lost roots of group {self._context.spec.group} wait, and no replay"
-                f" worker has done anything about them for {late_ms // 1000} s; start one with"
+                f"{due_watch.waiting_count} lost roots of group {self._context.spec.group} wait, and no"
+                f" replay worker has done anything about them for {late_ms // 1000} s; start one with"
                 " `windhover replay run`."
                 " Where one runs, see `put_aside` and `held_up` in its log, and `windhover status`."
                 f" {AGAIN}"
             )
         # 3. what the report says
-        fields: dict[str, object] = {"roots": due_watch.waiting}
+        fields: dict[str, object] = {"roots": due_watch.waiting_count}
         if not_taken_over:
             fields["not_taken_over"] = ",".join(map(str, not_taken_over))
         if next_due_ms is not None:

@@ -357,7 +357,7 @@ class OrderWatch:
             self._lost_roots[source] = {
                 root: (partition, offset)
                 for root, (partition, offset) in place_by_root.items()
-                if due.taken_over[partition] <= offset
+                if due.taken_over_to[partition] <= offset
             }
         pending_within = self._tenure.window.pending_within
         for source, not_acked in self._not_acked.items():
@@ -385,7 +385,7 @@ class OrderWatch:
             # what was lost before this process began is below the answer to its question for the
             # group
             take_over_to = max(answered_at, lost_below.get(partition, 0))
-            if self._due_entries is None or self._due_entries.taken_over[partition] < take_over_to:
+            if self._due_entries is None or self._due_entries.taken_over_to[partition] < take_over_to:
                 behind.append(f"{self._context.spec.topics.verdict}/{partition}")
         return ", ".join(behind)
 
@@ -432,7 +432,7 @@ class OrderWatch:
             return
         origin_by_place = {places[origin]: origin for origin in unread_origins}
         # without asking why a record is missing: it is gone, and holds back nobody
-        for place, record in self._fetcher.fetch(origin_by_place, why=False).items():
+        for place, record in self._fetcher.fetch(origin_by_place, tells_never=False).items():
             origin = origin_by_place[place]
             if cannot_be_read(record):
                 self._unreadable.add(origin)

@@ -677,10 +677,10 @@ class Planner:
             taking.opening.take_anew(now_ms)
             return
         owned = self._begin_session(
-            tenure, taking.committer, taking.verdict_reader, opened.answered_at, now_ms
+            tenure, taking.committer, taking.verdict_reader, opened.answer_offsets, now_ms
         )
         # what acker partitions wrote behind their answers, before the last of these came
-        for partition, offset, event in opened.later:
+        for partition, offset, event in opened.later_events:
             self._apply_event(owned, partition, offset, event, now_ms)
         epoch, session = opened.name
         fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}
@@ -710,7 +710,7 @@ class Planner:
         The driver acks only what Spark has journalled: so these were in a later checkpoint. What
         was ACKED since this process began proves nothing: another driver may be at its last batch.
         """
-        settled_roots = tenure.settled_after(self._journal)
+        settled_roots = tenure.settled_outside(self._journal)
         if not settled_roots:
             return None
         # so far the clocks of two machines may differ

@@ -179,7 +179,7 @@ class BatchEnd:
 
         None: none came too late.
         """
-        stream.watermarks.rise(outcome, dropped.watermarks)
+        stream.watermarks.record_rises(outcome, dropped.watermarks)
         # those that `hold` knows of are in `late_count`; the others Spark dropped, here or in
         # batches before
         dropped_row_count = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late_count)
@@ -188,4 +188,4 @@ class BatchEnd:
         batch = logged(self.application, self.lane)
         watermark_ms = 0 if batch is None else batch.watermark_before_ms
         now_ms = time.time_ns() // 1_000_000
-        return LateNote(now_ms, watermark_ms, dropped_row_count, stream.watermarks.mover(watermark_ms))
+        return LateNote(now_ms, watermark_ms, dropped_row_count, stream.watermarks.mover_to(watermark_ms))

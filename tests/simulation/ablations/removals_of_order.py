@@ -8,7 +8,7 @@ from typing import Any
 import spout.publishing.settle
 from acker.identity import I64
 from spout.planning.journal import Journal
-from spout.planning.order import Gate, Lined, NotAcked
+from spout.planning.order import Gate, LinedRecords, NotAcked
 from spout.planning_process.order_watch import OrderWatch
 from spout.tuples.failures import Cause
 
@@ -30,7 +30,7 @@ def behind() -> Replaced:
     """Let what ran behind a failure that the task did not see be acked."""
 
     def find_blocked_behind(
-        lined: Sequence[Lined], failed: I64, open_: I64, best_effort: I64
+        lined_records: Sequence[LinedRecords], failed: I64, open_: I64, best_effort: I64
     ) -> list[tuple[Cause, I64]]:
         return []
 

@@ -200,7 +200,7 @@ class BrokerProbe:
         signs: dict[int, WriterTime] = {}
         for partition in range(self._topics.acker.partitions):
             # records come in their order: the last progress stays
-            for record in tails.last(self._topics.ack_topics.due, partition, ""):
+            for record in tails.read_last(self._topics.ack_topics.due, partition, ""):
                 if isinstance(fold.put(record), Progress):
                     signs[partition] = writer_time(record)
         return signs

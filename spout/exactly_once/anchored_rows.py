@@ -30,7 +30,7 @@ def rooted_rows(table: pa.Table, carry: Carry, plan: BatchPlan) -> RootedRows:
     if column.null_count:
         raise _without_one_root("has none: the hidden column is null")
     indices = _indices_in_paths(column) if carry is Carry.HOPS else Anchors(carry, column).roots()
-    sources, positions = plan.index().named(indices)
+    sources, positions = plan.index().sources_and_positions(indices)
     return RootedRows(table.drop_columns([ANCHOR]), sources, positions)
 
 

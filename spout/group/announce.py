@@ -324,26 +324,23 @@ class SightRequest(NamedTuple):
 
     start: int
     end: int
-    records: int
+    record_count: int
 
 
-class Looked(NamedTuple):
-    """What was seen of partitions, by `seen`.
+class Sightings(NamedTuple):
+    """What was seen of partitions; `awaited` are those of which more will be known soon."""
 
-    `waits` are those of which more will be known soon.
-    """
-
-    seen: Mapping[TopicPartition, Sighting]
-    waits: Collection[TopicPartition]
+    by_partition: Mapping[TopicPartition, Sighting]
+    awaited: Collection[TopicPartition]
 
 
 class Sight(Protocol):
     """Looks which of the next offsets of partitions hold a record, before they are planned."""
 
-    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Sightings:
         """Look as far as it is cheap; partitions of which nothing is known may be missing."""
 
-    def fetch_ahead(self, nexts: Mapping[TopicPartition, int]) -> None:
+    def fetch_ahead(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Prepare to look at these partitions next, each from an offset on; at no others soon."""
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class Growth:
     def read(self, partition: int, taken: Taken) -> None:
         """Record an answer of an acker partition to the `Take` that is under way, if one is."""
         if self._answers is not None:
-            self._answers.read(partition, taken)
+            self._answers.add_part(partition, taken)
 
     def begin_again(self, first_positions: Mapping[int, int], clock_ms: int, now_ms: int) -> list[NewSource]:
         """Begin a new generation of sources, unless others are joining; return those that have joined.

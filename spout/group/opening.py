@@ -152,10 +152,10 @@ class _TakeRound:
 
     def record_event(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
         """Record what an acker partition wrote; what came before its answer concerns another session."""
-        if self.answers.has(partition):
+        if self.answers.is_complete(partition):
             self.later_events.append(Answered(partition, offset, event))
         elif isinstance(event, Taken):
-            self.answers.read(partition, event)
+            self.answers.add_part(partition, event)
             self.answer_offsets[partition] = offset
 
     def record_wait(self, now_ms: int) -> int:
@@ -502,7 +502,7 @@ class Opening:
     @property
     def _restart_clock_ms(self) -> int:
         """The clock with which a restart goes on: the highest that the ackers or the journal have."""
-        return max(self._round.answers.clock, self._journal.now)
+        return max(self._round.answers.highest_clock, self._journal.now)
 
     def _take_sources_with_new_session(self, now_ms: int) -> None:
         """Take the group with a new session, each source as `_takes_by_source` says."""
@@ -521,7 +521,7 @@ class Opening:
         group = self._spec.group
         owner = self._round.answers.owner
         self._require_store_of(owner)
-        former_clock_ms = self._round.answers.clock
+        former_clock_ms = self._round.answers.highest_clock
         # 1. its epoch and clock
         epoch = epoch_above(owner.epoch, now_ms)
         clock_ms = clock_after(former_clock_ms, now_ms)

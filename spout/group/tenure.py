@@ -105,10 +105,10 @@ class Sibling:
         Then this process's clock goes on from the sibling's, if that is higher.
         """
         if self._question_sent_ms is not None:
-            self._answers.read(partition, taken)
+            self._answers.add_part(partition, taken)
         if self._answers.missing:
             return False
-        self._clock.lift(self._answers.clock)
+        self._clock.lift(self._answers.highest_clock)
         return True
 
 
@@ -178,7 +178,7 @@ class Tenure:
                 continue
             not_emitted = mark.not_emitted().within(mark.from_, cursor.next)
             not_journalled += [SourceRun(source, *run) for run in not_emitted]
-            free += [SourceRun(source, *run) for run in cursor.free_runs(cursor.next)]
+            free += [SourceRun(source, *run) for run in cursor.uninitialised_runs(cursor.next)]
         # below `next` a root is free, pending or settled
         return RootSet.of_runs(not_journalled) - RootSet.of_runs(free) - self.window.pending_roots()
 
@@ -252,7 +252,7 @@ class Tenure:
         already.
         """
         for source, start, end in runs:
-            self.cursors[source].use(start, end)
+            self.cursors[source].mark_initialised(start, end)
         self.window.emit(runs, now_ms, empty)
         is_tracked = bool(self.name.id)
         if is_tracked:
@@ -295,10 +295,10 @@ class Tenure:
         for source, cursor in self.cursors.items():
             first_unsettled = self.window.committable(source)
             if first_unsettled is None:  # nothing was emitted yet
-                settled_below[source] = cursor.first_free
+                settled_below[source] = cursor.first_uninitialised
             else:
                 # a gap stops the commit as a pending root does
-                settled_below[source] = min(first_unsettled, cursor.first_free)
+                settled_below[source] = min(first_unsettled, cursor.first_uninitialised)
         return settled_below
 
     def _settle_source(self, source: int, runs: Sequence[PositionRun], verdict: Verdict) -> int:
@@ -308,7 +308,7 @@ class Tenure:
             return 0
         settled_count = self.window.settle(source, runs, verdict)
         # the sibling may have emitted some that are free here: so they end behind the lowest free position
-        if runs[-1].end > cursor.first_free:
+        if runs[-1].end > cursor.first_uninitialised:
             self._use_settled(source, cursor, runs)
         return settled_count
 
@@ -323,9 +323,9 @@ class Tenure:
             # a verdict of a former generation says nothing of this one
             if generation_of(start) != generation_of(cursor.from_):
                 continue
-            for free in cursor.free_runs(end):
+            for free in cursor.uninitialised_runs(end):
                 if free.end > start:
-                    cursor.use(max(start, free.start), free.end)
+                    cursor.mark_initialised(max(start, free.start), free.end)
         self.window.open_source(source, cursor.next)
 
     def _count_pending(self, runs: Iterable[SourceRun]) -> None:
@@ -354,6 +354,6 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
     if opened.is_restart:
         # the session goes on: the process before may still live, and what it left pending is pending here
         tenure.sibling = Sibling(group, opened.name, partitions, clock, now_ms)
-        open_runs = [run for run in opened.answers.open if run.source in cursors]
+        open_runs = [run for run in opened.answers.pending_runs if run.source in cursors]
         tenure.restore(open_runs, journal, now_ms)
     return tenure

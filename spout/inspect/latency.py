@@ -399,7 +399,8 @@ class CompletionLog(LogFigures):
         for acker, roots_by_block in blocks_by_acker.items():
             from_offset = self._first_ack(acker)
             what_is_unknown = "late acks there are unknown"
-            records = tails.rest(self._topics.ack_topics.ack, acker, from_offset, what_is_unknown)
+            ack_topic = self._topics.ack_topics.ack
+            records = tails.read_rest(ack_topic, acker, from_offset, what_is_unknown)
             self._take_acks(acker, roots_by_block, records)
             self._acks_since_ms.pop(acker, None)
         self._acks_unread = tails.notes

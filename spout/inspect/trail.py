@@ -152,7 +152,7 @@ class AckTopicSearch:
     def is_announced(self, root: Root, from_offset: int) -> bool:
         """Return whether ``_ack_init`` has, from an offset on, an Init with a root."""
         what_is_unknown = "what was announced there is unknown"
-        records = self._tails.rest(self._topics.init, self.acker_of(root), from_offset, what_is_unknown)
+        records = self._tails.read_rest(self._topics.init, self.acker_of(root), from_offset, what_is_unknown)
         return any(isinstance(event, Init) and _holds(event.runs, root) for event in events_of(records))
 
     def former_contributions(self, root: Root, emitted_ms: int) -> Contributions | None:
@@ -160,7 +160,7 @@ class AckTopicSearch:
 
         They are deleted some day: what is left counts only where the log begins before the root's emission.
         """
-        if self._tails.note_missing(self._topics.ack, ACKS_LACK):
+        if self._tails.add_note_if_missing(self._topics.ack, ACKS_LACK):
             return None
         place = TopicPartition(self._topics.ack, self.acker_of(root))
         start = self._tails.log.starts([place])[place]
@@ -176,7 +176,7 @@ class AckTopicSearch:
         """
         acker = self.acker_of(root)
         note_count = len(self._tails.notes)
-        records = self._tails.rest(self._topics.ack, acker, from_offset, ACKS_LACK)
+        records = self._tails.read_rest(self._topics.ack, acker, from_offset, ACKS_LACK)
         # a new note says that records were not read
         if self._topics.ack in self._tails.missing or len(self._tails.notes) > note_count:
             return None
@@ -206,7 +206,7 @@ class AckTopicSearch:
         decided = Decided({}, {}, {})
         notes_counted = set[tuple[str, int, int]]()
         for acker, own_roots in self._by_acker(roots).items():
-            for record in self._tails.last(self._topics.verdict, acker, "older verdicts are unknown"):
+            for record in self._tails.read_last(self._topics.verdict, acker, "older verdicts are unknown"):
                 event = read_verdicts(record.value)
                 if event is None:
                     continue
@@ -233,7 +233,7 @@ class AckTopicSearch:
         entries = EntriesByRoot[Due]()
         fold = DueFold(whole_entry, entries, wants=of_roots(all_roots))
         for acker in roots_by_acker:
-            for record in self._tails.last(self._topics.due, acker, "what waited before is unknown"):
+            for record in self._tails.read_last(self._topics.due, acker, "what waited before is unknown"):
                 fold.put(record)
         # nobody looks for the entry of a root in another partition than its own
         dues = {root: due for (acker, root), due in entries.waiting.items() if acker == self.acker_of(root)}
@@ -297,7 +297,8 @@ class Trail:
         if input.topic not in missing:
             end = self._log.ends([place])[place]  # first: a record may be committed in the meantime
             record, stable_end = self._record(input.topic, followed.partition, followed.offset)
-        all_copies = tails.last(input.replay_topic, followed.partition, "older copies are unknown")
+        what_is_unknown = "older copies are unknown"
+        all_copies = tails.read_last(input.replay_topic, followed.partition, what_is_unknown)
         copies = [
             copy for copy in all_copies if parse_lineage(copy.headers, *copy[:3]).origin == str(followed)
         ]
@@ -515,7 +516,7 @@ class Trail:
         what_is_unknown = "records of that key there are unknown"
         records: list[InputRecord] = []
         for place, from_offset in self._log.offsets_at(places, since_ms).items():
-            since = tails.since(place.topic, place.partition, from_offset, what_is_unknown)
+            since = tails.read_from(place.topic, place.partition, from_offset, what_is_unknown)
             with_key = [record for record in since if record.key == key]
             records += [InputRecord(input, record.partition, record.offset) for record in with_key]
         if len(records) > limit:
@@ -548,7 +549,7 @@ class Trail:
         stacks: dict[str, str] = {}
         partition_count = info.partitions if info else 1
         for number in sorted(letter_partitions(followed.partition, partition_count)):
-            for record in tails.last(topic, number, "older dead letters are unknown"):
+            for record in tails.read_last(topic, number, "older dead letters are unknown"):
                 box.put(record)
                 if parse_lineage(record.headers, *record[:3]).origin != str(followed):
                     continue

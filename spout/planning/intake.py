@@ -1,12 +1,14 @@
 """Which positions of a source were never initialised, and which of them go
 into the next batch; pure.
 
-Each acker partition has its own watermark. So after a crash between the parts of one batch's Init
-some blocks may be initialised although lower ones are not. The free positions below the highest
-watermark are the *gaps*; they are planned before anything above it.
+Each acker partition has its own watermark, and owns every Nth block of a source's positions. So
+after a crash between the messages of one batch's Init some blocks may be initialised although lower
+ones are not. The uninitialised positions below the highest watermark are the *gaps*; they are
+planned before anything above it. A *cursor* knows all uninitialised positions of one source.
 
 *Room* is how many records may be taken, of one input or in all. A source's
-*share* is how many of its records there is room for.
+*share* is how many of its records there is room for. Its *supply* is the uninitialised positions
+that a batch may take, with what was seen of them.
 
 Source: docs/design/protocol.md, sections 3 (rule 1), 4 ("Take and Taken") and
 5.1 ("Planning").
@@ -40,12 +42,14 @@ _BLOCK = 1 << ACKER_BLOCK_BITS
 
 
 class SourceCursor:
-    """The *free* positions of one source: those that were never initialised, all from `next` on, and gaps.
+    """The positions of one source that were never initialised: all from `next` on, and the gaps
+    below.
 
-    Its generation begins at `from_`.
-
-    `leader_epoch` is an epoch of its leader in which the log had all
-    positions before `next`, or `NO_EPOCH`.
+    Attributes:
+        from_: the first position of its generation.
+        next: the position behind the highest initialised one.
+        leader_epoch: an epoch of its leader in which the log had all positions before `next`;
+            `NO_EPOCH`: none is known.
     """
 
     __slots__ = ("_gaps", "from_", "leader_epoch", "next")
@@ -59,7 +63,7 @@ class SourceCursor:
         self._gaps = gaps if gaps is not None else PositionSet()
 
     @property
-    def first_free(self) -> int:
+    def first_uninitialised(self) -> int:
         """The lowest position that was never initialised."""
         gap = self._gaps.first
         return self.next if gap is None else gap
@@ -68,31 +72,34 @@ class SourceCursor:
         """Return the position of an offset in the cursor's generation."""
         return position_at(generation_of(self.from_), offset)
 
-    def free_below(self, end: int) -> int:
-        """Return how many positions below `end` are free."""
-        return sum(run.end - run.start for run in self.free_runs(end))
+    def count_uninitialised_below(self, end: int) -> int:
+        """Return how many positions below `end` were never initialised."""
+        return sum(run.end - run.start for run in self.uninitialised_runs(end))
 
-    def free_runs(self, end: int) -> list[PositionRun]:
-        """Return the free positions below `end`, ascending."""
+    def uninitialised_runs(self, end: int) -> list[PositionRun]:
+        """Return the positions below `end` that were never initialised, ascending."""
         runs = self._gaps.within(self.from_, end)
-        return [*runs, PositionRun(self.next, end)] if self.next < end else runs
+        if self.next < end:
+            return [*runs, PositionRun(self.next, end)]
+        return runs
 
-    def use(self, start: int, end: int) -> None:
-        """Mark [start, end) as no longer free; positions between `next` and `start` become a gap."""
+    def mark_initialised(self, start: int, end: int) -> None:
+        """Mark [start, end) as initialised; positions between `next` and `start` become a gap."""
         self._gaps.remove(start, min(end, self.next))
         if end > self.next:
             self._gaps.add(self.next, start)
             self.next = end
 
     def mark(self) -> SourceMark:
-        """Return what the journal keeps of the source: what is free counts as not emitted."""
+        """Return what the journal keeps of it: what is uninitialised counts as not emitted."""
         return SourceMark(self.from_, self.next, tuple(self._gaps), self.leader_epoch)
 
 
 def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
-    """Return the free positions of a source's highest generation, which begins at `from_`.
+    """Return the cursor of a source's highest generation, which begins at `from_`.
 
-    `watermarks` has by acker partition its first position of the source that was never initialised.
+    `watermarks` has by acker partition its first position of the source that was never initialised;
+    there are `partitions` of these. One that is missing has initialised nothing.
     """
     generation = generation_of(from_)
     # a partition whose watermark is of a lower generation has initialised
@@ -102,16 +109,16 @@ def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions
         if generation_of(watermark) == generation:
             watermark_by_partition[partition] = max(from_, watermark)
     highest = max(watermark_by_partition.values(), default=from_)
-    # Below the lowest watermark nothing is free. A partition without a block
-    # of the source keeps it low, and then the loop visits more blocks, which
-    # is all that it costs.
+    # Below the lowest watermark all is initialised. A partition without a
+    # block of the source keeps it low, and then the loop visits more blocks,
+    # which is all that it costs.
     start = min(watermark_by_partition.values(), default=from_)
     gaps = PositionSet()
     while start < highest:
         block_end = min((start // _BLOCK + 1) * _BLOCK, highest)
         partition = acker_partition(source, start, partitions)
-        # what the block's partition has initialised is not free: 0 to 4 of
-        # [0, 10) if its watermark is 5
+        # the block's partition has initialised what is below its watermark:
+        # with 5 the gap of [0, 10) is [5, 10)
         gaps.add(max(start, watermark_by_partition[partition]), block_end)
         start = block_end
     return SourceCursor(from_, highest, gaps)
@@ -122,11 +129,11 @@ class Room:
     """How many records a batch may take.
 
     Attributes:
-        total: in all, None: any number.
+        total: of all sources together; None: any number.
         by_input: of each input, by its id.
-        caps: of some sources, at most.
-        chosen: by source, how many copies the batch has already; they are a
-            part of `total` alone.
+        caps: by source, how many at most; a source without one has none.
+        chosen: by source, how many copies the batch has already; they take room of
+            `total` alone, since `by_input` is what they leave.
     """
 
     total: int | None
@@ -145,17 +152,21 @@ class NewShare:
     """
 
     def __init__(self) -> None:
-        self._owed = 0  # to new records, in parts of a record, of which it has `NEW_SHARE`
+        # in quarters of a record: what new records did not get of their share in former batches
+        self._owed_quarters = 0
 
-    def part_of(self, room: int) -> int:
+    def kept_in(self, room: int) -> int:
         """Return how many records of a room are kept for new records; change nothing."""
-        return (self._owed + room) // NEW_SHARE
+        # a quarter of the room, and what is owed: of rooms for one record each the fourth is kept
+        return (self._owed_quarters + room) // NEW_SHARE
 
     def record_share(self, room: int, new_count: int) -> None:
         """Record how many new records got a place in a room for which copies competed with them."""
-        # of a room of 10 a quarter is owed, which is 10 parts; a record pays 4
-        owed = self._owed + room - NEW_SHARE * new_count
-        self._owed = min(max(0, owed), NEW_SHARE - 1)
+        # of a room of 10 a quarter is theirs, which is 10 quarters of a record; each that they got
+        # pays 4
+        owed_quarters = self._owed_quarters + room - NEW_SHARE * new_count
+        # a whole record, and more than their share, are not carried over
+        self._owed_quarters = min(max(0, owed_quarters), NEW_SHARE - 1)
 
 
 class Sharing:
@@ -166,36 +177,36 @@ class Sharing:
     """
 
     def __init__(self) -> None:
-        self._batch_share = NewShare()
-        self._share_by_input: dict[int, NewShare] = {}
+        self._new_share_of_batch = NewShare()
+        self._new_share_by_input: dict[int, NewShare] = {}  # by input id, of those that had a batch
 
     def share_out(
         self, count_by_source: Mapping[int, int], input_by_source: Mapping[int, int], room: Room
     ) -> dict[int, int]:
-        """Share the room of a batch out.
+        """Share the room of a batch out; nothing is recorded.
 
         Copies come before new records, for which a part is kept; else sources get equal parts.
 
         Args:
-            count_by_source: how many records there are.
+            count_by_source: how many records of each source compete for room.
             input_by_source: the id of its input.
 
         Returns:
             By source, those of `room.chosen` too, how many records there is
             room for; sources that get nothing are missing.
         """
-        shares: dict[int, int] = {}
+        # 1. the room of each input
+        share_by_source: dict[int, int] = {}
         for input_id, input_room in room.by_input.items():
             input_counts = _counts_of_input(count_by_source, input_by_source, input_id)
-            # nothing is recorded here: an input without a batch yet is owed
-            # nothing
-            new_share = self._share_by_input.get(input_id) or NewShare()
-            shares |= _shares_of(input_counts, input_room, new_share)
-        shares |= room.chosen
+            # an input without a batch yet is owed nothing
+            new_share = self._new_share_by_input.get(input_id) or NewShare()
+            share_by_source |= _divide_room(input_counts, input_room, new_share)
+        share_by_source |= room.chosen
+        # 2. what the inputs have room for competes for the batch's room
         if room.total is not None:
-            # what the inputs have room for competes for the batch's room
-            shares = _shares_of(shares, room.total, self._batch_share)
-        return dict(sorted(shares.items()))
+            share_by_source = _divide_room(share_by_source, room.total, self._new_share_of_batch)
+        return dict(sorted(share_by_source.items()))
 
     def record_shares(
         self,
@@ -210,14 +221,14 @@ class Sharing:
         arguments are those of `share_out`; `share_by_source` is what it returned.
         """
         for input_id, input_room in room.by_input.items():
-            new_share = self._share_by_input.setdefault(input_id, NewShare())
+            new_share = self._new_share_by_input.setdefault(input_id, NewShare())
             input_counts = _counts_of_input(count_by_source, input_by_source, input_id)
-            _record_new(input_counts, share_by_source, input_room, new_share)
+            _record_share_of_new(input_counts, share_by_source, input_room, new_share)
         if room.total is not None:
             # of the sources of chosen copies, these alone compete for the
             # batch's room
-            batch_counts = {**count_by_source, **room.chosen}
-            _record_new(batch_counts, share_by_source, room.total, self._batch_share)
+            counts = {**count_by_source, **room.chosen}
+            _record_share_of_new(counts, share_by_source, room.total, self._new_share_of_batch)
 
 
 def _counts_of_input(
@@ -227,28 +238,34 @@ def _counts_of_input(
     return {source: count for source, count in count_by_source.items() if input_by_source[source] == input_id}
 
 
-def _shares_of(count_by_source: Mapping[int, int], room: int, new_share: NewShare) -> dict[int, int]:
+def _divide_room(count_by_source: Mapping[int, int], room: int, new_share: NewShare) -> dict[int, int]:
     """Divide a room between copies and new records.
 
-    Return by source how many of its records there is room for.
+    Return by source how many records it has room for.
+
+    `count_by_source` has how many there are, and `new_share` how much of the room is kept for new
+    ones.
     """
     copies, new = _by_kind(count_by_source)
     kept_for_new = 0
     if copies and new:
-        kept_for_new = min(sum(new.values()), new_share.part_of(room))
+        kept_for_new = min(sum(new.values()), new_share.kept_in(room))
     shares_of_copies = fair_shares(copies, room - kept_for_new)
     # what copies leave goes to new records, too
     room_for_new = room - sum(shares_of_copies.values())
     return shares_of_copies | fair_shares(new, room_for_new)
 
 
-def _record_new(
+def _record_share_of_new(
     count_by_source: Mapping[int, int],
     share_by_source: Mapping[int, int],
     room: int,
     new_share: NewShare,
 ) -> None:
-    """Record in `new_share` what new records got of a room, if copies competed with them for it."""
+    """Record in `new_share` what new records got of a room, if copies competed with them for it.
+
+    They did not if all records had room: then nothing is owed to anybody.
+    """
     copies, new = _by_kind(count_by_source)
     if copies and new and sum(count_by_source.values()) > room:
         new_count = sum(share_by_source.get(source, 0) for source in new)
@@ -256,7 +273,7 @@ def _record_new(
 
 
 def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the counts of copies, and those of new records; sources without a record are missing."""
+    """Return by source the counts of copies, and those of new records; no count is 0."""
     copies = {source: count for source, count in counts.items() if count > 0 and is_replay(source)}
     new = {source: count for source, count in counts.items() if count > 0 and not is_replay(source)}
     return copies, new
@@ -274,7 +291,7 @@ class BatchIntake:
     def __init__(
         self, supplies: Iterable[Supply], input_ids: Mapping[int, int], room: Room, sharing: Sharing
     ) -> None:
-        """Begin with the free positions of each source, and share the room out.
+        """Begin with the supply of each source, and share the room out.
 
         Args:
             supplies: one of each source.
@@ -292,12 +309,13 @@ class BatchIntake:
     def is_limited(self) -> bool:
         """Whether there may be more records than there is room for."""
         supplies = self._supplies.values()
-        return any(self._shares.get(supply.source, 0) < supply.count for supply in supplies)
+        shares = self._share_by_source
+        return any(shares.get(supply.source, 0) < supply.count_max for supply in supplies)
 
     @property
-    def granted(self) -> int:
-        """How many of the copies that the batch has already there is room for."""
-        return sum(self._shares.get(source, 0) for source in self._room.chosen)
+    def granted_copies(self) -> int:
+        """How many of the copies that the batch has already (`Room.chosen`) there is room for."""
+        return sum(self._share_by_source.get(source, 0) for source in self._room.chosen)
 
     def records_to_find(self) -> dict[int, int]:
         """Return by source how many of its next records somebody should look for.
@@ -308,76 +326,81 @@ class BatchIntake:
         for source, supply in self._supplies.items():
             # one at least: a source without any record does not compete for room, and its empty
             # positions are passed
-            count = max(1, self._shares.get(source, 0))
+            count = max(1, self._share_by_source.get(source, 0))
             if not supply.is_seen(count):
                 count_by_source[source] = count
         return count_by_source
 
-    def free(self, source: int) -> Sequence[PositionRun]:
-        """Return the free positions of a source, ascending."""
-        return self._supplies[source].free
+    def uninitialised_runs(self, source: int) -> Sequence[PositionRun]:
+        """Return the positions of a source that were never initialised, ascending."""
+        return self._supplies[source].runs
 
     def add_sightings(self, seen: Mapping[int, Sighting], awaited: Iterable[int]) -> bool:
         """Add what was seen of sources, and share the room out anew.
 
-        Return whether there are fewer records by that.
-
-        Nothing is taken of the `awaited` sources, of which more will be known soon.
+        Return whether fewer records compete for the room by that: then others have a larger share,
+        and have to be looked at further. Nothing is taken of the `awaited` sources, of which more
+        will be known soon.
         """
-        count_before = sum(self._counts.values())
+        count_before = sum(self._count_by_source.values())
         for source, sighting in seen.items():
-            self._supplies[source] = Supply(source, self._supplies[source].free, sighting)
+            self._supplies[source] = Supply(source, self._supplies[source].runs, sighting)
         for source in awaited:
             del self._supplies[source]
         self._share_out()
-        return sum(self._counts.values()) < count_before
+        return sum(self._count_by_source.values()) < count_before
 
     def take(
         self, holes_left: Mapping[int, int] = MappingProxyType({}), hole_min: int = HOLE_MIN
     ) -> dict[int, Portion]:
-        """Return what is taken of each source; see `Supply.take`.
+        """Return by source what the batch takes of it, and record in `sharing` what new records
+        got.
 
-        Some have a bound for their holes.
+        `holes_left` has by source how many positions its holes may have, at most
+        `HOLE_POSITIONS_MAX`, which holds where it is missing. `hole_min`: see `Supply.take`.
         """
-        self._sharing.record_shares(self._counts, self._input_ids, self._room, self._shares)
+        shares = self._share_by_source
+        self._sharing.record_shares(self._count_by_source, self._input_ids, self._room, shares)
         portions: dict[int, Portion] = {}
         for source, supply in self._supplies.items():
-            share = self._shares.get(source, 0)
+            share = self._share_by_source.get(source, 0)
             portions[source] = supply.take(
                 # without a record a source is empty to its end, which is
                 # passed with any batch
-                share if supply.count else 1,
+                share if supply.count_max else 1,
                 hole_min=hole_min,
                 holes_left=holes_left.get(source, HOLE_POSITIONS_MAX),
-                ends_with_block=share < self._counts[source],
+                ends_with_block=share < self._count_by_source[source],
             )
         return portions
 
     def _share_out(self) -> None:
-        """Set, by source, how many records compete for the room, and how many there is room for."""
-        self._counts: dict[int, int] = {}
+        """Set anew, by source, how many records compete for the room, and how many of them have
+        room.
+        """
+        self._count_by_source: dict[int, int] = {}
         for source, supply in self._supplies.items():
-            cap = self._room.caps.get(source, supply.count)
-            self._counts[source] = min(supply.count, cap)
-        self._shares = self._sharing.share_out(self._counts, self._input_ids, self._room)
+            cap = self._room.caps.get(source, supply.count_max)
+            self._count_by_source[source] = min(supply.count_max, cap)
+        self._share_by_source = self._sharing.share_out(self._count_by_source, self._input_ids, self._room)
 
 
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Distribute a budget of records over sources in equal parts.
-
-    None gets more than it has available.
+    """Return by source its part of a budget of records: equal parts, and none more than it has
+    available.
 
     What cannot be divided goes to the sources that have most; of equal ones
     to those with the highest numbers. Sources that get nothing are missing.
     """
-    shares: dict[int, int] = {}
-    by_size = sorted((count, source) for source, count in available.items() if count > 0)
+    # the smallest first: what one has too little to take goes to those behind it, which have
+    # more. Of a budget of 10 sources with 1, 5 and 9 records get 1, 4 and 5.
+    smallest_first = sorted((count, source) for source, count in available.items() if count > 0)
+    share_by_source: dict[int, int] = {}
     budget_left = max(0, budget)
-    # What one has too little to take goes to those behind it, which have
-    # more: the last one leaves nothing. Of a budget of 10 sources with 1, 5
-    # and 9 records get 1, 4 and 5.
-    for rank, (count, source) in enumerate(by_size):
-        sources_left = len(by_size) - rank
-        shares[source] = min(count, budget_left // sources_left)
-        budget_left -= shares[source]
-    return {source: share for source, share in sorted(shares.items()) if share}
+    for rank, (count, source) in enumerate(smallest_first):
+        sources_left = len(smallest_first) - rank
+        share = min(count, budget_left // sources_left)
+        budget_left -= share
+        if share:
+            share_by_source[source] = share
+    return dict(sorted(share_by_source.items()))

@@ -60,12 +60,12 @@ class Journal:
     """One offset of the source.
 
     Attributes:
-        session: id of the session that emitted the batch; empty before the
+        session, epoch: of the session that emitted the batch; empty before the
             first batch, and without tracking.
         now: session clock of the batch's last Init, ms.
         tasks: the largest number of read tasks of the batch.
         sources: what was emitted of each source, including this batch.
-        ranges: what the batch emits, ascending by source and start.
+        ranges: what the batch emits, ascending by source and start; empty: it has no record.
         topics: Kafka's id of each topic that has one of the sources, by which
             a re-created one is noticed.
         order: for each partition that the batch reads in order, by its
@@ -117,7 +117,10 @@ BEGINNING = Journal("", 0, 0, 1, MappingProxyType({}), ())
 
 
 def journal_of(offset: Mapping[str, Any]) -> Journal:
-    """Read an offset that Spark journalled; `Disagreement`: this version of Windhover cannot."""
+    """Read an offset that Spark journalled; `Disagreement`: this version of Windhover cannot.
+
+    Keys that older versions did not write have the value that stands for *unknown* or *none*.
+    """
     try:
         if offset["v"] != VERSION:
             raise Disagreement(
@@ -147,7 +150,10 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
 
 
 def _json_of(mark: SourceMark) -> dict[str, Any]:
-    """Return the mark of a source as JSON; `_mark_of` reads it."""
+    """Return the mark of a source as JSON, without an epoch where none is known.
+
+    `_mark_of` reads it.
+    """
     value: dict[str, Any] = {
         "from": mark.from_,
         "next": mark.next,
@@ -186,5 +192,8 @@ def _text(value: Any) -> str:
 
 
 def batch_ranges(start: Journal, end: Journal) -> tuple[SourceRun, ...]:
-    """Return what the batch between two offsets emits; a pure function of them."""
+    """Return what the batch between two offsets emits.
+
+    It is a pure function of them, and nothing where they are equal.
+    """
     return () if start == end else end.ranges

@@ -3,7 +3,8 @@
 The records of one partition of an ordered input form *lines*: one for each hash of a key (`key`),
 or one for all of them (`partition`). A line is a number. A record's *origin* is, in this module,
 the offset of its first emission alone. The rule is: a record is acked only after every record of
-its line with a lower origin was acked, or became a dead letter.
+its line with a lower origin was acked, or became a dead letter. A line is *stopped* where a record
+of it waits for its replay, or failed: what comes behind that is blocked.
 
 * Planning reads which records wait for a replay (`spout.planning_process.order_watch`), decides how a
   partition goes on (`turn_of`), and journals with the batch which lines are blocked (`LineUp`).
@@ -11,7 +12,7 @@ its line with a lower origin was acked, or became a dead letter.
   (`Gate`). Otherwise it fails at once with cause `HELD`, which is no attempt. A child process that works on
   records gets their lines (`GateState`). A record is named by its *index* in the plan.
 * A record may fail where the read task cannot see it: behind a shuffle, or in a batch bolt. Then the driver
-  fails the records that passed it (`behind`).
+  fails the records that passed it (`find_blocked_behind`).
 
 Source: docs/design/protocol.md, section 5.1 ("Order"); Kafka Streams' and
 Spring Kafka's blocking retries.
@@ -169,7 +170,7 @@ class Turn(NamedTuple):
     why: str = ""
 
 
-def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: int, name: str) -> Turn:
+def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread_count: int, name: str) -> Turn:
     """Decide what the next batch may read of a partition; all its written copies are still unread.
 
     By partition, nothing is read as long as a record waits, not even copies, which come behind it.
@@ -178,33 +179,38 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
     the line of one that waits is not known, the partition waits as a whole.
 
     Args:
+        by: what it is ordered by, ``key`` or ``partition``.
         held_max: how many of its records may wait, be blocked, or be emitted
             at once.
-        unread: number of copies on the replay topic that are not read yet.
+        waiting: its records that wait for their replay.
+        unread_count: how many copies on the replay topic are not read yet.
         name: ``topic/partition``, for messages.
     """
-    waiting_or_unread = len(waiting) + unread
+    undone_count = len(waiting) + unread_count
     is_any_unreadable = any(record.is_unreadable for record in waiting)
-    goes_as_a_whole = by == PARTITION or is_any_unreadable or waiting_or_unread > held_max
+    goes_as_a_whole = by == PARTITION or is_any_unreadable or undone_count > held_max
+    # 1. as a whole, and nothing waits: copies come alone, since records behind them may have to
+    # wait again
     if goes_as_a_whole and not waiting:
-        # copies come alone: records behind them may have to wait again
-        new_max = 0 if unread else held_max
+        new_max = 0 if unread_count else held_max
         return Turn(takes_copies=True, new_max=new_max, line_up=LineUp(by))
+    # 2. as a whole, and a record waits: nothing is read until it is replayed
     if goes_as_a_whole:
         if is_any_unreadable:
             why_as_a_whole = "; a record that waits cannot be read, so its key is unknown"
         elif by == PARTITION:
             why_as_a_whole = ""
         else:
-            why_as_a_whole = f"; {waiting_or_unread:,} wait, max_held is {held_max:,}"
+            why_as_a_whole = f"; {undone_count:,} wait, max_held is {held_max:,}"
         lowest_origin = min(record.origin for record in waiting)
         line_up = LineUp(PARTITION, {WHOLE: lowest_origin})
         why = f"waits for {name}@{lowest_origin}{why_as_a_whole}"
         return Turn(takes_copies=False, new_max=0, line_up=line_up, why=why)
-    room = held_max - waiting_or_unread
+    # 3. line by line: all copies, and so many new records that all of them could wait
+    room = held_max - undone_count
     why = ""
     if not room:
-        why = f"waits: {waiting_or_unread:,} records wait or are held, as many as max_held"
+        why = f"waits: {undone_count:,} records wait or are held, as many as max_held"
     line_up = LineUp(by, _lowest_by_line(waiting))
     return Turn(takes_copies=True, new_max=room, line_up=line_up, why=why)
 
@@ -230,23 +236,27 @@ class OrderedRoom:
     """
 
     def __init__(self) -> None:
-        self._room_by_source: dict[int, int] = {}
+        self._new_max_by_source: dict[int, int] = {}  # those without an entry: `ROOM_FIRST`
 
-    def of(self, source: int) -> int:
+    def new_max_of(self, source: int) -> int:
         """Return how many new records of a partition the next batch may have."""
-        return self._room_by_source.get(source, ROOM_FIRST)
+        return self._new_max_by_source.get(source, ROOM_FIRST)
 
-    def published(self, source: int, records: int, lost: int) -> None:
-        """Set the room by a batch that was published: its new records, and
-        how many of them it did not ack.
+    def record_batch(self, source: int, record_count: int, lost_count: int) -> None:
+        """Set how many the next batch may have, by one that was published.
 
-        Of 20,000 records 2,000 were lost, four times `LOST_FEW`: half as many
-        records lose a fourth of that.
+        Args:
+            record_count: how many new records of the partition it had.
+            lost_count: how many of these it did not ack.
         """
-        room = self.of(source)
-        fits = math.inf if not lost else max(LOST_FEW, records * math.sqrt(LOST_FEW / lost))
-        # a smaller batch does not show that a large one is safe
-        self._room_by_source[source] = int(min(fits, max(room, ROOM_GROWS * records)))
+        few_are_lost: float = math.inf
+        if lost_count:
+            # of 20,000 records 2,000 were lost, four times `LOST_FEW`: half as many lose a fourth
+            # of that
+            few_are_lost = max(LOST_FEW, record_count * math.sqrt(LOST_FEW / lost_count))
+        # it grows only behind a large batch: a small one does not show that a larger one is safe
+        grown = max(self.new_max_of(source), ROOM_GROWS * record_count)
+        self._new_max_by_source[source] = int(min(few_are_lost, grown))
 
 
 class GateState(NamedTuple):
@@ -271,7 +281,7 @@ class _Stop(NamedTuple):
     cause: Cause
 
 
-class _Lines(dict[bytes | None, int | None]):
+class _LineCache(dict[bytes | None, int | None]):
     """The line of each key that a task has seen lately: hashing one takes as long as a bolt does."""
 
     def __missing__(self, key: bytes | None) -> int | None:
@@ -300,32 +310,35 @@ class Gate:
         self.place = place
         self._operator = operator
         self._line_up = line_up
-        self._line_by_key = _Lines()
-        self._passed_count = 0
-        self._passed_max = line_up.copies_max  # None: any number
+        self._line_cache = _LineCache()
+        self._passed_count = 0  # of all records that were admitted and not blocked
+        self._pass_max = line_up.copies_max  # how many of them there may be; None: any number
         self.failed: dict[int, int] = {}
-        self._stopped_lines: I64 | None = None  # in which a record waits or failed, ascending; None: find out
-        self._stop_of_all: _Stop | None = None
+        # lines that are stopped, ascending; None: they have changed, and are gathered when they are
+        # needed
+        self._stopped_lines: I64 | None = None
+        self._stop_of_all_lines: _Stop | None = None  # None: every record could be read
         # Index, line and origin of each record that is in a line: of those
         # that were admitted one by one, and of those that were admitted
         # together, an array `(n, 3) int64` for each call.
         self._rows_one_by_one: list[tuple[int, int, int]] = []
         self._rows_together: list[I64] = []
         # by index: the line and the origin of a record that is in a line, for `why_blocked_now` and
-        # `fail`; of those that were admitted together only the first `_arrays_copied` arrays
-        self._place_by_index: dict[int, tuple[int, int]] = {}
-        self._arrays_copied = 0
+        # `fail`; of `_rows_together` only the first `_copied_array_count` arrays are in it
+        self._line_and_origin_by_index: dict[int, tuple[int, int]] = {}
+        self._copied_array_count = 0
         # Indices, keys and origins of what was admitted together and is not
         # in `_rows_together` yet, since nobody has asked for the lines.
-        self._unlined: list[tuple[I64, Sequence[bytes | None], I64 | Sequence[int | None]]] = []
-        self._unlined_bytes = 0
+        self._kept_without_lines: list[tuple[I64, Sequence[bytes | None], I64 | Sequence[int | None]]] = []
+        self._kept_key_bytes = 0
 
     def admit_all(
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
     ) -> dict[int, Cause]:
         """Admit records in their order as `admit` does.
 
-        Return why those are blocked that are, by their row among `indices`.
+        Return by row (its place among `indices`) why a record is blocked; those that may go to the
+        bolts are missing.
 
         1. If their number or a record that cannot be read counts, each is
            admitted alone.
@@ -335,7 +348,7 @@ class Gate:
         """
         causes_by_row: dict[int, Cause] = {}
         # 1. one by one
-        if self._passed_max is not None or self._stop_of_all is not None:
+        if self._pass_max is not None or self._stop_of_all_lines is not None:
             records = zip(indices.tolist(), keys, list_of(origins), strict=True)
             for row, (index, key, origin) in enumerate(records):
                 cause = self.admit(index, key, origin)
@@ -343,18 +356,18 @@ class Gate:
                     causes_by_row[row] = cause
             return causes_by_row
         # 2. keep them
-        self._unlined.append((indices, keys, origins))
+        self._kept_without_lines.append((indices, keys, origins))
         if keys:  # each counts as the first one does
-            self._unlined_bytes += len(keys) * len(keys[0] or b"")
-        if self._unlined_bytes > KEYS_BYTES_MAX:
+            self._kept_key_bytes += len(keys) * len(keys[0] or b"")
+        if self._kept_key_bytes > KEYS_BYTES_MAX:
             self._put_in_lines()
         # 3. stopped lines
         if self._stopped_lines is None:
             stopped_lines = sorted(self._line_up.waiting.keys() | self.failed.keys())
             self._stopped_lines = np.array(stopped_lines, np.int64)
         if len(self._stopped_lines):
-            arrays = self._put_in_lines()
-            rows_of_these = arrays[-1]  # they were kept last
+            self._put_in_lines()
+            rows_of_these = self._rows_together[-1]  # they were kept last
             causes_by_index = self._causes_by_index(rows_of_these, self._stopped_lines)
             if causes_by_index:
                 for row, index in enumerate(indices.tolist()):
@@ -364,9 +377,9 @@ class Gate:
         return causes_by_row
 
     def _causes_by_index(self, rows: I64, stopped_lines: I64) -> dict[int, Cause]:
-        """Return by index why records are blocked.
+        """Return by index why records in lines are blocked; the others are missing.
 
-        `rows` are index, line and origin, `(n, 3) int64`.
+        `rows` are index, line and origin, `(n, 3) int64`; `stopped_lines` ascend.
         """
         causes_by_index: dict[int, Cause] = {}
         # where the order is by key, few records are in one of these lines
@@ -382,12 +395,14 @@ class Gate:
 
         `origin` None: it was not first emitted in this partition, so it is in no line.
         """
+        # 1. a stopped line
         line = None if origin is None else self._line_of(key)
         cause = None
         if line is not None and origin is not None:
-            self._remember(index, line, origin)
+            self._keep_line(index, line, origin)
             cause = self._why_blocked(line, origin)
-        copies_max = self._passed_max
+        # 2. no room for more copies
+        copies_max = self._pass_max
         if cause is None and copies_max is not None and self._passed_count >= copies_max:
             message = f"the batch has room for {copies_max:,} copies of {self.place}"
             cause = Cause.of(self._operator, HELD, message)
@@ -401,13 +416,13 @@ class Gate:
 
     def begin_new(self) -> None:
         """Admit from now on any number of records: these are new ones, no copies."""
-        self._passed_max = None
+        self._pass_max = None
 
     def refuse(self, index: int, key: bytes | None, origin: int | None, why: str) -> Cause:
         """Block a record for the reason `why`, and with it the later ones of its line; see `admit`."""
         line = None if origin is None else self._line_of(key)
         if line is not None and origin is not None:
-            self._remember(index, line, origin)
+            self._keep_line(index, line, origin)
             self.fail(index)
         return Cause.of(self._operator, HELD, why)
 
@@ -415,8 +430,8 @@ class Gate:
         """Block every record of any line behind an origin: one that cannot be
         read may be in each of them.
         """
-        if self._stop_of_all is None or origin < self._stop_of_all.origin:
-            self._stop_of_all = _Stop(origin, Cause.of(self._operator, HELD, why))
+        if self._stop_of_all_lines is None or origin < self._stop_of_all_lines.origin:
+            self._stop_of_all_lines = _Stop(origin, Cause.of(self._operator, HELD, why))
 
     def why_blocked_now(self, index: int) -> Cause | None:
         """Return why a record that has passed is blocked now.
@@ -425,10 +440,10 @@ class Gate:
         """
         if not self.failed:
             return None
-        place = self._places_in_lines().get(index)
-        if place is None:
+        line_and_origin = self._lines_and_origins().get(index)
+        if line_and_origin is None:
             return None
-        line, origin = place
+        line, origin = line_and_origin
         return self._why_blocked(line, origin) if line in self.failed else None
 
     def why_any_blocked_now(self, indices: Iterable[int]) -> Cause | None:
@@ -441,9 +456,9 @@ class Gate:
 
     def fail(self, index: int) -> None:
         """Block the later records of the line of one that failed; one in no line blocks nothing."""
-        place = self._places_in_lines().get(index)
-        if place is not None:
-            line, origin = place
+        line_and_origin = self._lines_and_origins().get(index)
+        if line_and_origin is not None:
+            line, origin = line_and_origin
             self._block_behind(line, origin)
 
     def fail_all(self, indices: Iterable[int]) -> None:
@@ -453,28 +468,28 @@ class Gate:
 
     def state_for(self, indices: Iterable[int]) -> GateState:
         """Return the state for some records, for a gate in another process."""
-        places = self._places_in_lines()
+        places = self._lines_and_origins()
         rows_in_lines = tuple((index, *places[index]) for index in indices if index in places)
         return GateState(self.place, self._operator, rows_in_lines, dict(self.failed))
 
     def add_state(self, gate_state: GateState) -> None:
         """Add the state of another gate of the same partition."""
         for index, line, origin in gate_state.rows_in_lines:
-            self._place_by_index[index] = line, origin
+            self._line_and_origin_by_index[index] = line, origin
         for line, origin in gate_state.failed.items():
             self._block_behind(line, origin)
 
     def lined_records(self, stops: I64 | None = None) -> LinedRecords:
-        """Return the records that are in lines, for `behind`.
+        """Return the records that are in lines, for `find_blocked_behind`.
 
-        With `stops`, only those of the lines of these.
-
-        `stops` has indices, ascending: all that fails of the partition, or stays open.
+        `stops` has the indices, ascending, of all that fails of the partition, or stays open: then
+        only records of their lines are returned. None: those of all lines.
         """
         if stops is not None and not len(stops):
             return LinedRecords(self.place, self._operator, np.empty((0, 3), np.int64))
         rows_one_by_one = np.array(self._rows_one_by_one, np.int64).reshape(-1, 3)
-        rows = np.concatenate([rows_one_by_one, *self._put_in_lines()])
+        self._put_in_lines()
+        rows = np.concatenate([rows_one_by_one, *self._rows_together])
         of_partition = LinedRecords(self.place, self._operator, rows)
         if stops is None:
             return of_partition
@@ -483,52 +498,51 @@ class Gate:
 
     def _line_of(self, key: bytes | None) -> int | None:
         """Return the line of a record by its key; None: it is in no line."""
-        return WHOLE if self._line_up.by == PARTITION else self._line_by_key[key]
+        return WHOLE if self._line_up.by == PARTITION else self._line_cache[key]
 
-    def _remember(self, index: int, line: int, origin: int) -> None:
+    def _keep_line(self, index: int, line: int, origin: int) -> None:
         """Remember in which line a record is that is admitted alone."""
         self._rows_one_by_one.append((index, line, origin))
-        self._place_by_index[index] = line, origin
+        self._line_and_origin_by_index[index] = line, origin
 
-    def _put_in_lines(self) -> list[I64]:
-        """Put what was admitted together into its lines, as far as it is not; return `_rows_together`.
+    def _put_in_lines(self) -> None:
+        """Find the lines of what was admitted together; add them to `_rows_together`.
 
-        It is put off until somebody asks for them: where nothing waits or fails, nobody does, and
+        That is put off until somebody asks for them: where nothing waits or fails, nobody does, and
         no key is hashed.
         """
-        for indices, keys, origins in self._unlined:
+        for indices, keys, origins in self._kept_without_lines:
             lines: Sequence[int | None]
             if self._line_up.by == PARTITION:
                 lines = [WHOLE] * len(keys)
             else:
-                lines = list(map(self._line_by_key.__getitem__, keys))
+                lines = list(map(self._line_cache.__getitem__, keys))
             self._rows_together.append(_rows_in_lines(indices, lines, origins))
-        self._unlined.clear()
-        self._unlined_bytes = 0
-        return self._rows_together
+        self._kept_without_lines.clear()
+        self._kept_key_bytes = 0
 
-    def _places_in_lines(self) -> dict[int, tuple[int, int]]:
+    def _lines_and_origins(self) -> dict[int, tuple[int, int]]:
         """Return by index the line and the origin of each record that is in a line."""
-        arrays = self._put_in_lines()
-        # those before are in the dictionary already
-        for rows in arrays[self._arrays_copied :]:
+        self._put_in_lines()
+        # the arrays before are in the dictionary already
+        for rows in self._rows_together[self._copied_array_count :]:
             indices, lines, origins = rows.T.tolist()
-            places = zip(lines, origins, strict=True)
-            self._place_by_index.update(zip(indices, places, strict=True))
-        self._arrays_copied = len(arrays)
-        return self._place_by_index
+            lines_and_origins = zip(lines, origins, strict=True)
+            self._line_and_origin_by_index.update(zip(indices, lines_and_origins, strict=True))
+        self._copied_array_count = len(self._rows_together)
+        return self._line_and_origin_by_index
 
     def _why_blocked(self, line: int, origin: int) -> Cause | None:
         """Return why a record of a line is blocked; None: it is not.
 
         An earlier one of its line waits or failed here, or one that may be in any line.
         """
-        for origin_by_line in (self._line_up.waiting, self.failed):
-            lowest_origin = origin_by_line.get(line)
+        for lowest_origin_by_line in (self._line_up.waiting, self.failed):
+            lowest_origin = lowest_origin_by_line.get(line)
             if lowest_origin is not None and lowest_origin < origin:
                 return waits_for(self._operator, self.place, lowest_origin)
-        if self._stop_of_all is not None and self._stop_of_all.origin < origin:
-            return self._stop_of_all.cause
+        if self._stop_of_all_lines is not None and self._stop_of_all_lines.origin < origin:
+            return self._stop_of_all_lines.cause
         return None
 
     def _block_behind(self, line: int, origin: int) -> None:
@@ -545,7 +559,7 @@ def list_of(origins: I64 | Sequence[int | None]) -> Sequence[int | None]:
 
 def _rows_in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence[int | None]) -> I64:
     """Return index, line and origin of those records that have both a line
-    and an origin: `(n, 3) int64`.
+    and an origin: `(n, 3) int64`. The three sequences are as long as each other.
     """
     try:
         columns = [indices, np.array(lines, np.int64), np.asarray(origins, np.int64)]
@@ -559,9 +573,8 @@ def _rows_in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Seq
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:
-    """Return the cause of a blocked record.
-
-    It waits for the record `origin` of `place`, a partition.
+    """Return the cause of a record that waits for another one, the one `origin` of `place`, a
+    partition.
     """
     return Cause.of(operator, HELD, f"waits for {place}@{origin}")
 
@@ -599,12 +612,13 @@ class LinedRecords(NamedTuple):
         return self._replace(rows=self.rows[rows])
 
 
-def behind(
-    lined_records: Iterable[LinedRecords], failed: I64, open_: I64, free: I64
+def find_blocked_behind(
+    lined_records: Sequence[LinedRecords], failed: I64, open_: I64, best_effort: I64
 ) -> list[tuple[Cause, I64]]:
     """Return the records that come behind one of their line that failed or is open, by their cause.
 
-    Records that failed themselves are not among them. Each record is named by its index.
+    They are pairs of a cause and the indices of all records with that cause. Records that failed
+    themselves are not among them. Each record is named by its index.
 
     1. Leave out records that are best effort.
     2. Find the head of each line: the lowest origin that failed or is open.
@@ -615,8 +629,10 @@ def behind(
         failed: indices of the records that failed.
         open_: indices of the roots that are not done when the batch ends:
             they may still fail, or time out.
-        free: indices, ascending, of the records that are best effort.
+        best_effort: indices, ascending, of the records that are best effort: they wait for nobody.
     """
+    if not lined_records:  # nothing is in order
+        return []
     failed = distinct(failed)
     stops = distinct(np.concatenate([failed, open_]))
     if not len(stops):
@@ -624,7 +640,7 @@ def behind(
     indices_by_cause: list[tuple[Cause, I64]] = []
     for of_task in lined_records:
         # 1. best effort
-        ordered = of_task.at(~among(of_task.indices, free))
+        ordered = of_task.at(~among(of_task.indices, best_effort))
         # 2. heads: sorted by line, then by origin, the first row of a line has it
         stopping = ordered.at(among(ordered.indices, stops))
         stopping = stopping.at(np.lexsort((stopping.origins, stopping.lines)))

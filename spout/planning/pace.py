@@ -62,11 +62,18 @@ this many times as large.
 class _Batch(NamedTuple):
     """A batch that was measured."""
 
-    records: int
+    record_count: int
     took_ms: int
 
 
-class _Line(NamedTuple):
+class _RecordBounds(NamedTuple):
+    """How many records end within the target time: by the model, and even if the model is wrong."""
+
+    by_model: float
+    without_model: float
+
+
+class _TimeModel(NamedTuple):
     """The model of a batch's time: `fixed_ms`, and `record_ms` for each of its records."""
 
     fixed_ms: float
@@ -76,7 +83,7 @@ class _Line(NamedTuple):
         """Return how well it explains a batch: 1 if its time is as by the
         model, 0 if half or twice that.
         """
-        model_ms = self.fixed_ms + self.record_ms * batch.records
+        model_ms = self.fixed_ms + self.record_ms * batch.record_count
         return max(0.0, 1 - abs(math.log2(model_ms / batch.took_ms)))
 
 
@@ -102,9 +109,10 @@ class BatchPace:
     def __init__(self, timeout_ms: int) -> None:
         """Begin without measurements; with timeout 0 no batch is too large."""
         self._timeout_ms = timeout_ms
-        # by size, a power of two: the last batch of it, the newest one last;
-        # and which number that batch had
+        # batches of 512 to 1,023 records have one size, those of 1,024 to
+        # 2,047 the next: by size, the last batch of it, the newest one last;
         self._last_by_size: dict[int, _Batch] = {}
+        # and the number that this batch had, or since when it counts as tried
         self._number_by_size: dict[int, int] = {}
         self._batch_count = 0
         # whether the next batch tries a larger size again
@@ -120,68 +128,50 @@ class BatchPace:
         """Whether a batch was planned and `end_batch` was not called for it yet."""
         return self._emitted_ms is not None
 
-    def allowed(self) -> int | None:
+    def next_records_max(self) -> int | None:
         """Return how many records the next batch may have, 1 or more; None: any number.
 
-        1. Choose the line that explains the last batches.
+        1. Choose the model that explains the last batches.
         2. If the newest was slow whatever its size, the number follows from
            that batch alone.
-        3. Else find how many records end within the target by the line, and
-           how many do even if the line is wrong; the lower number counts.
+        3. Else find how many records end within the target by the model, and
+           how many do even if the model is wrong; the lower number counts.
         4. A batch is no smaller than a tenth of the one before.
         """
         if not self._timeout_ms:
             return None
-        if not self._last_by_size:
+        if not self._last_by_size:  # nothing was measured, or a first batch that was too slow
             return self._first_records() if self._is_first else PROBE_RECORDS
-        # 1. the line
+        # 1. the model
         batches = list(self._last_by_size.values())
         newest = batches[-1]
         target_ms = self._timeout_ms / TIMEOUT_SHARE
-        line = _line_through_newest(batches)
+        model = _model_through_newest(batches)
         # 2. slow whatever its size
-        is_slow_by_fixed_time = newest.took_ms > target_ms and not line.record_ms
-        if line.fixed_ms >= self._timeout_ms or is_slow_by_fixed_time:
-            return self._allowed_by_fixed_time(newest)
-
-        # 3. `fitting` end within the target by the line, and `safe` ones do
-        # even if the line is wrong. With a target of 1,000 ms, 800 ms fixed
-        # and 1 ms for a record, 500 fit, not 200: the records' own work may
-        # take half of the target even if the rest is fixed, since less of it
-        # would not help.
-        work_ms = max(target_ms - line.fixed_ms, target_ms / 2)
-        fitting = work_ms / line.record_ms if line.record_ms else math.inf
-        doubled = 2.0 * newest.records
-        safe = doubled
-        if newest.took_ms <= target_ms:
-            explained = [batch for batch in batches if line.explains(batch)]
-            # Even if all of its time was the records', the next one ends
-            # within half of the timeout: behind 100 records in 400 ms it has
-            # 500 at most, which end in 2,000 ms of 4,000.
-            safe = max(2 * target_ms * batch.records / batch.took_ms for batch in explained)
-            if len(batches) == 1:
-                own_ms = max(newest.took_ms - FIRST_FIXED_MS, newest.took_ms / 2)
-                fitting = target_ms * newest.records / own_ms
-            if len(explained) == 1:  # it is not known yet how much of its time is fixed
-                fitting = max(fitting, doubled, PROBE_RECORDS)
-                safe = max(safe, PROBE_RECORDS)
-            elif newest.took_ms <= CLEARLY_BELOW * target_ms:
-                fitting = max(fitting, doubled)
-        if self._is_probe:  # `safe` is `doubled` at least
-            fitting = max(fitting, doubled)
+        is_slow_by_fixed_time = newest.took_ms > target_ms and not model.record_ms
+        if model.fixed_ms >= self._timeout_ms or is_slow_by_fixed_time:
+            return self._max_behind_slow_batch(newest)
+        # 3. within the target
+        bounds = _record_bounds(batches, model, target_ms)
+        by_model = bounds.by_model
+        if self._is_probe:  # a larger size is tried; `without_model` allows twice as many at least
+            by_model = max(by_model, 2.0 * newest.record_count)
+        within_target = min(by_model, bounds.without_model)
         # 4. no smaller than a tenth
-        records_min = newest.records / SHRINK_MAX
-        return max(1, math.ceil(max(min(fitting, safe), records_min)))
+        records_min = newest.record_count / SHRINK_MAX
+        return max(1, math.ceil(max(within_target, records_min)))
 
-    def _allowed_by_fixed_time(self, newest: _Batch) -> int:
+    def _max_behind_slow_batch(self, newest: _Batch) -> int:
         """Return how many records the next batch may have where the newest
         was slow, whatever its size.
         """
         if 2 * newest.took_ms <= self._timeout_ms:
             # Fewer records would be as slow. If the time grows with the
             # records after all, twice as many end within the timeout still.
-            return 2 * newest.records
-        return max(newest.records // 2, min(newest.records, PROBE_RECORDS))
+            return 2 * newest.record_count
+        # half as many, since its time may be the records' after all; but no
+        # fewer than `PROBE_RECORDS`, or than it had
+        return max(newest.record_count // 2, min(newest.record_count, PROBE_RECORDS))
 
     def _first_records(self) -> int:
         """Return how many records the first batch may have."""
@@ -216,52 +206,85 @@ class BatchPace:
 
     def _add_measurement(self, batch: _Batch) -> None:
         """Remember a batch, and decide whether the next one tries a larger size again."""
-        size = batch.records.bit_length()
+        # 1. remember it; 700 records have 10 bits, as all of 512 to 1,023 do
+        size = batch.record_count.bit_length()
         self._last_by_size.pop(size, None)  # so that the newest one is the last
         self._last_by_size[size] = batch
         self._batch_count += 1
         self._number_by_size[size] = self._batch_count
+        # 2. which larger sizes were not used for some batches
         stale_number = self._batch_count - REMEMBERED_BATCHES
         stale_sizes: list[int] = []
         for larger_size, number in self._number_by_size.items():
             if larger_size > size and number <= stale_number:
                 stale_sizes.append(larger_size)
-        # half of its time or more seems fixed, and it took no more than half
-        # of the timeout
-        fixed_ms = _line_through_newest(list(self._last_by_size.values())).fixed_ms
+        # 3. try one, if half of this batch's time or more seems fixed, and it
+        # took no more than half of the timeout
+        model = _model_through_newest(list(self._last_by_size.values()))
         target_ms = self._timeout_ms / TIMEOUT_SHARE
-        self._is_probe = bool(stale_sizes) and batch.took_ms <= 2 * min(fixed_ms, target_ms)
+        self._is_probe = bool(stale_sizes) and batch.took_ms <= 2 * min(model.fixed_ms, target_ms)
         if self._is_probe:
             # they are not stale any more: the next of them is tried after as
             # many batches again
             self._number_by_size.update(dict.fromkeys(stale_sizes, self._batch_count))
 
 
-def _line_through_newest(batches: Sequence[_Batch]) -> _Line:
-    """Choose the line that fits the newest batch, the last one, and explains most of the others.
-
-    A line explains a batch the better, the nearer their times are, and not at
-    all from a factor of two on. Of lines that explain equally much the
-    steeper one is taken, because it allows fewer records.
+def _record_bounds(batches: Sequence[_Batch], model: _TimeModel, target_ms: float) -> _RecordBounds:
+    """Return how many records end within the target time, by a model of some batches, the newest
+    one last.
     """
-    records, took_ms = batches[-1]
+    newest = batches[-1]
+    # With a target of 1,000 ms, 800 ms fixed and 1 ms for a record, 500 end
+    # in time, not 200: the records' own work may take half of the target even
+    # if the rest is fixed, since less of it would not help.
+    work_ms = max(target_ms - model.fixed_ms, target_ms / 2)
+    by_model = work_ms / model.record_ms if model.record_ms else math.inf
+    doubled = 2.0 * newest.record_count
+    if newest.took_ms > target_ms:
+        return _RecordBounds(by_model, without_model=doubled)
+    explained = [batch for batch in batches if model.explains(batch)]
+    # Even if all of a batch's time was the records', the next one ends
+    # within half of the timeout: behind 100 records in 400 ms it has
+    # 500 at most, which end in 2,000 ms of 4,000.
+    without_model = max(2 * target_ms * batch.record_count / batch.took_ms for batch in explained)
+    if len(batches) == 1:
+        own_ms = max(newest.took_ms - FIRST_FIXED_MS, newest.took_ms / 2)
+        by_model = target_ms * newest.record_count / own_ms
+    if len(explained) == 1:  # it is not known yet how much of its time is fixed
+        by_model = max(by_model, doubled, PROBE_RECORDS)
+        without_model = max(without_model, PROBE_RECORDS)
+    elif newest.took_ms <= CLEARLY_BELOW * target_ms:
+        by_model = max(by_model, doubled)
+    return _RecordBounds(by_model, without_model)
+
+
+def _model_through_newest(batches: Sequence[_Batch]) -> _TimeModel:
+    """Choose the model that fits the newest batch, the last one, and explains most of the others.
+
+    A model explains a batch the better, the nearer their times are, and not at
+    all from a factor of two on. Of models that explain equally much that with
+    the longer time per record is taken, because it allows fewer records.
+    """
+    record_count, took_ms = batches[-1]
     # all time is the records', or all of it is fixed
-    lines = [_Line(0.0, took_ms / records), _Line(float(took_ms), 0.0)]
+    models = [_TimeModel(0.0, took_ms / record_count), _TimeModel(float(took_ms), 0.0)]
     for earlier in batches[:-1]:
-        if max(earlier.records, records) < SIZES_DIFFER * min(earlier.records, records):
+        larger, smaller = max(earlier.record_count, record_count), min(earlier.record_count, record_count)
+        if larger < SIZES_DIFFER * smaller:
             continue
         # if 100 records took 300 ms, and the newest 200 took 400, then 1 ms
         # for each, and 200 ms fixed
-        record_ms = (took_ms - earlier.took_ms) / (records - earlier.records)
-        if 0 < record_ms < took_ms / records:
-            lines.append(_Line(took_ms - record_ms * records, record_ms))
+        record_ms = (took_ms - earlier.took_ms) / (record_count - earlier.record_count)
+        if 0 < record_ms < took_ms / record_count:
+            models.append(_TimeModel(took_ms - record_ms * record_count, record_ms))
 
-    def score(line: _Line) -> tuple[float, float]:
+    def explanation_and_slope(model: _TimeModel) -> tuple[float, float]:
         """Return how well it explains all batches, each older one counting
-        half as much, and its slope.
+        half as much, and its time per record.
         """
         newest_first = enumerate(reversed(batches))
-        explained = sum(2.0**-age * line.explains(batch) for age, batch in newest_first)
-        return round(explained, 6), line.record_ms  # rounded, so that lines that explain the same are equal
+        explanation = sum(2.0**-age * model.explains(batch) for age, batch in newest_first)
+        # rounded, so that models that explain the same are equal
+        return round(explanation, 6), model.record_ms
 
-    return max(lines, key=score)
+    return max(models, key=explanation_and_slope)

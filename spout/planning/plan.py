@@ -1,7 +1,8 @@
 """The plan of one micro-batch: which positions of which sources it emits, and how tasks share them.
 
 A plan is a pure function of what Spark journalled (``spout.planning.journal``). So a batch that runs again
-has the same positions in the same order. Blobs name a root by its index in the plan.
+has the same positions in the same order. What tasks report names a root by its *index*: its place
+among all positions of the plan. A *share* is what one task reads.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -65,7 +66,9 @@ class BatchPlan:
 
 
 class PlanIndex(RootNumbers):
-    """The roots of a plan by their indices, which are their numbers in the set of all of them."""
+    """Finds the index of a root of a plan, and the root of an index: its number in the set of all
+    roots.
+    """
 
     __slots__ = ()
 
@@ -83,14 +86,14 @@ class PlanIndex(RootNumbers):
     def of(self, source: int, positions: I64) -> I64:
         """Return each position's index, `(n,) int64`; `TrackingError`: one is not in the plan."""
         indices = self.find(source, positions)
-        if (indices < 0).any():
+        if (indices < 0).any():  # -1: not in the plan
             raise TrackingError(
                 f"a position of source {source} is not in the plan of this batch; do not change anchors"
             )
         return indices
 
-    def named(self, indices: I64) -> tuple[I64, I64]:
-        """Return the source and the position of each index.
+    def sources_and_positions(self, indices: I64) -> tuple[I64, I64]:
+        """Return the source and the position of each index: two arrays, `(n,) int64` as `indices`.
 
         Raises `TrackingError`: an index is not of this plan.
         """
@@ -103,11 +106,14 @@ class PlanIndex(RootNumbers):
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What one Spark task reads: its share of the plan, ascending, with the topic of each source.
+    """What one Spark task reads.
 
-    `topic_ids` has Kafka's id of each topic by its name, as far as the batch's offset knows them.
-
-    All records and copies of a partition that is read in order (`order`) are in one task.
+    Attributes:
+        ranges: its share of the plan, ascending.
+        topics: the topic of each of their sources.
+        order: by source of a partition that is read in order, which of its records are blocked. All
+            of its records and copies are in this task.
+        topic_ids: Kafka's id of each topic by its name, as far as the batch's offset knows them.
     """
 
     plan: BatchPlan
@@ -136,7 +142,7 @@ def read_tasks(
     pieces = min(tasks, max(1, record_count // TASK_RECORDS_MIN))
     shares = cut_ranges(unordered, pieces)
     divided = [ReadTask(plan, share, _topics_of(share, topics)) for share in shares]
-    for share in _dealt_whole(plan.ranges, order, tasks):
+    for share in _whole_partition_shares(plan.ranges, order, tasks):
         partitions = {int(first_source(run.source)) for run in share}
         line_ups = {source: order[source] for source in sorted(partitions)}
         divided.append(ReadTask(plan, share, _topics_of(share, topics), line_ups))
@@ -148,27 +154,30 @@ def _topics_of(share: Sequence[SourceRun], topics: Mapping[int, str]) -> dict[in
     return {run.source: topics[run.source] for run in share}
 
 
-def _dealt_whole(
+def _whole_partition_shares(
     ranges: Sequence[SourceRun], order: Mapping[int, LineUp], tasks: int
 ) -> list[tuple[SourceRun, ...]]:
-    """Deal the partitions that are read in order to tasks, each as a whole, the largest first.
+    """Return the share of each task that reads partitions in order, each partition as a whole.
 
-    Each goes to the task that has least so far. Of 50, 30 and 30 records two tasks get 50, and 30 and 30.
+    The largest goes first, each to the task that has least so far. Of 50, 30 and 30 records two
+    tasks get 50, and 30 and 30.
     """
-    size_by_source = Counter[int]()  # of a partition with its copies
+    # 1. by source of a partition: how many positions it has, with its copies
+    size_by_source = Counter[int]()
     for run in ranges:
         ordered_source = first_source(run.source)
         if ordered_source in order:
             size_by_source[ordered_source] += run.end - run.start
-    # how many records each task has so far
-    task_sizes = [0] * min(tasks, len(size_by_source))
+    # 2. the task of each partition, the largest first; of equal ones that with the lower number, so
+    # that a plan that is divided again has the same shares
+    size_by_task = [0] * min(tasks, len(size_by_source))
     task_by_source: dict[int, int] = {}
-    # the largest first; of equal ones in the order of their numbers, so that a plan is always divided so
     for source in sorted(size_by_source, key=lambda source: (-size_by_source[source], source)):
-        task = task_sizes.index(min(task_sizes))
-        task_by_source[source] = task
-        task_sizes[task] += size_by_source[source]
-    shares: list[list[SourceRun]] = [[] for _ in task_sizes]
+        smallest_task = size_by_task.index(min(size_by_task))
+        task_by_source[source] = smallest_task
+        size_by_task[smallest_task] += size_by_source[source]
+    # 3. their ranges
+    shares: list[list[SourceRun]] = [[] for _ in size_by_task]
     for run in ranges:  # in their order, so that each share ascends
         ordered_source = first_source(run.source)
         if ordered_source in task_by_source:
@@ -177,7 +186,7 @@ def _dealt_whole(
 
 
 def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
-    """Return the runs of positions that are missing.
+    """Return the runs of positions of a source that are missing; none: every position is there.
 
     Args:
         expected: the first position that is looked for.
@@ -194,14 +203,16 @@ def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
 
 
 def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:
-    """Cut ranges into at most `pieces` shares of about equal size, in order.
+    """Cut ranges into at most `pieces` shares of about equal size, in order; of no position there
+    is none.
 
     A cut moves to the end of a range or of a wire block (32,768 positions) if one is within a quarter of a
-    share. Then the share needs fewer seeks, and folds over whole blocks.
+    share. Then the share needs fewer seeks, and whole blocks are packed fastest.
     """
     total = sum(run.end - run.start for run in ranges)
     if not total:
         return []
+    # 1. the indices at which a share ends and the next one begins
     # ranges of 5, 3 and 2 positions begin at the indices 0, 5 and 8; 10 is behind the last one
     range_indices = list(accumulate((run.end - run.start for run in ranges), initial=0))
     share_size = total / max(1, pieces)
@@ -209,17 +220,20 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
     for number in range(1, max(1, pieces)):
         index = round(share_size * number)
         cuts.add(_near_edge(ranges, range_indices, index, reach=share_size / 4))
+    # 2. cut there: into a piece of the range before the cut, and the rest of it, with which a share
+    # begins
     cuts_left = deque(sorted(cuts - {0, total}))
     shares: list[list[SourceRun]] = [[]]
     for (source, start, end), first_index in zip(ranges, range_indices[:-1], strict=True):
         shift = start - first_index  # from an index to a position of this range
         part_start = start
         while cuts_left and cuts_left[0] + shift < end:
-            cut = cuts_left.popleft() + shift
-            if part_start < cut:
-                shares[-1].append(SourceRun(source, part_start, cut))
+            cut_at = cuts_left.popleft() + shift
+            # no piece without a position, where the cut is the range's start
+            if part_start < cut_at:
+                shares[-1].append(SourceRun(source, part_start, cut_at))
             shares.append([])
-            part_start = cut
+            part_start = cut_at
         shares[-1].append(SourceRun(source, part_start, end))
     return [tuple(share) for share in shares]
 

@@ -1,4 +1,5 @@
-"""A session: its name, its clock, and what N acker partitions answer to its `Take`.
+"""A session: its name, its clock, and what N acker partitions answer to its question for the group
+(`Take`).
 
 The session's ticks carry its clock to the ackers. The clock moves only when the process reads it,
 and by at most a second, so no root times out while the process sleeps. It does not move while the
@@ -50,16 +51,16 @@ class SessionName(NamedTuple):
 class SessionClock:
     """The clock of a session, ms; `now` is what it shows. It never falls."""
 
-    __slots__ = ("_advanced_ms", "_sent", "now")
+    __slots__ = ("_advanced_ms", "_last_sent", "now")
 
     def __init__(self, now: int, wall_ms: int) -> None:
         """Go on from `now`, the highest value that there is, at `wall_ms`."""
         self.now = now
-        self._sent = now  # what the last tick or Init has sent to the ackers
+        self._last_sent = now  # what it showed when the last tick or Init was sent to the ackers
         self._advanced_ms = wall_ms  # when it was moved on last, wall time
 
     def advance(self, wall_ms: int, *, idle: bool) -> int:
-        """Move the clock on and return it.
+        """Move the clock on to a wall time, by a second at most, and return what it shows.
 
         `idle`: nothing is pending, so it stands, and no tick carries it.
         """
@@ -67,7 +68,7 @@ class SessionClock:
             # bounded twice: by the time since the last call, and by what the ackers have, so that a
             # sleeping process makes no root time out
             step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._advanced_ms))
-            self.now = min(self.now + step_ms, self._sent + STEP_MS_MAX)
+            self.now = min(self.now + step_ms, self._last_sent + STEP_MS_MAX)
         self._advanced_ms = wall_ms
         return self.now
 
@@ -82,23 +83,23 @@ class SessionClock:
         The next adds at most `STEP_MS_MAX`. Else readings between two ticks
         and a sleep would add up, and a root time out up to 1.5 s late.
         """
-        self._sent = self.now
+        self._last_sent = self.now
 
 
 class Answers:
     """Collects the first whole answer of each acker partition to one `Take`.
 
-    Part 0 begins an answer.
-
-    Later ones answer repetitions and contain nothing new.
+    An answer has several *parts*, each a record (`Taken`); part 0 begins it. Later answers of a
+    partition answer repetitions of the `Take` and contain nothing new.
     """
 
     __slots__ = ("_asked_by", "_group", "_partitions", "_parts_so_far", "_sources", "_whole_answers")
 
     def __init__(self, group: str, asked_by: str, partitions: int, sources: Iterable[int]) -> None:
-        """Wait for N answers to the `Take` of session `asked_by` that names some sources.
+        """Wait for the answers of all acker partitions, `partitions`, to the `Take` of a session.
 
-        An answer that accepts without naming them all belongs to an earlier `Take`.
+        `asked_by` is the session's id. An answer that accepts without naming all `sources` belongs
+        to an earlier `Take`.
         """
         self._group = group
         self._asked_by = asked_by
@@ -109,7 +110,7 @@ class Answers:
         self._parts_so_far: dict[int, list[Taken]] = {}
         self._whole_answers: dict[int, tuple[Taken, ...]] = {}
 
-    def read(self, partition: int, taken: Taken) -> bool:
+    def add_part(self, partition: int, taken: Taken) -> bool:
         """Add one record of an acker partition.
 
         Return whether it completes that partition's answer.
@@ -136,7 +137,7 @@ class Answers:
         self._whole_answers[partition] = tuple(parts)
         return True
 
-    def has(self, partition: int) -> bool:
+    def is_complete(self, partition: int) -> bool:
         """Return whether the answer of an acker partition is complete."""
         return partition in self._whole_answers
 
@@ -148,28 +149,33 @@ class Answers:
 
     @property
     def owner(self) -> SessionName:
-        """The highest session that any answer names."""
-        owners = (SessionName(taken.epoch, taken.session) for taken in self._parts())
+        """The highest session that any answer names; epoch 0 and no id: none is named."""
+        owners = (SessionName(taken.epoch, taken.session) for taken in self._all_parts())
         return max(owners, default=SessionName(0, ""))
 
     @property
     def refusals(self) -> dict[int, str]:
-        """The reason of each partition that refused."""
-        reasons = {partition: parts[0].refused for partition, parts in self._whole_answers.items()}
-        return {partition: reason for partition, reason in reasons.items() if reason}
+        """By acker partition that refused, the reason."""
+        reasons: dict[int, str] = {}
+        for partition, parts in self._whole_answers.items():
+            if parts[0].refused:
+                reasons[partition] = parts[0].refused
+        return reasons
 
     @property
-    def clock(self) -> int:
-        """The highest in any answer, ms."""
-        return max((taken.clock for taken in self._parts()), default=0)
+    def highest_clock(self) -> int:
+        """The highest clock in any answer, ms; 0: there is no answer."""
+        return max((taken.clock for taken in self._all_parts()), default=0)
 
     @property
-    def open(self) -> tuple[SourceRun, ...]:
+    def pending_runs(self) -> tuple[SourceRun, ...]:
         """The session's pending roots, ascending."""
-        return tuple(sorted(run for taken in self._parts() for run in taken.open))
+        return tuple(sorted(run for taken in self._all_parts() for run in taken.open))
 
     def generations(self) -> dict[int, dict[int, int]]:
-        """Return by acker partition that has answered the generation of each source that it knows."""
+        """Return by acker partition that has answered, then by source, the generation that it
+        knows.
+        """
         generations: dict[int, dict[int, int]] = {}
         for partition, parts in self._whole_answers.items():
             generation_by_source: dict[int, int] = {}
@@ -180,15 +186,16 @@ class Answers:
         return generations
 
     def sources(self) -> dict[int, SourceHistory]:
-        """Return each source as the ackers know it, merged from all answers."""
-        entries_by_source: dict[int, list[tuple[int, TakenSource]]] = {}
+        """Return by source what the ackers know of it, merged from all answers."""
+        answers_by_source: dict[int, list[_SourceAnswer]] = {}
         for partition, parts in self._whole_answers.items():
             for part in parts:
                 for entry in part.sources:
-                    entries_by_source.setdefault(entry.source, []).append((partition, entry))
-        return {source: _history(entries) for source, entries in entries_by_source.items()}
+                    answer = _SourceAnswer(partition, entry)
+                    answers_by_source.setdefault(entry.source, []).append(answer)
+        return {source: _history(answers) for source, answers in answers_by_source.items()}
 
-    def _parts(self) -> Iterable[Taken]:
+    def _all_parts(self) -> Iterable[Taken]:
         """Return the parts of all whole answers."""
         return (taken for parts in self._whole_answers.values() for taken in parts)
 
@@ -198,9 +205,11 @@ class SourceHistory:
     """The state of a source in N acker partitions, at the highest
     `generation` that any of them has.
 
-    `from_` is where that generation begins: the lowest position that any of
-    them names. `watermarks` has, by acker partition that knows the source,
-    its first position that was never initialised.
+    Attributes:
+        topic_id: Kafka's id of its topic, as any of them has it.
+        from_: where that generation begins: the lowest position that any of them names.
+        watermarks: by acker partition that knows the source, its first position that was never
+            initialised.
     """
 
     generation: int
@@ -209,16 +218,21 @@ class SourceHistory:
     watermarks: Mapping[int, int]
 
 
-def _history(entries: Sequence[tuple[int, TakenSource]]) -> SourceHistory:
-    """Merge what acker partitions have of one source: pairs of the partition
-    and its entry, one at least.
-    """
-    generation = max(entry.generation for _, entry in entries)
-    of_generation = [entry for _, entry in entries if entry.generation == generation]
+class _SourceAnswer(NamedTuple):
+    """What an acker partition has of one source."""
+
+    partition: int
+    entry: TakenSource
+
+
+def _history(answers: Sequence[_SourceAnswer]) -> SourceHistory:
+    """Merge what acker partitions, one at least, have of one source."""
+    generation = max(answer.entry.generation for answer in answers)
+    of_generation = [answer.entry for answer in answers if answer.entry.generation == generation]
     return SourceHistory(
         generation=generation,
         topic_id=of_generation[0].topic_id,
         from_=min(entry.from_ for entry in of_generation),
         # one of a lower generation, too: `cursor_of` passes it over
-        watermarks={partition: entry.next for partition, entry in entries},
+        watermarks={answer.partition: answer.entry.next for answer in answers},
     )

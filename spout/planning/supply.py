@@ -1,4 +1,5 @@
-"""What may be taken of a source: its free positions, and which of them hold a record; pure.
+"""What a batch may take of a source: positions never initialised, and which of them hold a record;
+pure.
 
 A position without a record is a marker of a transaction, or a record that was aborted or compacted away. It
 costs a batch nothing: limits count records. Planning has no records, so it looks at what comes next of a
@@ -7,7 +8,7 @@ source (`spout.planning_process.scout`), as far as that is cheap; `Sighting` is 
 
     offset    0          10                          40,010            40,100
     log       records    aborted records, marker     records           ...
-    seen      |------------------------------------->|  (to = 40,010)
+    seen      |------------------------------------->|  (end = 40,010)
     taken     range      hole                        range of 90
 
 * A **hole** is a long stretch that was seen to be empty. It is initialised, as all positions are, and at once
@@ -52,17 +53,17 @@ _BLOCK: Final = 1 << WIRE_BLOCK_BITS
 
 
 class Sighting(NamedTuple):
-    """Which positions hold a record, from `start` up to `to`: those in
+    """Which positions in [start, end) were seen to hold a record: those in
     `records`, ascending, `(n,) int64`.
     """
 
     start: int
-    to: int
+    end: int
     records: I64
 
     def moved(self, shift: int) -> Sighting:
         """Return it with all positions higher by `shift`: from offsets to positions, say."""
-        return Sighting(self.start + shift, self.to + shift, self.records + shift)
+        return Sighting(self.start + shift, self.end + shift, self.records + shift)
 
 
 class Portion(NamedTuple):
@@ -113,20 +114,25 @@ def positions_in(runs: Sequence[SourceRun]) -> int:
 
 
 def joined_portions(portions: Iterable[Portion]) -> Portion:
-    """Return the portions of several sources as one."""
-    portions = list(portions)
-    return Portion(
-        tuple(sorted(run for portion in portions for run in portion.ranges)),
-        tuple(sorted(run for portion in portions for run in portion.holes)),
-        tuple(sorted(run for portion in portions for run in portion.empty)),
-    )
+    """Return the portions of several sources as one, whose runs ascend by source and position."""
+    ranges: list[SourceRun] = []
+    holes: list[SourceRun] = []
+    empty: list[SourceRun] = []
+    for portion in portions:
+        ranges += portion.ranges
+        holes += portion.holes
+        empty += portion.empty
+    return Portion(tuple(sorted(ranges)), tuple(sorted(holes)), tuple(sorted(empty)))
 
 
-class _FreeRun(NamedTuple):
-    """A free run: up to `seen_to` it is known which positions hold a record,
-    those in `records`, ascending.
+class _SightedRun(NamedTuple):
+    """A run of positions that were never initialised, with what was seen of it.
 
-    All that lie behind count as records.
+    Attributes:
+        start, end: the run is [start, end).
+        seen_to: before this position it is known which ones hold a record; all behind it count as
+            records.
+        records: those that do, ascending, `(n,) int64`.
     """
 
     start: int
@@ -135,7 +141,7 @@ class _FreeRun(NamedTuple):
     records: I64
 
     @property
-    def size(self) -> int:
+    def count_max(self) -> int:
         """How many records it holds at most."""
         return len(self.records) + self.end - self.seen_to
 
@@ -149,12 +155,12 @@ class _FreeRun(NamedTuple):
         """Return how many records there may be below a position of the run."""
         return int(np.searchsorted(self.records, position)) + max(0, position - self.seen_to)
 
-    def gaps(self, end: int) -> Iterator[PositionRun]:
+    def empty_stretches(self, end: int) -> Iterator[PositionRun]:
         """Yield the stretches below `end` that are known to be empty, ascending."""
         seen_end = min(end, self.seen_to)
         records = self.records[: np.searchsorted(self.records, seen_end)]
         # From 0 up to 10, with records at 3, 4 and 7: between the edges -1,
-        # 3, 4, 7 and 10 lie the gaps [0, 3), [5, 7) and [8, 10). There is
+        # 3, 4, 7 and 10 lie the stretches [0, 3), [5, 7) and [8, 10). There is
         # none between 3 and 4, which are neighbours.
         edges = np.concatenate(([self.start - 1], records, [seen_end]))
         for index in np.flatnonzero(np.diff(edges) > 1).tolist():
@@ -162,23 +168,28 @@ class _FreeRun(NamedTuple):
 
 
 class Supply:
-    """The positions of a source that are `free`; `count` is how many records they hold at most."""
+    """The positions of a source that a batch may take: those that were never initialised.
 
-    def __init__(self, source: int, free: Sequence[PositionRun], seen: Sighting | None = None) -> None:
-        """Begin with the free positions, in ascending runs.
+    Attributes:
+        runs: these positions, in ascending runs.
+        count_max: how many records they hold at most.
+    """
 
-        `seen`: which of them hold a record, as far as somebody has looked;
-        None: nobody has, so each counts as one.
+    def __init__(self, source: int, runs: Sequence[PositionRun], sighting: Sighting | None = None) -> None:
+        """Begin with `runs`, which ascend.
+
+        `sighting`: which positions hold a record, as far as somebody has looked; None: nobody has,
+        so each counts as a record.
         """
-        self.free = free
+        self.runs = runs
         self.source = source
-        self._runs = [_free_run(run, seen) for run in free]
-        self.count = sum(run.size for run in self._runs)
+        self._sighted_runs = [_sighted_run(run, sighting) for run in runs]
+        self.count_max = sum(run.count_max for run in self._sighted_runs)
 
     def is_seen(self, count: int) -> bool:
         """Return whether it is known where the first `count` records are, or that there are fewer."""
         records_left = count
-        for run in self._runs:
+        for run in self._sighted_runs:
             if records_left <= len(run.records):
                 return True
             if run.seen_to < run.end:  # the next record may be in what was not seen
@@ -199,38 +210,37 @@ class Supply:
         Args:
             hole_min: how many empty positions in a row are a hole.
             holes_left: how many positions its holes may have together.
-            ends_with_block: end at a near end of a wire block, since whole
-                blocks fold fastest.
+            ends_with_block: end at a near end of a wire block, since ackers apply whole
+                blocks fastest; no more than a quarter of a run's records is left out for that.
         """
         taking = _Taking(self.source, hole_min, holes_left)
         records_left = count
-        for run in self._runs:
+        for run in self._sighted_runs:
             if records_left <= 0 or taking.is_full:
                 break
             end = run.end_of(records_left)
             if ends_with_block and end < run.end:
                 end = _near_block_end(run, end)
             taking.add(run, end)
-            records_left -= run.size
+            records_left -= run.count_max
         return taking.portion()
 
 
-def _free_run(run: PositionRun, sighting: Sighting | None) -> _FreeRun:
-    """Return a free run with what was seen of it: nothing, if its first position was not looked at."""
-    if sighting is None or not sighting.start <= run.start < sighting.to:
-        return _FreeRun(run.start, seen_to=run.start, end=run.end, records=np.empty(0, np.int64))
-    seen_to = min(sighting.to, run.end)
+def _sighted_run(run: PositionRun, sighting: Sighting | None) -> _SightedRun:
+    """Return a run with what was seen of it: nothing, if its first position was not looked at."""
+    if sighting is None or not sighting.start <= run.start < sighting.end:
+        return _SightedRun(run.start, seen_to=run.start, end=run.end, records=np.empty(0, np.int64))
+    seen_to = min(sighting.end, run.end)
     # positions with a record ascend, so those of the run are a slice
     low, high = np.searchsorted(sighting.records, [run.start, seen_to]).tolist()
-    return _FreeRun(run.start, seen_to, run.end, sighting.records[low:high])
+    return _SightedRun(run.start, seen_to, run.end, sighting.records[low:high])
 
 
-def _near_block_end(run: _FreeRun, end: int) -> int:
-    """Return the last end of a wire block (32,768 positions) before `end`.
+def _near_block_end(run: _SightedRun, end: int) -> int:
+    """Return the last end of a wire block (32,768 positions) in a run, at `end` or before it.
 
-    `end` if too many records would be left out.
-
-    Too many are more than a quarter of those before `end`.
+    It is `end` itself if more than a quarter of the records before `end` would be left out, or if
+    no block of the run ends before it.
     """
     block_end = end // _BLOCK * _BLOCK
     if block_end <= run.start:
@@ -240,40 +250,47 @@ def _near_block_end(run: _FreeRun, end: int) -> int:
 
 
 class _Taking:
-    """Collects the portion of one source.
+    """Collects the portion of one source, run by run.
 
-    `is_full` when it may have no more holes, or empty positions.
+    Attributes:
+        is_full: whether an empty stretch had no room: then nothing behind it may be taken.
     """
 
     def __init__(self, source: int, hole_min: int, hole_positions_max: int) -> None:
-        """Begin with nothing; `hole_min` empty positions in a row are a hole."""
+        """Begin with nothing taken.
+
+        Args:
+            hole_min: so many empty positions in a row are a hole; fewer are read with the range
+                about them.
+            hole_positions_max: how many positions all holes may have together.
+        """
         self.is_full = False
         self._source = source
         self._hole_min = hole_min
-        # how many positions are left for holes, and how many empty ones for
-        # ranges
         self._hole_positions_left = hole_positions_max
-        self._empty_positions_left = EMPTY_MAX
+        self._empty_positions_left = EMPTY_MAX  # for those within ranges
         # what `portion` returns
         self._ranges: list[SourceRun] = []
         self._holes: list[SourceRun] = []
         self._empty: list[SourceRun] = []
 
-    def add(self, run: _FreeRun, end: int) -> None:
-        """Take a free run up to `end`, or up to the first empty stretch for which there is no room."""
+    def add(self, run: _SightedRun, end: int) -> None:
+        """Take a run up to `end`, or up to the first empty stretch for which there is no room."""
         range_start = run.start
-        for gap in run.gaps(end):
-            gap_positions = gap.end - gap.start
-            if gap_positions >= self._hole_min:
-                self._add_range(range_start, gap.start)
-                range_start = self._add_hole(gap)
-                self.is_full = range_start < gap.end
-            elif gap_positions <= self._empty_positions_left:
+        for stretch in run.empty_stretches(end):
+            position_count = stretch.end - stretch.start
+            if position_count >= self._hole_min:
+                # a hole ends the range, and another one begins behind it
+                self._add_range(range_start, stretch.start)
+                range_start = self._add_hole(stretch)
+                self.is_full = range_start < stretch.end
+            elif position_count <= self._empty_positions_left:
                 # the range goes on across it
-                self._empty_positions_left -= gap_positions
-                self._empty.append(SourceRun(self._source, *gap))
+                self._empty_positions_left -= position_count
+                self._empty.append(SourceRun(self._source, stretch.start, stretch.end))
             else:
-                self._add_range(range_start, gap.start)
+                # too short for a hole, and no room for more empty positions
+                self._add_range(range_start, stretch.start)
                 self.is_full = True
             if self.is_full:
                 return
@@ -283,17 +300,19 @@ class _Taking:
         """Return what was taken."""
         return Portion(tuple(self._ranges), tuple(self._holes), tuple(self._empty))
 
-    def _add_hole(self, gap: PositionRun) -> int:
+    def _add_hole(self, stretch: PositionRun) -> int:
         """Add an empty stretch to the holes, as far as there is room.
 
-        Return where the rest of it begins: at its end if all of it was added.
+        Return where the rest of it begins.
+
+        That is its end if all of it was added, and its start if nothing was.
         """
         if len(self._holes) == HOLES_MAX:
-            return gap.start
-        end = min(gap.end, gap.start + self._hole_positions_left)
-        if gap.start < end:
-            self._hole_positions_left -= end - gap.start
-            self._holes.append(SourceRun(self._source, gap.start, end))
+            return stretch.start
+        end = min(stretch.end, stretch.start + self._hole_positions_left)
+        if stretch.start < end:
+            self._hole_positions_left -= end - stretch.start
+            self._holes.append(SourceRun(self._source, stretch.start, end))
         return end
 
     def _add_range(self, start: int, end: int) -> None:

@@ -3,7 +3,9 @@
 Where all that there is fits, all of it is taken, without looking. Where a limit binds, the next
 positions of each source are looked at (`spout.group.announce.Sight`): a source with fewer records
 than positions leaves the rest of its share of the room to the others. A *sighting* says which
-positions were seen to hold a record.
+positions were seen to hold a record. A *supply* is the positions of a source that were never
+initialised, with what was seen of them; an *intake* shares the room of one batch out between
+supplies.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
 """
@@ -29,7 +31,17 @@ class SourceNeed(NamedTuple):
     """How many records are looked for, from the first position of a run on."""
 
     run: PositionRun
-    records: int
+    record_count: int
+
+
+class SourceSightings(NamedTuple):
+    """What was seen of sources, by their positions.
+
+    `awaited` are those of which more will be known soon.
+    """
+
+    by_source: dict[int, Sighting]
+    awaited: set[int]
 
 
 class SourceSight:
@@ -37,48 +49,48 @@ class SourceSight:
 
     def __init__(self, context: PlannerContext) -> None:
         """Look by the `sight` of the context."""
-        self._specs = context.sources
+        self._spec_by_source = context.sources
         self._sight = context.sight
 
-    def find_records(self, needs: Mapping[int, SourceNeed]) -> tuple[dict[int, Sighting], set[int]]:
-        """Look at what comes next of sources.
-
-        Return what is seen, and of which more will be known soon.
-        """
-        seen: dict[int, Sighting] = {}
-        awaited: set[int] = set()
+    def find_records(self, needs: Mapping[int, SourceNeed]) -> SourceSightings:
+        """Look at what comes next of sources; those of which nothing is seen are missing."""
+        sightings = SourceSightings({}, set())
         if not needs:
-            return seen, awaited
+            return sightings
         requests: dict[TopicPartition, SightRequest] = {}
-        for source, (run, records) in needs.items():
-            requests[self._specs[source].place] = SightRequest(
-                offset_of(run.start), offset_of(run.end), records
-            )
-        sights = self._sight.find_records(requests)
-        for source, (run, _) in needs.items():
-            place = self._specs[source].place
-            if place in sights.waits:
-                awaited.add(source)
-            elif place in sights.seen:
+        for source, need in needs.items():
+            start, end = offset_of(need.run.start), offset_of(need.run.end)
+            place = self._spec_by_source[source].place
+            requests[place] = SightRequest(start, end, need.record_count)
+        seen = self._sight.find_records(requests)
+        for source, need in needs.items():
+            place = self._spec_by_source[source].place
+            if place in seen.awaited:
+                sightings.awaited.add(source)
+            elif place in seen.by_partition:
                 # what is seen are offsets, and positions have a generation
-                seen[source] = sights.seen[place].moved(position_at(generation_of(run.start), 0))
-        return seen, awaited
+                first_position = position_at(generation_of(need.run.start), 0)
+                sightings.by_source[source] = seen.by_partition[place].moved(first_position)
+        return sightings
 
-    def supply(self, source: int, runs: Sequence[PositionRun]) -> Supply:
+    def find_supply(self, source: int, runs: Sequence[PositionRun]) -> Supply:
         """Look at runs of a source, which are all to be taken, and return what records they supply."""
         if not runs:
             return Supply(source, runs)
         whole = PositionRun(runs[0].start, runs[-1].end)
-        need = SourceNeed(whole, records=whole.end - whole.start)
-        sightings, _ = self.find_records({source: need})
-        return Supply(source, runs, sightings.get(source))
+        need = SourceNeed(whole, record_count=whole.end - whole.start)
+        sightings = self.find_records({source: need})
+        return Supply(source, runs, sightings.by_source.get(source))
 
-    def fetch_ahead(self, nexts: Mapping[int, int]) -> None:
+    def fetch_ahead(self, next_by_source: Mapping[int, int]) -> None:
         """Begin to fetch sources from these positions on, for a later look.
 
         See `Sight.fetch_ahead`.
         """
-        next_offsets = {self._specs[source].place: offset_of(position) for source, position in nexts.items()}
+        next_offsets = {
+            self._spec_by_source[source].place: offset_of(position)
+            for source, position in next_by_source.items()
+        }
         self._sight.fetch_ahead(next_offsets)
 
 
@@ -93,37 +105,45 @@ class Chooser:
     """Chooses for the batches of one tenure, one after another."""
 
     def __init__(self, context: PlannerContext, tenure: Tenure) -> None:
-        """Begin; no source is owed room from a batch before."""
+        """Begin; no batch before has left new records without their share of the room."""
         self._sharing = Sharing()
-        self._specs = context.sources
+        self._spec_by_source = context.sources
         self._sight = SourceSight(context)
         self._hole_min = context.spec.hole_min
         self._tenure = tenure
 
-    def choose(self, free: Mapping[int, Sequence[PositionRun]], room: Room) -> Chosen:
-        """Choose free positions, and begin to fetch what comes behind them.
+    def choose(self, uninitialised: Mapping[int, Sequence[PositionRun]], room: Room) -> Chosen:
+        """Choose of positions that were never initialised, and begin to fetch what comes behind
+        them.
 
-        `free` has by source its free positions, of each source that takes part.
+        `uninitialised` has these by source, for each source of which some may be taken.
         """
-        supplies = [Supply(source, runs) for source, runs in free.items() if runs]
-        input_ids = {supply.source: self._specs[supply.source].input.id for supply in supplies}
+        # 1. look, if not everything has room
+        supplies = [Supply(source, runs) for source, runs in uninitialised.items() if runs]
+        specs = self._spec_by_source
+        input_ids = {supply.source: specs[supply.source].input.id for supply in supplies}
         intake = BatchIntake(supplies, input_ids, room, self._sharing)
         # asked before anything is taken: then a limit may bind no more
         is_limited = intake.is_limited
-        awaited = self._find_records(intake) if is_limited else set()
-        empty_of = self._tenure.window.empty_of
-        hole_room = {source: max(0, HOLE_POSITIONS_MAX - empty_of(source)) for source in free}
+        awaited = self._find_and_add_sightings(intake) if is_limited else set()
+        # 2. take; holes that have no verdict yet count against those of this batch
+        count_empty = self._tenure.window.count_empty
+        hole_room: dict[int, int] = {}
+        for source in uninitialised:
+            hole_room[source] = max(0, HOLE_POSITIONS_MAX - count_empty(source))
         portion_by_source = intake.take(hole_room, self._hole_min)
-        next_positions: dict[int, int] = {}
-        for source in (*portion_by_source, *awaited) if is_limited else ():
-            taken_to = None
-            if source in portion_by_source:
-                taken_to = portion_by_source[source].end_of(source)
-            next_positions[source] = taken_to or self._tenure.cursors[source].first_free
-        self._sight.fetch_ahead(next_positions)
-        return Chosen(joined_portions(portion_by_source.values()), intake.granted)
+        # 3. fetch what comes behind; without a limit nobody will look at it
+        next_by_source: dict[int, int] = {}
+        if is_limited:
+            for source in (*portion_by_source, *awaited):
+                taken_to = None
+                if source in portion_by_source:
+                    taken_to = portion_by_source[source].end_of(source)
+                next_by_source[source] = taken_to or self._tenure.cursors[source].first_uninitialised
+        self._sight.fetch_ahead(next_by_source)
+        return Chosen(joined_portions(portion_by_source.values()), intake.granted_copies)
 
-    def _find_records(self, intake: BatchIntake) -> set[int]:
+    def _find_and_add_sightings(self, intake: BatchIntake) -> set[int]:
         """Look at what comes next of the sources that compete for room, and add what was seen to the intake.
 
         Return the sources of which more will be known soon; nothing is taken of them until then.
@@ -132,27 +152,32 @@ class Chooser:
         for _ in range(ROUNDS):
             needs: dict[int, SourceNeed] = {}
             for source, record_count in intake.records_to_find().items():
-                runs = intake.free(source)
+                runs = intake.uninitialised_runs(source)
                 needs[source] = SourceNeed(PositionRun(runs[0].start, runs[-1].end), record_count)
-            sightings, awaited_now = self._sight.find_records(needs)
-            awaited |= awaited_now
-            has_changed = intake.add_sightings(sightings, awaited_now)
-            if not has_changed:
+            sightings = self._sight.find_records(needs)
+            awaited |= sightings.awaited
+            # what one source has too little to take goes to others: these are looked at further
+            has_freed_room = intake.add_sightings(sightings.by_source, sightings.awaited)
+            if not has_freed_room:
                 break
         return awaited
 
     def divide(self, runs: Iterable[SourceRun]) -> Portion:
-        """Divide runs into ranges that tasks read, and holes; nothing of them is left out."""
+        """Divide runs into ranges that tasks read, and holes; nothing of them is left out.
+
+        They are initialised already, or copies that are taken whole.
+        """
         portions: list[Portion] = []
         for run in runs:
             source, start, end = run
             if end - start < self._hole_min:  # too short for a hole: no look is needed
                 portions.append(Portion((run,)))
                 continue
-            supply = self._sight.supply(source, [PositionRun(start, end)])
+            supply = self._sight.find_supply(source, [PositionRun(start, end)])
             portion = supply.take(end - start, hole_min=self._hole_min)
-            # holes are limited: what is left of the run is read
             taken_to = portion.end_of(source) or start
-            rest = (SourceRun(source, taken_to, end),) if taken_to < end else ()
-            portions.append(portion._replace(ranges=(*portion.ranges, *rest)))
+            if taken_to < end:  # a portion's holes are limited: what is left of the run is read
+                rest = SourceRun(source, taken_to, end)
+                portion = portion._replace(ranges=(*portion.ranges, rest))
+            portions.append(portion)
         return joined_portions(portions)

@@ -35,7 +35,7 @@ from spout.planning.intake import SourceCursor
 from spout.planning.journal import Journal
 
 OLDER_LEADER_MS_MAX: Final = 60_000
-"""So long a leader may have a lower epoch than one before it, as a broker has that is late with its metadata.
+"""So long a leader may have a lower epoch than one before it, as one that is late with its metadata does.
 One that keeps it is of a cluster whose metadata began again."""
 
 
@@ -48,14 +48,17 @@ class Cut(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What a comparison found: logs that were cut, and sources of which it is not known yet."""
+    """What a comparison found: logs that were cut, and sources of which that is not known yet."""
 
     cuts: tuple[Cut, ...] = ()
     unknown: Collection[int] = ()
 
 
-class _Kept(NamedTuple):
-    """What was kept of a source, if less than was initialised; it counts for one generation."""
+class _KeptReadTo(NamedTuple):
+    """What a process before kept of a source, if less than was initialised.
+
+    It counts for one generation.
+    """
 
     generation: int
     read_to: ReadTo
@@ -65,21 +68,24 @@ class Continuity:
     """Compares the logs of one tenure's sources with what was read of them."""
 
     def __init__(self, log: Log, specs: Mapping[int, SourceSpec], tenure: Tenure) -> None:
-        """Begin with the epochs in the cursors of the tenure; see `restore`."""
+        """Begin with the epochs in the cursors of the tenure, the state of a group that is owned."""
         self._log = log
-        self._specs = specs
+        self._spec_by_source = specs
         self._tenure = tenure
-        self._kept_by_source: dict[int, _Kept] = {}
-        # it looks once a batch, so between two looks much time may pass; a clock that is set counts for half
-        self._passed = PassedTime(between_ms_max=OLDER_LEADER_MS_MAX // 2)
-        # by source: since when its leader has a lower epoch than one before, by `_passed`
-        self._older_since_ms: dict[int, int] = {}
+        self._restored_by_source: dict[int, _KeptReadTo] = {}
+        # The time that has passed here. Logs are compared once a batch, so between two comparisons
+        # much time may pass; a clock that was set ahead counts for half of what a leader is given.
+        self._passed_time = PassedTime(between_ms_max=OLDER_LEADER_MS_MAX // 2)
+        # by source: since when its leader has a lower epoch than one before, by `_passed_time`
+        self._older_since_ms_by_source: dict[int, int] = {}
 
     def restore(self, read_to_by_source: Mapping[int, ReadTo]) -> None:
-        """Begin with what was kept of sources: by a journal, or with the group's commits.
+        """Begin with what was kept of sources by a process before: in a journal, or with the
+        group's commits.
 
         It may be less than the ackers know to be initialised, and is then compared as it is. Where it is
-        more, the group was rewound since, and it says nothing of what is read now.
+        more, the group was rewound since, and it says nothing of what is read now. Sources that are
+        not read any more are passed over.
         """
         for source, read_to in read_to_by_source.items():
             cursor = self._tenure.cursors.get(source)
@@ -89,7 +95,7 @@ class Continuity:
             if read_to.offset == next_offset:
                 cursor.leader_epoch = read_to.leader_epoch
             elif offset_of(cursor.from_) < read_to.offset < next_offset:
-                self._kept_by_source[source] = _Kept(generation_of(cursor.from_), read_to)
+                self._restored_by_source[source] = _KeptReadTo(generation_of(cursor.from_), read_to)
 
     def compare(self, epochs: Mapping[TopicPartition, int], now_ms: int) -> Compared:
         """Compare logs whose leaders have other epochs than are kept; keep the new epochs of whole logs.
@@ -97,13 +103,14 @@ class Continuity:
         `epochs` are of the leaders that answered now. Raises `Disagreement`: a leader knows no such epoch.
         """
         # 1. compare the epochs
-        passed_ms = self._passed.read(now_ms)
+        passed_ms = self._passed_time.read(now_ms)
+        # by source with a newer leader: what was read of its log under the older one
         to_compare: dict[int, ReadTo] = {}
         unknown: set[int] = set()
         for source, cursor in self._tenure.cursors.items():
-            spec = self._specs.get(source)
+            spec = self._spec_by_source.get(source)
             epoch = None if spec is None else epochs.get(spec.place)
-            if spec is None or epoch is None:
+            if spec is None or epoch is None:  # it is not read now, or its leader did not answer
                 continue
             read_to = self._kept_of(source, cursor)
             if read_to is None:  # of a former version: from now on there is an epoch to compare with
@@ -116,21 +123,23 @@ class Continuity:
                 to_compare[source] = read_to
             else:
                 self._keep(source, cursor, epoch)
-        for source in self._older_since_ms.keys() - unknown:
-            del self._older_since_ms[source]
+        for source in self._older_since_ms_by_source.keys() - unknown:
+            del self._older_since_ms_by_source[source]
         if not to_compare:
             return Compared(unknown=unknown)
         # 2. ask leaders with a higher epoch up to where their logs are the same
-        cuts: list[Cut] = []
-        intact_to_by_place = self._log.intact_to(
-            {self._specs[source].place: read_to for source, read_to in to_compare.items()}
-        )
+        read_to_by_place: dict[TopicPartition, ReadTo] = {}
         for source, read_to in to_compare.items():
-            place = self._specs[source].place
+            read_to_by_place[self._spec_by_source[source].place] = read_to
+        intact_to_by_place = self._log.intact_to(read_to_by_place)
+        # 3. what is no longer the same was cut
+        cuts: list[Cut] = []
+        for source, read_to in to_compare.items():
+            place = self._spec_by_source[source].place
             cursor = self._tenure.cursors[source]
             intact_to = intact_to_by_place.get(place)
             if intact_to is None:
-                unknown.add(source)
+                unknown.add(source)  # this leader could not say
             elif intact_to < read_to.offset:
                 first_lost = position_at(generation_of(cursor.from_), intact_to)
                 cuts.append(Cut(source, start=first_lost, end=cursor.next))
@@ -140,7 +149,7 @@ class Continuity:
 
     def _kept_of(self, source: int, cursor: SourceCursor) -> ReadTo | None:
         """Return what is kept of a source, to be compared; None where no epoch is known."""
-        restored = self._kept_by_source.get(source)
+        restored = self._restored_by_source.get(source)
         if restored is not None and restored.generation == generation_of(cursor.from_):
             return restored.read_to
         if cursor.leader_epoch == NO_EPOCH:
@@ -149,17 +158,17 @@ class Continuity:
 
     def _keep(self, source: int, cursor: SourceCursor, epoch: int) -> None:
         """Keep the epoch of a leader whose log has all that was read of a source."""
-        self._kept_by_source.pop(source, None)
+        self._restored_by_source.pop(source, None)
         cursor.leader_epoch = epoch
 
     def _require_patience(self, spec: SourceSpec, epoch: int, passed_ms: int) -> None:
         """Raise `Disagreement` where the leader has been older than `epoch` for too long."""
-        since_ms = self._older_since_ms.setdefault(spec.source, passed_ms)
+        since_ms = self._older_since_ms_by_source.setdefault(spec.source, passed_ms)
         if passed_ms - since_ms >= OLDER_LEADER_MS_MAX:
             raise unknown_epoch(spec.place, epoch)
 
 
-def kept_by(
+def kept_read_to(
     journal: Journal, committed: Mapping[int, ReadTo], cursors: Mapping[int, SourceCursor]
 ) -> dict[int, ReadTo]:
     """Return by source what was kept of it: in the journal, else with the group's `committed` offsets.

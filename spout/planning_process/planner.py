@@ -5,9 +5,19 @@
 3. `step` all the while: verdicts settle the window, ticks move the clock where roots are open, new partitions
    are added, and the prefix of what is settled is committed.
 
-The states of the session, and what can happen in each, stand in `spout.group.session_state`. A
-batch is *under way* from its planning until the driver has *published* it: until what it acked and
-failed is durable. A partition *stands* while it has no leader, or nothing of it arrives.
+The states of the session, and what can happen in each, stand in `spout.group.session_state`. These
+words come again in this room:
+
+* a *tenure* is the time in which this process owns the group, and the state of that time: the
+  session's clock, its window of pending roots, and by source a *cursor*, which knows the positions
+  that were never initialised;
+* the *journal* is the offset that Spark keeps of a batch, with all that the next one has to know;
+* a batch is *under way* from its planning until the driver has *published* it: until what it acked
+  and failed is durable;
+* a partition *stands* while it has no leader, or nothing of it arrives.
+
+Of two times `now_ms` is wall time, and `session_ms` that of the session's clock, by which roots
+time out.
 
 Single-threaded; time is an argument. `poll` may run beside the other calls, `wait_for_records` beside `poll`
 and `step`.
@@ -17,7 +27,7 @@ Source: docs/design/protocol.md, sections 3 (rules 6 and 8), 4 and 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from threading import Lock
@@ -51,7 +61,7 @@ from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import NotAcked
 from spout.planning.session import SessionClock, SessionName
 from spout.planning_process.batches import UNKNOWN_TARGET, Batches
-from spout.planning_process.continuity import kept_by
+from spout.planning_process.continuity import kept_read_to
 from spout.planning_process.draining import Draining, verdict_wait
 from spout.planning_process.order_watch import OrderWatch
 from spout.planning_process.scout import Scout
@@ -71,18 +81,24 @@ class Taking(NamedTuple):
     """A group that is being taken: who asks the ackers, who reads what they answer, and who will commit."""
 
     opening: Opening
-    verdicts: VerdictReader
+    verdict_reader: VerdictReader
     committer: Committer
 
 
 class Owned(NamedTuple):
-    """An owned group: the state of its session, and what plans, commits and looks for it.
+    """An owned group: the state of its session, and what serves it.
 
     Attributes:
-        verdicts: None: nothing is tracked.
-        order: None: no input is ordered.
-        resets: None: nothing is tracked.
-        state: None: no bolt of the query holds tuples across batches.
+        tenure: the state of the session.
+        batches: plans.
+        committer: commits what is settled.
+        growth: finds new partitions, and has the ackers know them before they are read.
+        draining: says when a query that ends by itself has nothing left to do.
+        verdict_reader: reads what the ackers decide; None: nothing is tracked.
+        order_watch: decides how ordered partitions go on; None: no input is ordered.
+        resets: lets timeouts begin anew; None: nothing is tracked.
+        state_watch: follows what Spark's state holds; None: no bolt of the query holds tuples
+            across batches.
     """
 
     tenure: Tenure
@@ -90,17 +106,18 @@ class Owned(NamedTuple):
     committer: Committer
     growth: Growth
     draining: Draining
-    verdicts: VerdictReader | None
-    order: OrderWatch | None
+    verdict_reader: VerdictReader | None
+    order_watch: OrderWatch | None
     resets: TimeoutResets | None
-    state: StateWatch | None
+    state_watch: StateWatch | None
 
 
 class Planner:
     """The service of one planning process.
 
     Attributes:
-        joined: how often a source has joined since: a new partition, or one in a new generation.
+        joined_count: how often a source has joined since `open`: a new partition, or one in a new
+            generation.
     """
 
     def __init__(
@@ -159,27 +176,28 @@ class Planner:
             troubles=Troubles(log),
         )
         self._journal = BEGINNING
-        # by source: the offset at which the query stops; empty: it does not
-        self._targets: dict[int, int] = {}
+        # by source: the offset at which the query stops, or `UNKNOWN_TARGET`; empty: it does not
+        # stop
+        self._target_by_source: dict[int, int] = {}
         self._session = SessionStates()
         # `wait_for_records` may run beside `step`: what it says of the session must not undo what that says
         self._session_lock = Lock()
-        # what the session's state needs; None: the question was not sent yet
+        # what serves the group, while it is taken and once it is owned; None: `open` was not called
         self._group: Taking | Owned | None = None
         self._strangers = StrangerWatch(log, spec.group, self._context.report)
-        # by source: the commit of somebody else that was reported
-        self._moved: dict[int, MovedCommit] = {}
-        self._long_wait = LongWait()
+        # by source: the commit by somebody else that was reported last
+        self._reported_move_by_source: dict[int, MovedCommit] = {}
+        self._verdict_long_wait = LongWait()
         self._now_ms = 0  # of the last `step`
         self._arrivals = Arrivals(log)
         # by verdict partition: the offset behind the last verdict of a lost root
-        self._lost_below: dict[int, int] = {}
-        self._clocks = ClockWatch()
-        self._blocked = 0  # how many roots failed as blocked
+        self._lost_below_by_partition: dict[int, int] = {}
+        self._clock_watch = ClockWatch()
+        self._blocked_count = 0  # how many roots failed as blocked
         self._runs_again = False
-        self.joined = 0
-        self._ticked_ms: int | None = None  # wall time of the last tick
-        self._signed_ms = 0  # wall time of the last sign of life, be it a tick
+        self.joined_count = 0
+        self._last_tick_ms: int | None = None  # wall time; None: there was none yet
+        self._last_sign_ms = 0  # wall time of the last sign of life: a tick is one, too
         self._to_close = ExitStack()
         self._to_close.callback(self._arrivals.close)
         self._to_close.callback(self._context.sight.close)
@@ -205,12 +223,15 @@ class Planner:
     @property
     def is_reading(self) -> bool:
         """Whether `poll` waits for records; without tracking there are none."""
-        return self._verdicts is not None
+        return self._verdict_reader is not None
 
     @property
-    def _verdicts(self) -> VerdictReader | None:
-        """What reads the ackers' answers and verdicts; None: nothing is tracked, or was asked yet."""
-        return None if self._group is None else self._group.verdicts
+    def _verdict_reader(self) -> VerdictReader | None:
+        """What reads the ackers' answers and verdicts.
+
+        None: nothing is tracked, or `open` was not called.
+        """
+        return None if self._group is None else self._group.verdict_reader
 
     @property
     def sources(self) -> Mapping[int, SourceSpec]:
@@ -225,10 +246,10 @@ class Planner:
         runs_again: bool = False,
         grant_epoch: GrantEpoch | None = None,
     ) -> None:
-        """Begin to take the group with the last offset of the checkpoint; `BEGINNING`: there is none.
+        """Begin to take the group, from where the checkpoint ends; without tracking own it at once.
 
         Args:
-            journal: that offset.
+            journal: the last offset of the checkpoint; `BEGINNING`: there is none.
             now_ms: wall time.
             runs_again: Spark runs the batch that ends there once more, before it plans another.
             grant_epoch: of a query that writes exactly once: opens its store, publishes what that
@@ -236,8 +257,8 @@ class Planner:
 
         Raises:
             TopicError: a topic is missing.
-            Disagreement: N is not ours, somebody moved the group's offsets, or a topic or the cluster is
-                another one now.
+            Disagreement: the ackers have another number of partitions than we know, somebody moved
+                the group's offsets, or a topic or the cluster is another one now.
         """
         log, spec = self._context.log, self._spec
         self._context = replace(self._context, cluster_id=log.cluster_id())
@@ -257,12 +278,22 @@ class Planner:
         check_journal(checked, journal, tracked=self._is_tracked)
         # 2. without tracking nobody is asked
         if not self._is_tracked:
-            committer = Committer(log, spec.group, self.sources)
-            self._own(self._begin_untracked(now_ms), committer, verdicts=None, answered_at={}, now_ms=now_ms)
+            self._begin_session(
+                self._untracked_tenure(now_ms),
+                Committer(log, spec.group, self.sources),
+                verdict_reader=None,
+                answered_at={},
+                now_ms=now_ms,
+            )
             return
         # 3. ask the ackers for the group
-        verdicts = VerdictReader(log, spec.topics, spec.partitions, self._context.report)
-        self._to_close.callback(verdicts.close)
+        self._ask_for_group(journal, now_ms, grant_epoch)
+
+    def _ask_for_group(self, journal: Journal, now_ms: int, grant_epoch: GrantEpoch | None) -> None:
+        """Send the ackers the question for the group; `step` reads their answers. See `open`."""
+        log, spec = self._context.log, self._spec
+        verdict_reader = VerdictReader(log, spec.topics, spec.partitions, self._context.report)
+        self._to_close.callback(verdict_reader.close)
         announcer = Announcer(
             log,
             spec.topics,
@@ -284,9 +315,9 @@ class Planner:
                 self._session,
                 grant_epoch,
             )
-            with ExitStack() as undo:
+            with ExitStack() as undo:  # closes the opening if the rest of this fails
                 undo.callback(opening.close)
-                self._group = Taking(opening, verdicts, Committer(log, spec.group, self.sources))
+                self._group = Taking(opening, verdict_reader, Committer(log, spec.group, self.sources))
                 undo.pop_all()
 
     def waits_for(self) -> str:
@@ -301,11 +332,13 @@ class Planner:
         specs = sources_of(self._context.log, self._spec.inputs, tracked=False)
         answers = self._context.log.bounds(Bound.STABLE_END, [spec.place for spec in specs.values()])
         ends = answers.offsets
-        self._targets = {source: ends.get(spec.place, UNKNOWN_TARGET) for source, spec in specs.items()}
+        self._target_by_source = {
+            source: ends.get(spec.place, UNKNOWN_TARGET) for source, spec in specs.items()
+        }
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
         """Return what came in on `_ack_verdict`, for `step`; wait at most `wait_ms` for the first record."""
-        return self._verdicts.poll(wait_ms) if self._verdicts is not None else ()
+        return self._verdict_reader.poll(wait_ms) if self._verdict_reader is not None else ()
 
     def step(self, records: Sequence[Record], now_ms: int) -> bool:
         """Read what `poll` returned, tick, commit; call it every 100 ms, while `is_idle` every 250 ms.
@@ -321,9 +354,12 @@ class Planner:
         self._now_ms = now_ms
         if isinstance(self._group, Taking):
             self._step_taking(self._group, records, now_ms)
-        elif isinstance(self._group, Owned) and self._group.verdicts is not None:
-            for record, event in self._decode_events(self._group.verdicts, records, now_ms):
-                self._apply_event(self._group, record.partition, record.offset, event, now_ms)
+        elif isinstance(self._group, Owned) and self._group.verdict_reader is not None:
+            self._report_readings(self._group.verdict_reader, records, now_ms)
+            for record in records:
+                event = self._decode_and_record_lost(self._group.verdict_reader, record)
+                if event is not None:
+                    self._apply_event(self._group, record.partition, record.offset, event, now_ms)
         # also in the step in which the group was taken
         if isinstance(self._group, Owned):
             self._step_owned(self._group, now_ms)
@@ -331,23 +367,32 @@ class Planner:
 
     def _step_taking(self, taking: Taking, records: Sequence[Record], now_ms: int) -> None:
         """Read what the ackers answered, and own the group once all of them have accepted."""
-        for record, event in self._decode_events(taking.verdicts, records, now_ms):
-            taking.opening.read(record.partition, record.offset, event)
+        self._report_readings(taking.verdict_reader, records, now_ms)
+        for record in records:
+            event = self._decode_and_record_lost(taking.verdict_reader, record)
+            if event is not None:
+                taking.opening.read(record.partition, record.offset, event)
         taking.opening.step(now_ms)
         if taking.opening.opened is not None:
-            self._own_if_current(taking, taking.opening.opened, now_ms)
+            self._begin_session_if_current(taking, taking.opening.opened, now_ms)
 
     def _step_owned(self, owned: Owned, now_ms: int) -> None:
-        """Tick, commit, and report which partitions stand or go on."""
+        """Reset timeouts, tick, read new sources, commit.
+
+        Report a batch that is under way for long, and partitions that stand or go on.
+        """
         self._report_batch_under_way(now_ms)
-        if owned.state is not None:  # before the tick, by which a root may time out
-            owned.state.step(owned.tenure.clock.now)
-        self._tick_and_commit(owned, now_ms)
-        cursors = owned.tenure.cursors
-        next_offsets = {
-            self.sources[source].place: offset_of(cursor.first_free) for source, cursor in cursors.items()
-        }
-        self._report_standing(self._context.troubles.step(next_offsets, now_ms))
+        if owned.state_watch is not None:  # before the tick, by which a root may time out
+            owned.state_watch.reset_due_timeouts(owned.tenure.clock.now)
+        session_ms = owned.tenure.advance_clock(now_ms)
+        self._send_to_ackers(owned, session_ms, now_ms)
+        self._read_joined_sources(owned, session_ms, now_ms)
+        self._commit_if_due(owned, now_ms)
+        next_offset_by_partition: dict[TopicPartition, int] = {}
+        for source, cursor in owned.tenure.cursors.items():
+            next_offset = offset_of(cursor.first_uninitialised)
+            next_offset_by_partition[self.sources[source].place] = next_offset
+        self._report_standing(self._context.troubles.step(next_offset_by_partition, now_ms))
 
     def _report_batch_under_way(self, now_ms: int) -> None:
         """Report each minute for how long a batch is under way whose store keeps the clock standing."""
@@ -362,27 +407,31 @@ class Planner:
             fields = {"group": self._spec.group, "waited_s": waited_ms // 1000, "next_step": cure}
             self._context.report("batch_is_under_way", fields)
 
-    def _decode_events(
-        self, verdicts: VerdictReader, records: Sequence[Record], now_ms: int
-    ) -> Iterator[tuple[Record, Taken | Verdicts]]:
-        """Yield what acker partitions wrote, each with its record; keep up to where roots were lost.
-
-        Reports partitions that stand, and clocks that differ, by what came.
-        """
-        self._report_standing(verdicts.step(now_ms))
-        clock_news = self._clocks.polled(records, now_ms)
+    def _report_readings(self, verdict_reader: VerdictReader, records: Sequence[Record], now_ms: int) -> None:
+        """Report verdict partitions that stand, and clocks that differ, by what a poll brought."""
+        self._report_standing(verdict_reader.check_standing(now_ms))
+        clock_news = self._clock_watch.polled(records, now_ms)
         if clock_news:
             self._context.report("clocks_differ", {"group": self._spec.group, "why": clock_news})
-        for record in records:
-            event = verdicts.decode(record)
-            # also while the group is taken: by a Take roots are lost, too
-            if is_lost_of(event, self.sources):
-                self._lost_below[record.partition] = record.offset + 1
-            if event is not None:
-                yield record, event
+
+    def _decode_and_record_lost(
+        self, verdict_reader: VerdictReader, record: Record
+    ) -> Taken | Verdicts | None:
+        """Return what an acker partition wrote, and record if it lost roots of ours.
+
+        None: it is passed over.
+        """
+        event = verdict_reader.decode(record)
+        # also while the group is taken: by a Take roots are lost, too
+        if is_lost_of(event, self.sources):
+            self._lost_below_by_partition[record.partition] = record.offset + 1
+        return event
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
-        """Plan a batch as `Batches.plan` does; only when `is_ready`."""
+        """Plan a batch as `Batches.plan` does, and record that it is under way.
+
+        Only when `is_ready`.
+        """
         owned = self._require_owned()
         self._record_request()
         if self._writes_exactly_once:
@@ -394,8 +443,8 @@ class Planner:
             self._unpublished = end
         elif self._unpublished is None:
             owned.tenure.start_clock()
-        if owned.state is not None and end != start:
-            owned.state.begin_batch(end)
+        if owned.state_watch is not None and end != start:
+            owned.state_watch.begin_batch(end)
         return end
 
     @property
@@ -409,29 +458,32 @@ class Planner:
     @property
     def under_way(self) -> Journal | None:
         """The offset behind a batch that is not published, of a query that may hold records; else None."""
-        if not isinstance(self._group, Owned) or self._group.state is None:
+        if not isinstance(self._group, Owned) or self._group.state_watch is None:
             return None
-        return self._group.state.under_way
+        return self._group.state_watch.under_way
 
     def record_held_roots(self, held: Sequence[SourceRun] | None) -> None:
         """Record that the batch under way is published, and what of it Spark's state holds.
 
         None: unknown.
         """
-        state = self._require_owned().state
-        if state is not None:
-            state.end_batch(held)
+        state_watch = self._require_owned().state_watch
+        if state_watch is not None:
+            state_watch.end_batch(held)
 
     def wait_for_records(self, wait_ms: int) -> bool:
         """Wait at most `wait_ms`; return whether there may be something to plan. False: `plan` finds nothing.
 
-        Call it again and again while it returns False, and else not for a second; see `Arrivals.wait`.
+        Call it again and again while it returns False, and else not for a second; see
+        `Arrivals.wait_for_record`.
         """
-        read_to = self._require_owned().batches.read_to
+        read_to = self._require_owned().batches.ends_if_all_read
         self._record_request()
-        if len(read_to) == len(self.sources) and not self._arrivals.wait(read_to, wait_ms):
+        # a source that has joined since the last plan has no end here: then something may be there
+        is_all_read = len(read_to) == len(self.sources)
+        if is_all_read and not self._arrivals.wait_for_record(read_to, wait_ms):
             return False
-        self._arrivals.rest()
+        self._arrivals.stop_reading()
         return True
 
     def compare_logs(self, now_ms: int) -> bool:
@@ -444,8 +496,8 @@ class Planner:
     def record_publication(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
         """Record that the acks of the last batch are durable, and which of its roots these do not ack."""
         owned = self._require_owned()
-        if owned.order is not None and owned.batches.is_end_of_last_batch(end):
-            owned.order.record_published(end, not_acked)
+        if owned.order_watch is not None and owned.batches.is_end_of_last_batch(end):
+            owned.order_watch.record_published(end, not_acked)
 
     def restart_clock(self, end: Journal) -> None:
         """Start the session's clock again: the store has the batch that ends at `end`."""
@@ -461,16 +513,19 @@ class Planner:
         """Hold back what is sent to the ackers until the context ends; see `Announcer.together`."""
         return nullcontext() if self._context.announcer is None else self._context.announcer.together()
 
-    def first_free_positions(self) -> dict[int, int]:
+    def first_uninitialised_positions(self) -> dict[int, int]:
         """Return the first position of each source that was never initialised; only when `is_ready`."""
-        return {source: cursor.first_free for source, cursor in self._require_owned().tenure.cursors.items()}
+        return {
+            source: cursor.first_uninitialised
+            for source, cursor in self._require_owned().tenure.cursors.items()
+        }
 
     def is_drained(self) -> bool:
         """Return whether nothing is pending, due or left to plan; for queries that end then.
 
-        Raises as `Draining.is_over`: nothing is left but to wait for what does not come by itself.
+        Reports what is waited for, and raises, as `Draining.follow` does.
         """
-        return self._require_owned().draining.is_over(self._lost_below, self._now_ms)
+        return self._require_owned().draining.follow(self._lost_below_by_partition, self._now_ms)
 
     def report_verdict_wait(self, now_ms: int) -> None:
         """Report each minute which verdicts are waited for; call it where `plan` found nothing to do.
@@ -478,12 +533,12 @@ class Planner:
         While a batch runs its roots are pending, and nobody waits: so it is not called then.
         """
         owned = self._require_owned()
-        is_held = owned.state is not None and owned.state.holds_all()
-        if owned.verdicts is None or owned.tenure.is_idle or is_held:
-            self._long_wait.over()
+        is_held = owned.state_watch is not None and owned.state_watch.holds_all_pending()
+        if owned.verdict_reader is None or owned.tenure.is_idle or is_held:
+            self._verdict_long_wait.over()
             return
         wait = verdict_wait(owned.tenure, now_ms)
-        waited_ms = self._long_wait.record_wait((wait.event, wait.progress), now_ms)
+        waited_ms = self._verdict_long_wait.record_wait((wait.event, wait.progress), now_ms)
         if waited_ms is not None:
             fields = {"group": self._spec.group, "waited_s": waited_ms // 1000, **wait.fields}
             self._context.report(wait.event, fields)
@@ -523,50 +578,61 @@ class Planner:
             return
         tenure = self._require_owned().tenure
         self._process_event(SessionEvent.GOODBYE_SENT)
-        self._signed_ms = 0  # if the query goes on after all, the next step sends a sign of life at once
+        # if the query goes on after all, the next step sends a sign of life at once
+        self._last_sign_ms = 0
         with suppress(Unreachable):  # then others notice the silence, some seconds later
             self._context.announcer.send_goodbye(tenure.name, tenure.clock.now)
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
         """Return the status; `error` says why the process stopped."""
-        word = "failed" if error else status_word(self._session.state)
+        state = "failed" if error else status_word(self._session.state)
         if not isinstance(self._group, Owned):
-            return PlannerStatus(word, self._spec.group, error=error, wall=now_ms)
+            return PlannerStatus(state, self._spec.group, error=error, wall=now_ms)
         owned = self._group
-        tenure, batches, committer, order = owned.tenure, owned.batches, owned.committer, owned.order
+        tenure, batches, committer = owned.tenure, owned.batches, owned.committer
         window, counts = tenure.window, tenure.window.counts
-        oldest_ms = window.oldest_emitted_ms()
+        oldest_ms = window.oldest_emitted_ms()  # None: nothing is pending
+        waits: dict[str, str] = {}
+        blocked_now: dict[str, int] = {}
+        if owned.order_watch is not None:
+            waits = dict(owned.order_watch.wait_by_partition)
+            blocked_now = dict(owned.order_watch.blocked_by_partition)
         return PlannerStatus(
-            state=word,
+            state=state,
             group=self._spec.group, session=tenure.name.id, epoch=tenure.name.epoch,
-            batches=batches.count, emitted=window.emitted, replayed=batches.replayed,
+            batches=batches.batch_count, emitted=window.emitted, replayed=batches.replayed_count,
             pending=window.pending, acked=counts[Verdict.ACKED], absent=counts[Verdict.ABSENT],
             failed=counts[Verdict.FAILED], timed_out=counts[Verdict.TIMED_OUT],
             abandoned=counts[Verdict.ABANDONED], late=window.late, unknown=window.unknown,
-            undecodable=0 if owned.verdicts is None else owned.verdicts.undecodable,
-            lost_from_log=batches.lost_from_log,
+            undecodable=0 if owned.verdict_reader is None else owned.verdict_reader.undecodable_count,
+            lost_from_log=batches.lost_from_log_count,
             oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
-            batch_ms=batches.took_ms, batch_records_max=batches.pace.allowed() or 0,
+            batch_ms=batches.last_took_ms, batch_records_max=batches.pace.next_records_max() or 0,
             limit_hits=batches.limit_hits,
             clock=tenure.clock.now,
             committed={
                 str(self.sources[source]): offset for source, offset in committer.committed().items()
             },
             commit_failures=committer.failures, error=error, wall=now_ms,
-            held=self._blocked,
-            waits={} if order is None else dict(order.why),
-            stands=self._stands(owned),
-            held_now={} if order is None else dict(order.blocked),
+            held=self._blocked_count,
+            waits=waits,
+            stands=self._why_stands(owned),
+            held_now=blocked_now,
         )  # fmt: skip
 
-    def _stands(self, owned: Owned) -> dict[str, str]:
-        """Return why partitions stand: they have no leader, or nothing of them arrives."""
-        standing = () if owned.verdicts is None else owned.verdicts.standing()
-        stands = {partition.name: str(partition) for partition in standing}
-        return stands | self._context.troubles.texts()
+    def _why_stands(self, owned: Owned) -> dict[str, str]:
+        """Return by partition that stands why it does: it has no leader, or nothing of it arrives."""
+        standing = () if owned.verdict_reader is None else owned.verdict_reader.standing()
+        why_by_partition = {partition.name: str(partition) for partition in standing}
+        return why_by_partition | self._context.troubles.texts()
 
     def close(self) -> None:
-        """Commit what is settled and leave. What is open stays open: its clock stands still."""
+        """Commit what is settled, leave, and close all readers.
+
+        Without effect if it is closed already.
+
+        What is open stays open: its clock stands still.
+        """
         if self._session.is_closed:
             return
         with self._to_close as parts:  # all of them, whatever the last commit raises
@@ -587,8 +653,8 @@ class Planner:
 
     def _report_standing(self, news: StandingNews) -> None:
         """Report which partitions stand, and which go on again."""
-        for partition in news.stand:
-            fields = {"partition": partition.name, "why": str(partition)}
+        for standing in news.stand:
+            fields = {"partition": standing.name, "why": str(standing)}
             self._context.report("partition_stands", fields)
         for place in news.go_on:
             name = f"{place.topic}/{place.partition}"
@@ -600,50 +666,70 @@ class Planner:
             raise UsageError("the planner has not taken its group; step it until is_ready")
         return self._group
 
-    def _own_if_current(self, taking: Taking, opened: Opened, now_ms: int) -> None:
-        """Own the group that all acker partitions have given us, unless the checkpoint is an older copy."""
+    def _begin_session_if_current(self, taking: Taking, opened: Opened, now_ms: int) -> None:
+        """Begin a session with the group that all acker partitions have given us.
+
+        If the checkpoint is an older copy, and the query takes over, ask for the group anew
+        instead.
+        """
         tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
-        if opened.is_restart and self._is_older_checkpoint(tenure, taking.verdicts):
+        if opened.is_restart and self._report_if_older_checkpoint(tenure, taking.verdict_reader):
             taking.opening.take_anew(now_ms)
             return
-        owned = self._own(tenure, taking.committer, taking.verdicts, opened.answer_offsets, now_ms)
-        # what came between the last answer and now
+        owned = self._begin_session(
+            tenure, taking.committer, taking.verdict_reader, opened.answer_offsets, now_ms
+        )
+        # what acker partitions wrote behind their answers, before the last of these came
         for partition, offset, event in opened.later_events:
             self._apply_event(owned, partition, offset, event, now_ms)
         epoch, session = opened.name
         fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}
         self._context.report("session_began", fields)
 
-    def _is_older_checkpoint(self, tenure: Tenure, verdicts: VerdictReader) -> bool:
-        """Return whether the checkpoint lacks a batch that its session acked, and report that it does.
+    def _report_if_older_checkpoint(self, tenure: Tenure, verdict_reader: VerdictReader) -> bool:
+        """Report a checkpoint that lacks a batch which its session acked; return whether it does.
 
-        Raises `Disagreement` in that case, unless the query takes over.
-
-        The driver acks only what Spark has journalled: what is ACKED and not in this checkpoint was in a
-        later one. What was ACKED since this process began proves nothing: another driver may be at its last
-        batch.
+        Raises `Disagreement` instead, unless the query takes over.
         """
-        settled_roots = tenure.settled_outside(self._journal)
-        if not settled_roots:
-            return False
-        spec = self._spec
-        since_ms = self._journal.at_ms - SILENT_MS_MAX  # so far the clocks of two machines may differ
-        acked = verdicts.acked_since(since_ms, settled_roots, longest_unreachable_ms(spec.inputs))
+        acked = self._find_acked_behind_checkpoint(tenure, verdict_reader)
         if acked is None:
             return False
         source_spec = self.sources[acked.source]
-        if not spec.take_over:
-            raise older_checkpoint(source_spec, acked, spec.way)
+        if not self._spec.take_over:
+            raise older_checkpoint(source_spec, acked, self._spec.way)
         self._context.report("checkpoint_is_older", {"acked": f"{source_spec}@{offset_of(acked.start)}"})
         return True
 
-    def _begin_untracked(self, now_ms: int) -> Tenure:
-        """Return a tenure without a session, from where the journal ends, or where group or options say."""
+    def _find_acked_behind_checkpoint(
+        self, tenure: Tenure, verdict_reader: VerdictReader
+    ) -> SourceRun | None:
+        """Return some roots that were ACKED and are in no batch of this checkpoint.
+
+        None: there are none.
+
+        The driver acks only what Spark has journalled: so these were in a later checkpoint. What
+        was ACKED since this process began proves nothing: another driver may be at its last batch.
+        """
+        settled_roots = tenure.settled_outside(self._journal)
+        if not settled_roots:
+            return None
+        # so far the clocks of two machines may differ
+        since_ms = self._journal.at_ms - SILENT_MS_MAX
+        patience_ms = longest_unreachable_ms(self._spec.inputs)
+        return verdict_reader.find_acked(settled_roots, since_ms, patience_ms)
+
+    def _untracked_tenure(self, now_ms: int) -> Tenure:
+        """Return a tenure without a session, from where the journal ends, or where group or options
+        say.
+
+        Sources of which nobody can say where they begin are left out until they have a leader.
+        """
+        # 1. what the journal knows goes on there
         marks = {source: mark for source, mark in self._journal.sources.items() if source in self.sources}
-        cursors = {
-            source: SourceCursor(mark.from_, mark.next, PositionSet(mark.gaps), mark.leader_epoch)
-            for source, mark in marks.items()
-        }
+        cursors: dict[int, SourceCursor] = {}
+        for source, mark in marks.items():
+            cursors[source] = SourceCursor(mark.from_, mark.next, PositionSet(mark.gaps), mark.leader_epoch)
+        # 2. the other sources begin where the group's commits or the options say, in generation 0
         fresh = [spec for source, spec in self.sources.items() if source not in marks]
         left_out_before = dict.fromkeys(self._journal.waits, self._journal.at_ms)
         begun = Begun(marks, left_out_before)
@@ -651,56 +737,75 @@ class Planner:
         for source, offset in starts.items():
             first = position_at(0, offset)
             cursors[source] = SourceCursor(first, first)
-        unknown = {spec.source for spec in fresh} - starts.keys()
-        self._context.leave_out({source: left_out_before.get(source, now_ms) for source in unknown})
+        # 3. those without a known start wait; a later process knows by the journal since when they
+        # do
+        without_start = {spec.source for spec in fresh} - starts.keys()
+        self._context.leave_out({source: left_out_before.get(source, now_ms) for source in without_start})
         return Tenure(SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions)
 
-    def _own(
+    def _begin_session(
         self,
         tenure: Tenure,
         committer: Committer,
-        verdicts: VerdictReader | None,
+        verdict_reader: VerdictReader | None,
         answered_at: Mapping[int, int],
         now_ms: int,
     ) -> Owned:
-        """Begin a session: make what plans, commits and looks for it.
+        """Own the group from now on: make what serves the session, and return it.
 
         Args:
-            verdicts: None: nothing is tracked.
-            answered_at: by acker partition, the offset of its answer.
+            verdict_reader: None: nothing is tracked.
+            answered_at: by acker partition, the offset of its answer; empty: nothing is tracked.
         """
         context = self._context
+        # 1. what plans
         is_ordered = self._is_tracked and any(input.ordered for input in self._spec.inputs)
-        order = OrderWatch(context, tenure, answered_at) if is_ordered else None
-        if order is not None:
-            self._to_close.callback(order.close)
+        order_watch = OrderWatch(context, tenure, answered_at) if is_ordered else None
+        if order_watch is not None:
+            self._to_close.callback(order_watch.close)
+        # a lane is a numbered sequence of messages to the ackers; its name is of this process and
+        # session
         lane = f"planner-{self._new_id}/{tenure.name.id}"
-        batches = Batches(context, tenure, lane, self._targets, order)
+        batches = Batches(context, tenure, lane, self._target_by_source, order_watch)
+        # 2. what commits
         committer.use_cursors(tenure.cursors)
         # after the cursors, whose generation says which of the kept offsets still count
-        batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))
+        batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), tenure.cursors))
         committer.replace_foreign_commits(tenure.committable())
-        self._signed_ms = now_ms  # by the Take
-        resets, state = None, None
+        # 3. what follows timeouts, and Spark's state
+        self._last_sign_ms = now_ms  # the question for the group was one
+        resets, state_watch = None, None
         if context.announcer is not None:
             resets = TimeoutResets(tenure, context.announcer, lane)
         if self._spec.wakes and resets is not None:
             batch_again = self._journal if self._runs_again else None
-            state = StateWatch(tenure, resets, self._spec, batch_again)
-        draining = Draining(context, tenure, batches, state, verdicts)
+            state_watch = StateWatch(tenure, resets, self._spec, batch_again)
+        # 4. what says when all is done
+        draining = Draining(context, tenure, batches, state_watch, verdict_reader)
         self._to_close.callback(draining.close)
-        growth = Growth(context, tenure.name, now_ms)
-        owned = Owned(tenure, batches, committer, growth, draining, verdicts, order, resets, state)
-        self._process_event(SessionEvent.UNTRACKED_BEGUN if verdicts is None else SessionEvent.GROUP_OWNED)
+        owned = Owned(
+            tenure,
+            batches,
+            committer,
+            Growth(context, tenure.name, now_ms),
+            draining,
+            verdict_reader,
+            order_watch,
+            resets,
+            state_watch,
+        )
+        is_untracked = verdict_reader is None
+        self._process_event(SessionEvent.UNTRACKED_BEGUN if is_untracked else SessionEvent.GROUP_OWNED)
         self._group = owned
         return owned
 
     def _apply_event(
         self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int
     ) -> None:
-        """Apply what an acker partition wrote at an offset, once the group is owned.
+        """Settle verdicts, or read an answer to a question that was sent since the group is owned.
 
-        Raises `SessionSuperseded`: it is the answer to a higher session.
+        `partition` and `offset` are those of the acker's record. Raises `SessionSuperseded`: it is
+        the answer to a higher session, which owns the group now.
         """
         if isinstance(event, Verdicts):
             self._apply_verdicts(owned, partition, offset, event, now_ms)
@@ -714,6 +819,7 @@ class Planner:
                 f"{owner} took group {spec.group} from session {tenure.name}; what was open is replayed"
                 f" there. Stop it, if it is a query, and start this one again with {spec.way}"
             )
+        # it may answer the question about new sources, or that about the session beside this one
         owned.growth.read(partition, event)
         tenure.read(partition, event)
 
@@ -721,69 +827,75 @@ class Planner:
         self, owned: Owned, partition: int, offset: int, verdicts: Verdicts, now_ms: int
     ) -> None:
         """Settle what an acker partition decided, in the record at an offset."""
-        if owned.order is not None:
-            owned.order.record_lost(partition, offset, verdicts)
-        blocked = 0
+        if owned.order_watch is not None:
+            owned.order_watch.record_lost(partition, offset, verdicts)
+        blocked_count = 0
         for lost in verdicts.lost:
             if lost.error == HELD and lost.source in self.sources:
-                blocked += len(lost.positions) // POSITION_BYTES
-        self._blocked += blocked
-        owned.batches.pace.take_off_records(blocked)  # they took none of the batch's time
+                blocked_count += len(lost.positions) // POSITION_BYTES
+        self._blocked_count += blocked_count
+        owned.batches.pace.take_off_records(blocked_count)  # no bolt had them: they took no time
         has_settled = owned.tenure.settle(partition, verdicts)
         if has_settled:
             owned.batches.record_progress(now_ms)
         if self._on_verdicts is not None:
             self._on_verdicts(verdicts)
 
-    def _tick_and_commit(self, owned: Owned, now_ms: int) -> None:
-        """Move the clock, tick where roots are open, give signs of life, commit now and then."""
-        tenure, committer = owned.tenure, owned.committer
-        has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)
-        now = tenure.advance_clock(now_ms)
-        # 1. to the ackers: a tick, a sign of life, a question;
-        # outside [0, every) also if the clock was set
-        is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS
-        partitions = tenure.ticked_partitions()
+    def _send_to_ackers(self, owned: Owned, session_ms: int, now_ms: int) -> None:
+        """Send a tick where roots are open, a sign of life, a question: each if it is due.
+
+        Without tracking nothing is sent.
+        """
+        tenure = owned.tenure
         announcer = self._context.announcer
-        if announcer is not None:
-            if is_due and partitions and not has_left:
-                self._ticked_ms = self._signed_ms = now_ms
-                tenure.clock.record_sent()
-                announcer.send_tick(tenure.name, now, partitions, now_ms)
-            if not has_left and not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:
-                # without open roots a tick is only a sign of
-                # life: the clock that it has stands still
-                self._signed_ms = now_ms
-                announcer.send_tick(tenure.name, now, (SIGNS_AT,), now_ms)
-            if tenure.sibling is not None:
-                partitions_to_ask = tenure.sibling.start_question(now_ms)
-                if partitions_to_ask:
-                    announcer.send_take(tenure.sibling.question, now, (), partitions_to_ask)
-        # 2. new sources, commits, and who moves them
-        self._read_joined_sources(owned, now, now_ms)
-        committer.step(tenure.committable, now_ms, idle=tenure.is_idle)
+        if announcer is None:
+            return
+        # a query that has left gives no sign of life, until Spark asks for records again
+        has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)
+        # below 0: the wall clock was set back, so that nobody knows how long ago the last one was
+        is_due = self._last_tick_ms is None or not 0 <= now_ms - self._last_tick_ms < TICK_EVERY_MS
+        partitions = tenure.ticked_partitions()
+        if is_due and partitions and not has_left:
+            self._last_tick_ms = self._last_sign_ms = now_ms
+            tenure.clock.record_sent()
+            announcer.send_tick(tenure.name, session_ms, partitions, now_ms)
+        if not has_left and not 0 <= now_ms - self._last_sign_ms < SIGN_EVERY_MS:
+            # without open roots a tick is only a sign of
+            # life: the clock that it has stands still
+            self._last_sign_ms = now_ms
+            announcer.send_tick(tenure.name, session_ms, (SIGNS_AT,), now_ms)
+        if tenure.sibling is not None:
+            partitions_to_ask = tenure.sibling.start_question(now_ms)
+            if partitions_to_ask:
+                announcer.send_take(tenure.sibling.question, session_ms, (), partitions_to_ask)
+
+    def _commit_if_due(self, owned: Owned, now_ms: int) -> None:
+        """Commit what is settled now and then; report who moves the commits, or has them refused."""
+        committer = owned.committer
+        committer.step(owned.tenure.committable, now_ms, idle=owned.tenure.is_idle)
         self._strangers.step(committer.refused, now_ms)
         self._report_moved_commits(committer, now_ms)
 
-    def _read_joined_sources(self, owned: Owned, now: int, now_ms: int) -> None:
+    def _read_joined_sources(self, owned: Owned, session_ms: int, now_ms: int) -> None:
         """Read sources that have joined from now on: new partitions, and what begins a new generation."""
-        begins_again = owned.batches.begins_again
+        # of sources whose logs were cut: where their next generation begins
+        new_start_by_source = owned.batches.new_start_by_source
         # one kind at a time: both ask the ackers, and wait for their answers
-        joined = owned.growth.step(now, now_ms)
+        joined = owned.growth.step(session_ms, now_ms)
         if not joined:
-            joined = owned.growth.begin_again(begins_again, now, now_ms)
+            joined = owned.growth.begin_again(new_start_by_source, session_ms, now_ms)
         for spec, cursor in joined:
             self._context.sources[spec.source] = spec
             self._context.left_out.pop(spec.source, None)
             owned.tenure.add_source(spec.source, cursor)
-            self.joined += 1
-            if begins_again.pop(spec.source, None) is not None:
+            self.joined_count += 1
+            if new_start_by_source.pop(spec.source, None) is not None:
                 owned.committer.allow_lower_commit(spec.source)
 
     def _report_moved_commits(self, committer: Committer, now_ms: int) -> None:
         """Report commits of somebody else, each once for as long as the group has it."""
         for source, moved in committer.moved.items():
-            if self._moved.get(source) != moved:
+            if self._reported_move_by_source.get(source) != moved:
                 strangers = members_text(self._strangers.strangers) or "nobody"
                 fields = {
                     "group": self._spec.group,
@@ -793,7 +905,7 @@ class Planner:
                     "next_step": moved_cure(self._spec.group, self.sources[source].input.name, moved),
                 }
                 self._context.report("commit_was_moved", fields)
-        self._moved = dict(committer.moved)
+        self._reported_move_by_source = dict(committer.moved)
 
 
 class Arrivals:
@@ -805,34 +917,38 @@ class Arrivals:
     """
 
     def __init__(self, log: Log) -> None:
-        """Begin without a reader; the first `wait` opens one."""
+        """Begin without a reader; the first wait opens one."""
         self._log = log
         self._reader: Reader | None = None
-        self._ends: dict[TopicPartition, int] = {}  # from where the reader reads now; empty: it rests
+        # from where the reader reads now; empty: it reads nothing
+        self._assigned_ends: dict[TopicPartition, int] = {}
 
-    def wait(self, ends: Mapping[TopicPartition, int], wait_ms: int) -> bool:
+    def wait_for_record(self, ends: Mapping[TopicPartition, int], wait_ms: int) -> bool:
         """Wait at most `wait_ms`; return whether there may be something behind one of the ends.
 
-        A reader that was taken off its partitions (`rest`) may have a fetch under way for 600 ms, and
-        sends no other until it is answered. So wait a second before this is called again.
+        A reader that was taken off its partitions (`stop_reading`) may have a fetch under way for
+        600 ms, and sends no other until it is answered. So wait a second before this is called
+        again.
 
         Raises `Unreachable`: the broker does not answer.
         """
         if self._reader is None:
             self._reader = self._log.reader(committed=True, patient=True)
-        if self._ends != ends:
-            self._ends = dict(ends)
-            self._reader.assign(self._ends)
+        if self._assigned_ends != ends:
+            self._assigned_ends = dict(ends)
+            self._reader.assign(self._assigned_ends)
         try:
-            records = self._reader.poll(wait_ms, 1)
+            records = self._reader.poll(wait_ms, max_records=1)
         except OutOfRange:  # a log is shorter than it was: planning finds out
             return True
-        return bool(records) or any(self._reader.position(place) > end for place, end in ends.items())
+        # a reader passes what is not a record, as markers of transactions: that moves its position
+        has_moved = any(self._reader.position(place) > end for place, end in ends.items())
+        return bool(records) or has_moved
 
-    def rest(self) -> None:
-        """Read nothing until the next `wait`."""
-        if self._reader is not None and self._ends:
-            self._ends = {}
+    def stop_reading(self) -> None:
+        """Read nothing until the next `wait_for_record`."""
+        if self._reader is not None and self._assigned_ends:
+            self._assigned_ends = {}
             self._reader.assign({})
 
     def close(self) -> None:

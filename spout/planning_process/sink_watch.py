@@ -43,60 +43,74 @@ class SinkWatch:
     positions, or of an earlier process, owes none.
 
     Attributes:
-        not_acked: which roots of the last batch are not acked by its publication; None: unknown.
-        damaged: what could not be read of the last batch, and the query is to end for.
+        not_acked: which roots of the last batch are not acked by its publication; None: it is not
+            published, or nobody has listed them, or somebody has taken them from here.
+        damaged: what could not be read of the last batch, for which the query is to end.
     """
 
     def __init__(self, driver: DriverLink, *, durable_ms: int = UNREACHABLE_MS) -> None:
-        """`durable_ms`: as for `Publisher`."""
+        """Begin without a batch.
+
+        `durable_ms`: how long acks may take to be durable, as for `Publisher`.
+        """
         self._driver = driver
         self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
-        self._owed: Journal | None = None  # the offset behind the batch that is not published yet
+        # the offset behind the batch that is not published yet; None: no batch is owed
+        self._owed_end: Journal | None = None
         self.not_acked: tuple[NotAcked, ...] | None = None
         self.damaged: tuple[DamagedRun, ...] = ()
 
     def expect(self, end: Journal) -> None:
         """Expect the publication of a batch that was planned; `end` is the offset behind it."""
-        self._owed = end if end.session and end.ranges else None
+        self._owed_end = end if end.session and end.ranges else None
         self.not_acked = None
 
-    def is_owed(self, start: Journal) -> bool:
-        """Return whether the batch that ends at `start` has ended and is not published.
+    def check_owed(self, start: Journal) -> bool:
+        """Read what the driver has said of the batch that ends at `start`; return whether it is
+        still owed.
 
-        If it is published by now, this takes over what the driver has said of it.
+        Spark has asked for what comes behind `start`, so that batch has ended. False also if
+        another one, or none, was expected. Of a published one this keeps what is `not_acked` and
+        `damaged`.
         """
-        if self._owed is None or start != self._owed:
+        if self._owed_end is None or start != self._owed_end:
             return False
-        published = self._driver.published(self._owed.session, self._owed.ranges)
-        if published is not None:
-            self._owed = None
-            self.not_acked = published.not_acked
-            self.damaged = published.damaged
-        return self._owed is not None
+        publication = self._driver.published(self._owed_end.session, self._owed_end.ranges)
+        if publication is None:
+            return True
+        self._owed_end = None
+        self.not_acked = publication.not_acked
+        self.damaged = publication.damaged
+        return False
 
     @property
     def late_ms(self) -> int:
         """How long the publication of a batch that has ended may take."""
         return LATE_MS if self._driver.follower is None else self._follower_late_ms
 
-    def failure(self) -> TrackingError | None:
-        """Return why the stream's follower could not publish a batch; None: it could."""
+    def follower_error(self) -> TrackingError | None:
+        """Return the error with which the stream's follower failed.
+
+        None: it did not, or there is none.
+        """
         failure = self._driver.follower
         return TrackingError(failure) if failure else None
 
-    def damage(self) -> Damaged | None:
-        """Return the error that ends the query behind a batch with an unreadable part.
+    def damage_error(self) -> Damaged | None:
+        """Return the error that ends the query behind a batch with unreadable parts.
 
         None: it has none.
         """
         if not self.damaged:
             return None
         run, *others = self.damaged
-        more = and_more(len(others), "such batches")
-        cure = ", ".join(filter(None, [damage_cure(run.start, run.end, run.why), more]))
+        cure = damage_cure(run.start, run.end, run.why)
+        more = and_more(len(others), "such batches")  # empty: there are no others
+        if more:
+            cure = f"{cure}, {more}"
         return Damaged(run.topic, run.partition, run.start, run.why, cure)
 
-    def refusal(self) -> TrackingError:
+    def late_error(self) -> TrackingError:
         """Return the error of a batch that was not published in time, by who should have published it."""
         if self._driver.has_gone:
             return TrackingError(

@@ -47,56 +47,61 @@ class StateWatch:
         """
         self._tenure = tenure
         self._timeout_ms = spec.timeout_ms
-        self._limit_ms = max(input.held_timeout_ms for input in spec.inputs)
+        self._held_timeout_ms = max(input.held_timeout_ms for input in spec.inputs)
         self._resets = resets
-        self._reset_ms = 0  # when timeouts were reset last, by the session's clock
+        self._last_reset_ms = 0  # by the session's clock
         not_published = RootSet.of_runs(tenure.unjournalled)
         self.under_way: Journal | None = None
         if under_way is not None:
             not_published |= RootSet.of_runs(under_way.ranges)
             self.begin_batch(under_way)
         # pending roots that Spark's state may hold
-        self._held = tenure.window.pending_roots() - not_published
+        self._held_roots = tenure.window.pending_roots() - not_published
 
     def begin_batch(self, end: Journal) -> None:
         """Begin to reset the timeouts of the batch that ends at an offset.
 
-        Without roots it needs none.
+        One without roots needs none.
         """
         if end.ranges:
-            self.under_way, self._reset_ms = end, end.now
+            self.under_way = end
+            self._last_reset_ms = end.now
 
     def end_batch(self, held: Sequence[SourceRun] | None) -> None:
-        """Reset them no more, since the batch is published; record which of its roots the state holds.
+        """Reset no more timeouts of the batch under way: it is published. Record what the state
+        holds of it.
 
-        None: nobody listed them. Then all of it counts as held, so that the query may end before the last
-        verdicts of this batch are read.
+        `held` None: nobody listed that. Then all of the batch counts as held, so that the query may
+        end before its last verdicts are read.
         """
         if self.under_way is not None:
             held_runs = self.under_way.ranges if held is None else held
-            self._held |= RootSet.of_runs(held_runs)
+            self._held_roots |= RootSet.of_runs(held_runs)
             self._forget_settled()
         self.under_way = None
 
-    def step(self, now: int) -> None:
+    def reset_due_timeouts(self, session_ms: int) -> None:
         """Reset the timeouts of a batch under way, if that is due by the session's clock.
 
         Not for ever: a batch that hangs times out when what the state holds would.
         """
         batch = self.under_way
-        if batch is None or not self._timeout_ms or now - batch.now >= self._limit_ms:
+        if batch is None or not self._timeout_ms:  # timeout 0: no root times out
             return
-        if now - self._reset_ms < self._timeout_ms // RESETS_A_TIMEOUT:
+        batch_age_ms = session_ms - batch.now
+        if batch_age_ms >= self._held_timeout_ms:
             return
-        self._reset_ms = now
+        if session_ms - self._last_reset_ms < self._timeout_ms // RESETS_A_TIMEOUT:
+            return
+        self._last_reset_ms = session_ms
         self._resets.reset(batch.ranges)
 
-    def holds_all(self) -> bool:
+    def holds_all_pending(self) -> bool:
         """Return whether every pending root waits in Spark's state."""
-        return not self._tenure.window.pending_roots() - self._held
+        return not self._tenure.window.pending_roots() - self._held_roots
 
     def _forget_settled(self) -> None:
-        """Forget what has got its verdict since, once that is most of what is listed."""
+        """Forget the held roots that have a verdict by now, once these are most of what is listed."""
         window = self._tenure.window
-        if len(self._held.table) > RUNS_MIN + 2 * window.holes:
-            self._held &= window.pending_roots()
+        if len(self._held_roots.table) > RUNS_MIN + 2 * window.run_count:
+            self._held_roots &= window.pending_roots()

@@ -20,7 +20,7 @@ RESETS_LANE: Final = "resets"
 
 
 class TimeoutResets:
-    """The lane of one process and session by which it resets timeouts."""
+    """Resets timeouts for one process and session, on a lane of its own."""
 
     def __init__(self, tenure: Tenure, announcer: Announcer, lane: str) -> None:
         """`lane` is the name of the process's other lane, from which the name of this one is made."""
@@ -30,12 +30,17 @@ class TimeoutResets:
         self._number = 0  # of the last message on the lane
 
     def reset(self, runs: Iterable[SourceRun]) -> None:
-        """Begin the timeouts of roots without a verdict anew, by the session's clock.
+        """Begin the timeouts of those roots of `runs` anew that have no verdict, by the session's
+        clock.
 
-        Raises `Unreachable`: the broker does not have it in time.
+        Without such a root nothing is sent. Raises `Unreachable`: no broker has the message in
+        time.
         """
-        pending_within = self._tenure.window.pending_within
-        pending = RootSet.of_runs((run.source, *part) for run in runs for part in pending_within(*run))
+        pending_runs: list[SourceRun] = []
+        for run in runs:
+            for start, end in self._tenure.window.pending_within(run.source, run.start, run.end):
+                pending_runs.append(SourceRun(run.source, start, end))
+        pending = RootSet.of_runs(pending_runs)
         if pending:
             self._number += 1
             now = self._tenure.clock.now

@@ -27,23 +27,31 @@ POLL_RECORDS_MAX = 1_000
 
 
 class VerdictReader:
-    """Follows all acker partitions; `undecodable` counts what no acker wrote and was passed over."""
+    """Follows all acker partitions from now on, and reads single questions from what they wrote
+    before.
+
+    Attributes:
+        undecodable_count: how many records no acker wrote, which were passed over.
+    """
 
     def __init__(self, log: Log, topics: AckTopics, partitions: int, report: Report) -> None:
         """Begin at the ends as they are now; `report` what is passed over, once for each kind.
 
-        Raises `TopicError`: an ack topic is missing; `Disagreement`: the broker's N is not ours.
+        Raises `TopicError`: an ack topic is missing; `Disagreement`: the ack topics have not
+        `partitions`.
         """
         names = (topics.init, topics.ack, topics.fail, topics.verdict)
-        self._counts = PartitionCounts(log, names, partitions)
-        self.undecodable = 0
+        self._partition_counts = PartitionCounts(log, names, partitions)
+        self.undecodable_count = 0
         self._report = report
-        self._logged = LogOnce()
+        self._reported = LogOnce()
         self._codec = wire_codec()
         self._log = log
         self._cluster_id = log.cluster_id()
-        self._is_drained = True
-        self._watch = StandingWatch(log, Bound.STABLE_END)
+        self._is_read_to_end = True  # whether the last poll left nothing to read
+        self._standing_watch = StandingWatch(log, Bound.STABLE_END)
+        # what to do with a record batch that cannot be read: pass it over if an operator has said
+        # so
         self._on_damage = damage_handler(log)
         places = [TopicPartition(topics.verdict, partition) for partition in range(partitions)]
         self._first_offsets = log.ends(places)
@@ -53,28 +61,37 @@ class VerdictReader:
     def poll(self, wait_ms: int) -> Sequence[Record]:
         """Return the next records, at most `POLL_RECORDS_MAX`; wait for them at most so long."""
         records = poll_past_damage(self._reader, wait_ms, POLL_RECORDS_MAX, self._on_damage)
-        self._is_drained = len(records) < POLL_RECORDS_MAX
+        self._is_read_to_end = len(records) < POLL_RECORDS_MAX
         return records
 
-    def lost_before(self, taken_over: Mapping[int, int], sources: Collection[int]) -> dict[int, int] | None:
-        """Return where a process before this one lost roots that no replay worker has taken over.
+    def read_lost_before(
+        self, taken_over: Mapping[int, int], sources: Collection[int]
+    ) -> dict[int, int] | None:
+        """Read where a process before this one lost roots that no replay worker has taken over.
+
+        Args:
+            taken_over: by acker partition, the offset below which replay workers have read all
+                verdicts.
+            sources: those whose roots count.
 
         Returns:
             By acker partition the offset behind the last verdict of a lost root, as in
             `DueWatch.has_replayed_all`. None: the broker was too slow; call it again.
         """
-        # verdicts from the first offset on are this process's own, which knows by itself what they lost
+        # verdicts from the first offset on were polled by this process, which knows what they lost
         unread: list[TopicPartition] = []
         for place, first_offset in self._first_offsets.items():
             if taken_over[place.partition] < first_offset:
                 unread.append(place)
         if not unread:
             return {}
-        begin_at = {
-            place: max(start, taken_over[place.partition])
-            for place, start in self._log.starts(unread).items()
-        }
-        follower = Follower(self._log, unread, sys.maxsize, first=begin_at, on_damage=self._on_damage)
+        begin_at: dict[TopicPartition, int] = {}
+        for place, start in self._log.starts(unread).items():
+            # retention may have passed what was taken over
+            begin_at[place] = max(start, taken_over[place.partition])
+        follower = Follower(
+            self._log, unread, read_max=sys.maxsize, first=begin_at, on_damage=self._on_damage
+        )
         lost_below: dict[int, int] = {}
         with closing(follower):
             for record in follower.read():
@@ -82,10 +99,13 @@ class VerdictReader:
                     lost_below[record.partition] = record.offset + 1
             return lost_below if follower.is_whole else None
 
-    def acked_since(self, wall_ms: int, roots: RootSet, patience_ms: int) -> SourceRun | None:
-        """Return some of `roots` that were ACKED before this process began; None: none.
+    def find_acked(self, roots: RootSet, since_ms: int, patience_ms: int) -> SourceRun | None:
+        """Read on until one of `roots` was ACKED before this process began.
 
-        Verdicts are read from a wall time on, and only of the acker partitions that own the roots.
+        Return the first run of such.
+
+        None: none of them was. Verdicts are read from the wall time `since_ms` on, and only of the
+        acker partitions that own the roots.
 
         Raises `Unreachable`: the broker had more, and sent nothing for `patience_ms`.
         """
@@ -95,14 +115,15 @@ class VerdictReader:
         follower = Follower(
             self._log,
             places,
-            sys.maxsize,
-            first=self._log.offsets_at(places, max(0, wall_ms)),
+            read_max=sys.maxsize,
+            first=self._log.offsets_at(places, max(0, since_ms)),
             patience_ms=patience_ms,
             on_damage=self._on_damage,
         )
         with closing(follower):
             for record in follower.read():
                 place = TopicPartition(record.topic, record.partition)
+                # what came since this process began may be of another driver, at its last batch
                 is_old = record.offset < self._first_offsets[place]
                 event = self.decode(record) if is_old else None
                 if not isinstance(event, Verdicts):
@@ -111,25 +132,29 @@ class VerdictReader:
                 acked = RootSet.of_runs(acked_of_sources) & roots
                 if acked:
                     return acked.runs()[0]
+            # the broker had more, so one of them may have been ACKED there
             if not follower.is_whole:
                 raise Unreachable(f"{places[0].topic}: the broker sent no records for {patience_ms} ms")
         return None
 
-    def step(self, now_ms: int) -> StandingNews:
-        """Return which partitions stand, or go on again.
+    def check_standing(self, now_ms: int) -> StandingNews:
+        """Check how far the partitions have come.
 
-        From time to time it compares the broker's N with ours, and raises as `__init__` does.
+        Return which stand now, or go on again, to be reported.
+
+        From time to time this compares the number of partitions with ours, and raises as `__init__`
+        does.
         """
-        self._counts.check_if_due(now_ms)
+        self._partition_counts.check_if_due(now_ms)
         positions = {place: self._reader.position(place) for place in self._first_offsets}
-        return self._watch.check_positions(positions, now_ms, is_drained=self._is_drained)
+        return self._standing_watch.check_positions(positions, now_ms, is_drained=self._is_read_to_end)
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return which partitions stand: nothing settles the roots of these acker partitions here."""
-        return self._watch.standing()
+        return self._standing_watch.standing()
 
     def decode(self, record: Record) -> Taken | Verdicts | None:
-        """Return what a record says; None: it is passed over.
+        """Return what a record says, an answer or verdicts; None: it is passed over.
 
         A record that no acker wrote is passed over and counted. One that an operator has marked to be passed
         over (`windhover topics repair`), and the mark itself, are passed over, too.
@@ -161,8 +186,8 @@ class VerdictReader:
 
     def _pass_over(self, record: Record, why: str) -> None:
         """Count a record that no acker wrote; report the first of its kind."""
-        self.undecodable += 1
-        if self._logged.take_first(record.topic, why):
+        self.undecodable_count += 1
+        if self._reported.take_first(record.topic, why):
             self._report("undecodable", {"record": record.place, "error": why})
 
     def close(self) -> None:

@@ -365,7 +365,8 @@ def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks
     if not (is_planned.any() or is_numbered.any()):
         return marks
     sources, positions, kinds = marks.sources.copy(), marks.positions.copy(), marks.kinds.copy()
-    sources[is_planned], positions[is_planned] = planned.named(marks.positions[is_planned])
+    indices = marks.positions[is_planned]
+    sources[is_planned], positions[is_planned] = planned.sources_and_positions(indices)
     sources[is_numbered], positions[is_numbered] = keyed.find(marks.positions[is_numbered])
     # A root behind a keyed bolt may be of an earlier batch, which has published its sum already.
     # `RELEASED` is the kind whose edges are added to such a sum.

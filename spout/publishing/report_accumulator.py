@@ -147,7 +147,7 @@ class TracebackLog:
     def warn(self, raised: Iterable[Raised], batch: int) -> None:
         """Log what was raised in a batch, unless its kind was logged within `RECURRING_EVERY_S`."""
         for exception in raised:
-            if self._kinds.left_out(exception.kind) is None:  # logged a short time ago
+            if self._kinds.record_event(exception.kind) is None:  # logged a short time ago
                 continue
             _LOGGER.warning(
                 "bolt_raised operator=%s error=%s place=%s batch=%d: tuples fail by it; it is traced once in"

@@ -45,7 +45,7 @@ from acker.units import any_time_text
 from acker.wire.causes import HELD, LATE
 from acker.wire.events import SourceRun
 from acker.wire.passed_calls import PassedCall
-from spout.planning.order import behind
+from spout.planning.order import find_blocked_behind
 from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import (
     NEVER_MS,
@@ -362,7 +362,9 @@ def _summed(
         failed_indices = indices_in(index, failures)
     blocked: list[RootMarks] = []
     if lined_records:
-        indices_by_cause = behind(lined_records, failed_indices, open_roots.indices, best_effort_indices)
+        indices_by_cause = find_blocked_behind(
+            lined_records, failed_indices, open_roots.indices, best_effort_indices
+        )
         for cause, indices in indices_by_cause:
             blocked.append(RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause))
     failed = _failed_once(index, RootMarks.together([failures, *blocked]), best_effort_indices)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Hashable, Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from acker.redaction import HIDDEN, cut
 
@@ -83,6 +83,13 @@ def configure(*, debug: bool = False) -> None:
     logging.basicConfig(handlers=[handler], level=library_level, force=True)
 
 
+class _Shown(NamedTuple):
+    """When an event of a kind was last shown, by the clock, and how many were left out since."""
+
+    at_s: float
+    left_out_count: int
+
+
 class OncePerKind:
     """Decides whether a repeated event is shown: one of each kind per `RECURRING_EVERY_S`.
 
@@ -91,23 +98,26 @@ class OncePerKind:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # by kind: when an event was last shown, and how many were left out since
-        self._shown_by_kind: dict[Hashable, tuple[float, int]] = {}
+        self._shown_by_kind: dict[Hashable, _Shown] = {}
 
-    def left_out(self, kind: Hashable) -> int | None:
-        """Count an event; return whether and how it is to be shown.
+    def record_event(self, kind: Hashable) -> int | None:
+        """Record an event; return whether and how it is to be shown.
 
         None: leave it out. A number: show it; so many of its kind were left out before it.
         """
         now_s = self._clock()
-        shown_s, left_out = self._shown_by_kind.get(kind, (None, 0))
-        if shown_s is not None and now_s - shown_s < RECURRING_EVERY_S:
-            self._shown_by_kind[kind] = shown_s, left_out + 1
+        shown = self._shown_by_kind.get(kind)
+        if shown is None:
+            left_out_count = 0
+        elif now_s - shown.at_s < RECURRING_EVERY_S:
+            self._shown_by_kind[kind] = _Shown(shown.at_s, shown.left_out_count + 1)
             return None
-        if len(self._shown_by_kind) >= KINDS_MAX:
+        else:
+            left_out_count = shown.left_out_count
+        if len(self._shown_by_kind) >= KINDS_MAX:  # memory stays bounded: each kind begins anew
             self._shown_by_kind.clear()
-        self._shown_by_kind[kind] = now_s, 0
-        return left_out
+        self._shown_by_kind[kind] = _Shown(now_s, left_out_count=0)
+        return left_out_count
 
 
 class Recurring(logging.Filter):
@@ -130,7 +140,7 @@ class Recurring(logging.Filter):
         if text.startswith(_REPORTED_TOO):
             return False
         kind = _FIGURES.sub("#", text)  # lines that differ only in their numbers
-        left_out = self._kinds.left_out(kind)
+        left_out = self._kinds.record_event(kind)
         if left_out:
             record.repeated = left_out
         return left_out is not None

@@ -166,7 +166,7 @@ def _step_until_signalled(service: Service, surroundings: Surroundings, signals:
             now_ms = surroundings.clock()
             service.step(now_ms)
             surroundings.steps.record_step_end()
-            status_log.read_if_due(service, now_ms)
+            status_log.publish_status_if_due(service, now_ms)
             # for good: what had a partition once has something to finish
             signals.interrupts = signals.interrupts and not status_log.owned
     except BaseException:
@@ -207,32 +207,33 @@ class _StatusLog:
         self._surroundings = surroundings
         # wall times at which the status was first read, last read and last logged
         self._began_ms: int | None = None  # None: it was not read yet
-        self._read_ms = 0
-        self._logged_ms = 0
+        self._last_read_ms = 0
+        self._last_logged_ms = 0
         self.owned: tuple[int, ...] = ()
         self._awaits_partitions = True  # until it has some, or is a standby
 
-    def read_if_due(self, service: Service, now_ms: int) -> None:
-        """Read the status if it is time, or partitions are awaited.
+    def publish_status_if_due(self, service: Service, now_ms: int) -> None:
+        """Read the status if it is time, or partitions are awaited; publish and log it.
 
-        Then publish it, and log what is new.
+        The first call does so in any case.
         """
-        is_recent = abs(now_ms - self._read_ms) < READ_STATUS_EVERY_MS
+        # the difference may be below 0: the wall clock may be set back
+        is_recent = abs(now_ms - self._last_read_ms) < READ_STATUS_EVERY_MS
         if self._began_ms is None:
-            self._began_ms = self._logged_ms = now_ms
+            self._began_ms = self._last_logged_ms = now_ms
         elif is_recent and not self._awaits_partitions:
             return
-        self._read_ms = now_ms
+        self._last_read_ms = now_ms
         status = service.status()
         self._surroundings.publish(status)
-        self._log_partitions(status.partitions, now_ms - self._began_ms)
+        self._log_and_keep_partitions(status.partitions, now_ms - self._began_ms)
         # The wall clock may be set back; then the next status comes early, not late.
-        if abs(now_ms - self._logged_ms) >= STATUS_EVERY_MS:
-            self._logged_ms = now_ms
+        if abs(now_ms - self._last_logged_ms) >= STATUS_EVERY_MS:
+            self._last_logged_ms = now_ms
             age_s = round(self._surroundings.steps.age_s, 3)
             self._log("status", **flatten(status), last_step_age_s=age_s)
 
-    def _log_partitions(self, owned: tuple[int, ...], running_ms: int) -> None:
+    def _log_and_keep_partitions(self, owned: tuple[int, ...], running_ms: int) -> None:
         """Log and keep a change of partitions; log once if there are none after `STANDBY_AFTER_MS`.
 
         `running_ms`: for how long the loop has run.

@@ -66,9 +66,9 @@ class OverdueCalls:
         # of the last sample: what it saw, and since when samples have seen the same
         self._work: Work | None = None
         self._progress_count = 0
-        self._since_ms = 0
+        self._unchanged_since_ms = 0
 
-    def sample(self, work: Work | None, now_ms: int) -> str:
+    def record_sample(self, work: Work | None, now_ms: int) -> str:
         """Record what a task does at a time.
 
         Return the bolt whose call is overdue, empty: none is.
@@ -80,6 +80,6 @@ class OverdueCalls:
         if work is not self._work or progress_count != self._progress_count:
             self._work = work
             self._progress_count = progress_count
-            self._since_ms = now_ms
-        is_overdue = now_ms - self._since_ms >= self._limit_ms
+            self._unchanged_since_ms = now_ms
+        is_overdue = now_ms - self._unchanged_since_ms >= self._limit_ms
         return work.bolt if is_overdue else ""

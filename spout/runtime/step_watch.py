@@ -26,7 +26,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, Self
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, Self
 
 from acker.units import duration_text
 from spout.runtime.watchdog import ALARM_LIMITS, CHECK_EVERY_S_MAX, CHECKS_PER_LIMIT, EXIT_HUNG
@@ -47,6 +48,22 @@ def end_process(code: int) -> None:
     sys.stderr.flush()
     faulthandler.dump_traceback(file=_STDERR)
     os._exit(code)
+
+
+class LoopFinding(StrEnum):
+    """What a check found out about the loop."""
+
+    NOTHING = ""
+    SLOW = "slow"
+    HUNG = "hung"
+    STOP_HUNG = "stop"
+
+
+class LoopOperation(NamedTuple):
+    """What the loop does, and a number that tells it from the same thing done before."""
+
+    what: str
+    number: int
 
 
 class StepWatch:
@@ -77,8 +94,7 @@ class StepWatch:
         self._log = log
         self._clock = clock
         self._alive = alive
-        # what the loop does, and a number that tells it from the same thing done before
-        self._operation = ("starting", 0)
+        self._operation = LoopOperation("starting", 0)
         # when the last step ended, the last operation began, and the last check was made
         now_s = clock()
         self._step_ended_s = now_s
@@ -89,8 +105,7 @@ class StepWatch:
 
     def begin_operation(self, what: str) -> None:
         """Record what the loop begins now: one bounded thing, such as a partition's transaction."""
-        _, number = self._operation
-        self._operation = (what, number + 1)
+        self._operation = LoopOperation(what, self._operation.number + 1)
         self._operation_began_s = self._clock()
         self._alive()
 
@@ -102,7 +117,7 @@ class StepWatch:
     @property
     def doing(self) -> str:
         """Return the operation that the loop began last."""
-        return self._operation[0]
+        return self._operation.what
 
     @property
     def age_s(self) -> float:
@@ -138,8 +153,8 @@ class StepWatch:
         self._signals_received.close()
 
     def check(self, checks: StepChecks, signals: bytes = b"") -> None:
-        """Check once what the loop does, and end the process if it hangs, or at a second signal to
-        stop.
+        """Check once what the loop does; log if it is slow. End the process if it hangs, or at a
+        second signal to stop.
 
         `signals`: the numbers of those since the last check.
         """
@@ -154,7 +169,8 @@ class StepWatch:
             if is_second:
                 end_process(128 + number)  # the exit code of a process that a signal has ended
         finding = checks.add_time(self._operation, passed_s)
-        self._act_on(finding, checks)
+        if finding is not LoopFinding.NOTHING:
+            self._log_and_end_if_hung(finding, checks)
 
     def _run(self) -> None:
         """Check again and again, and at each signal.
@@ -173,20 +189,17 @@ class StepWatch:
                 return
             self.check(checks, signals)
 
-    def _act_on(self, finding: str, checks: StepChecks) -> None:
-        """Log a finding of `StepChecks.add_time`, unless it is empty.
-
-        End the process if something hangs.
-        """
+    def _log_and_end_if_hung(self, finding: LoopFinding, checks: StepChecks) -> None:
+        """Log a finding of `StepChecks.add_time`; end the process if something hangs."""
         fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
         limit = duration_text(int(self._limit_s * 1000))
         grace = duration_text(int(self._grace_s * 1000))
-        if finding == "slow":
+        if finding is LoopFinding.SLOW:
             self._log(f"{self._part}.step_slow", limit=limit, **fields)
-        elif finding == "hung":
+        elif finding is LoopFinding.HUNG:
             self._log(f"{self._part}.step_hung", limit=limit, **fields)
             end_process(EXIT_HUNG)
-        elif finding == "stop":
+        elif finding is LoopFinding.STOP_HUNG:
             self._log(f"{self._part}.stop_hung", grace=grace, **fields)
             end_process(EXIT_HUNG)
 
@@ -201,7 +214,7 @@ class StepChecks:
     Pure: time is an argument.
 
     Attributes:
-        what: the operation at the last check.
+        what: the operation at the last check; empty: there was no check.
         since_s: how long the operation lasts by now, as far as checks have seen it.
     """
 
@@ -216,26 +229,24 @@ class StepChecks:
         self.since_s = 0.0
         self._limit_s = limit_s
         self._grace_s = grace_s
-        self._operation: tuple[str, int] | None = None
+        self._operation: LoopOperation | None = None
         self._has_reported_slow = False
         self._grace_left_s: float | None = None  # None: no signal has come
 
     def record_signal(self) -> bool:
-        """Start the grace period at the first signal to stop.
-
-        Return whether there was a signal before.
+        """Start the grace period at the first signal to stop; return whether there was a signal
+        before.
         """
         if self._grace_left_s is not None:
             return True
         self._grace_left_s = self._grace_s
         return False
 
-    def add_time(self, operation: tuple[str, int], passed_s: float) -> str:
-        """Add time for which the loop did one operation; return a finding, empty: there is none.
+    def add_time(self, operation: LoopOperation, passed_s: float) -> LoopFinding:
+        """Add time for which the loop did one operation; return what is to be said of it.
 
-        ``slow``: half the limit has passed; ``hung``: the limit has; ``stop``: the grace period
-        has. `operation` is what the loop does, and a number that tells it from the same thing
-        done before.
+        It is *slow* when half the limit has passed, which is found once, and *hung* when the limit
+        has. Its end hangs when the grace period has passed.
         """
         if operation != self._operation:
             self._operation = operation
@@ -243,15 +254,15 @@ class StepChecks:
             self.since_s = 0.0
         else:
             self.since_s += passed_s
-        self.what = operation[0]
+        self.what = operation.what
         # after a signal each operation may be short, and the loop still not end
         if self._grace_left_s is not None:
             self._grace_left_s -= passed_s
             if self._grace_left_s <= 0:
-                return "stop"
+                return LoopFinding.STOP_HUNG
         if self.since_s >= self._limit_s:
-            return "hung"
+            return LoopFinding.HUNG
         if self.since_s >= self._limit_s * SLOW_SHARE and not self._has_reported_slow:
             self._has_reported_slow = True
-            return "slow"
-        return ""
+            return LoopFinding.SLOW
+        return LoopFinding.NOTHING

@@ -34,9 +34,9 @@ class Tails:
     notes: list[str] = field(default_factory=list)
     missing: frozenset[str] = frozenset()
 
-    def last(self, topic: str, partition: int, what_is_unknown: str) -> Iterator[Record]:
+    def read_last(self, topic: str, partition: int, what_is_unknown: str) -> Iterator[Record]:
         """Read the last committed records of a partition."""
-        if self.note_missing(topic, what_is_unknown):
+        if self.add_note_if_missing(topic, what_is_unknown):
             return iter(())
         place = TopicPartition(topic, partition)
         start = self.log.starts([place])[place]
@@ -45,7 +45,9 @@ class Tails:
         self._add_note_of_unread(place, start, read_from, what_is_unknown)
         return self._read(place, read_from, end, committed=True)
 
-    def since(self, topic: str, partition: int, first_offset: int, what_is_unknown: str) -> Iterator[Record]:
+    def read_from(
+        self, topic: str, partition: int, first_offset: int, what_is_unknown: str
+    ) -> Iterator[Record]:
         """Read the committed records of a partition from an offset on.
 
         Of too many the first ones.
@@ -56,14 +58,16 @@ class Tails:
         self._add_note_of_unread(place, read_to, stable_end, what_is_unknown)
         return self._read(place, first_offset, read_to, committed=True)
 
-    def rest(self, topic: str, partition: int, first_offset: int, what_is_unknown: str) -> Iterator[Record]:
+    def read_rest(
+        self, topic: str, partition: int, first_offset: int, what_is_unknown: str
+    ) -> Iterator[Record]:
         """Read the records of a partition from an offset on, also uncommitted ones.
 
         Of too many the last.
 
         Records that an acker has deleted concern no open root, so there is no note of them.
         """
-        if self.note_missing(topic, what_is_unknown):
+        if self.add_note_if_missing(topic, what_is_unknown):
             return iter(())
         place = TopicPartition(topic, partition)
         start = max(first_offset, self.log.starts([place])[place])
@@ -84,7 +88,7 @@ class Tails:
             on_damage=pass_damage,
         )
 
-    def note_missing(self, topic: str, what_is_unknown: str) -> bool:
+    def add_note_if_missing(self, topic: str, what_is_unknown: str) -> bool:
         """Add a note that a topic is missing, once, if it is; return whether it is."""
         if topic not in self.missing:
             return False

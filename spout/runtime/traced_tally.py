@@ -8,7 +8,7 @@ Source: docs/operate/monitoring.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -41,10 +41,10 @@ class TracedTally(VerdictTally):
         """Begin without a trace; `inputs` have the names for the spans."""
         super().__init__()
         self._spans = spans
-        self._names_by_input = {input.id: input.name for input in inputs}
-        # by source and position: the ids of the trace, as `traceparent_of` takes them; the oldest
-        # first
-        self._ids_by_source: dict[int, dict[int, tuple[int, ...]]] = {}
+        self._name_by_input = {input.id: input.name for input in inputs}
+        # by source, then by position of a root: the ids of its trace, as `traceparent_of` takes
+        # them; the oldest first
+        self._trace_ids_by_source: dict[int, dict[int, tuple[int, ...]]] = {}
 
     def record_headers(self, records: Sequence[Record]) -> None:
         """Keep the trace contexts that records of the ack topic carry, besides what any tally does."""
@@ -54,23 +54,23 @@ class TracedTally(VerdictTally):
                 decoded = traces(value) if name == TRACES else None
                 if decoded is not None:
                     source, positions, ids = decoded
-                    self._keep_ids(source, positions.tolist(), ids.tolist())
+                    self._keep_trace_ids(source, positions.tolist(), ids.tolist())
 
-    def _keep_ids(self, source: int, positions: Sequence[int], ids: Sequence[Sequence[int]]) -> None:
+    def _keep_trace_ids(self, source: int, positions: Sequence[int], ids: Sequence[Sequence[int]]) -> None:
         """Keep the ids of the traces of roots, one for one.
 
         Forget the oldest beyond `TRACED_ROOTS_MAX`.
         """
-        ids_by_position = self._ids_by_source.setdefault(source, {})
-        ids_by_position.update(zip(positions, map(tuple, ids), strict=True))
-        surplus = max(0, len(ids_by_position) - TRACED_ROOTS_MAX)
-        for position in list(islice(ids_by_position, surplus)):
-            del ids_by_position[position]
+        trace_ids_by_position = self._trace_ids_by_source.setdefault(source, {})
+        trace_ids_by_position.update(zip(positions, map(tuple, ids), strict=True))
+        surplus = max(0, len(trace_ids_by_position) - TRACED_ROOTS_MAX)
+        for position in list(islice(trace_ids_by_position, surplus)):
+            del trace_ids_by_position[position]
 
     def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
         """Write the spans of acked roots, besides what any tally does."""
         super().add(settled, now_ms)
-        if not self._ids_by_source:
+        if not self._trace_ids_by_source:
             return
         for verdicts in settled:
             for emission, source, start, hits in verdicts.completed:
@@ -84,23 +84,25 @@ class TracedTally(VerdictTally):
 
         `hits` are their positions, less `start`: ascending numbers, or a range of them.
         """
-        name = self._names_by_input.get(input_id_of(source), "")
+        name = self._name_by_input.get(input_id_of(source), "")
         topic = "" if is_replay(source) else emission.topic  # empty: the span names no origin
-        for position, parent in self._remove_traced(source, start, hits):
+        for position, parent in self._remove_traced(source, start, hits).items():
             self._spans.write_acked(name, topic, source, position, parent, emission.wall_ms, now_ms)
 
-    def _remove_traced(self, source: int, start: int, hits: Hits) -> Iterator[tuple[int, str]]:
-        """Remove the traced ones of some roots; yield their positions and trace contexts.
+    def _remove_traced(self, source: int, start: int, hits: Hits) -> dict[int, str]:
+        """Remove the traced ones of some roots; return the trace context of each by position.
 
         `start` and `hits` are as for `_write_spans`.
         """
-        ids_by_position = self._ids_by_source.get(source)
-        if not ids_by_position:
-            return
-        traced_positions = np.fromiter(ids_by_position, np.int64, len(ids_by_position))
+        trace_ids_by_position = self._trace_ids_by_source.get(source)
+        if not trace_ids_by_position:
+            return {}
+        traced_positions = np.fromiter(trace_ids_by_position, np.int64, len(trace_ids_by_position))
         if isinstance(hits, range):
             is_hit = (traced_positions >= start + hits.start) & (traced_positions < start + hits.stop)
         else:
             is_hit = among(traced_positions - start, hits)
+        parent_by_position: dict[int, str] = {}
         for position in traced_positions[is_hit].tolist():
-            yield position, traceparent_of(ids_by_position.pop(position))
+            parent_by_position[position] = traceparent_of(trace_ids_by_position.pop(position))
+        return parent_by_position

@@ -130,7 +130,9 @@ class Spans:
 
 
 class TracedRoot(NamedTuple):
-    """The trace context of a root's record, and the wall time of the root's emission."""
+    """A root whose record carries a trace context, the `parent` of its span; emitted at a wall
+    time.
+    """
 
     parent: str
     emitted_ms: int
@@ -161,45 +163,48 @@ class TracedRoots:
         """
         for verdict, runs in verdicts.done():
             for source, start, end in runs:
-                removed = self._remove_run(source, start, end)
+                root_by_position = self._remove_roots(source, start, end)
                 match verdict:
                     case Verdict.ACKED:
-                        for position, (parent, emitted_ms) in removed:
-                            # only now: there are verdicts on inputs that others read, and not in
-                            # `inputs`
-                            source_input = inputs[input_id_of(source)]
-                            topic = "" if is_replay(source) else source_input.topic
-                            self._spans.write_acked(
-                                source_input.name,
-                                topic,
-                                source,
-                                position,
-                                parent,
-                                emitted_ms,
-                                now_ms,
-                            )
+                        self._write_acked(source, root_by_position, inputs, now_ms)
                     case Verdict.ABSENT:
-                        pass
+                        pass  # the log has no such record, so there is nothing to trace
                     case _:
                         assert_never(verdict)
+        # the replay worker writes the spans of lost roots
         for lost in verdicts.lost:
             if not self._roots_by_source.get(lost.source):
                 continue
             for position in positions(lost.positions).tolist():
-                self._remove_run(lost.source, position, position + 1)
+                self._remove_roots(lost.source, position, position + 1)
 
-    def _remove_run(self, source: int, start: int, end: int) -> list[tuple[int, TracedRoot]]:
-        """Remove the traced roots at [start, end) of a source, and return them with their
-        positions.
-        """
+    def _write_acked(
+        self,
+        source: int,
+        root_by_position: Mapping[int, TracedRoot],
+        inputs: Mapping[int, Input],
+        now_ms: int,
+    ) -> None:
+        """Write the spans of acked roots of a source; without any its input may be unknown."""
+        if not root_by_position:  # there are verdicts on inputs that others read
+            return
+        source_input = inputs[input_id_of(source)]
+        topic = "" if is_replay(source) else source_input.topic  # empty: the span names no origin
+        for position, root in root_by_position.items():
+            self._spans.write_acked(
+                source_input.name, topic, source, position, root.parent, root.emitted_ms, now_ms
+            )
+
+    def _remove_roots(self, source: int, start: int, end: int) -> dict[int, TracedRoot]:
+        """Remove the traced roots at [start, end) of a source, and return them by position."""
         roots = self._roots_by_source.get(source)
         if not roots:
-            return []
+            return {}
         # the shorter of the two is gone through: a run may have a million positions, or one
         run = range(start, end)
         candidates = run if len(run) < len(roots) else roots
         traced_positions = [position for position in candidates if position in roots and position in run]
-        return [(position, roots.pop(position)) for position in traced_positions]
+        return {position: roots.pop(position) for position in traced_positions}
 
 
 def lost_root_spans(spans: Spans) -> Callable[[Due, Outgoing, Input, bool, int], None]:

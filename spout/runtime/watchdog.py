@@ -131,7 +131,7 @@ class Watchdog:
             work = self._pulse.work
             if work is None:
                 continue
-            overdue_bolt = calls.sample(work, time.monotonic_ns() // 1_000_000)
+            overdue_bolt = calls.record_sample(work, time.monotonic_ns() // 1_000_000)
             if overdue_bolt:
                 # where the bolt lets no other thread run this is not reached, and the alarm's trace
                 # has the place

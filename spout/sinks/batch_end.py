@@ -31,19 +31,25 @@ _LOGGER = logging.getLogger("windhover.spout")
 class BatchEnd:
     """A batch of a query that has ended.
 
-    The name of `lane` is the query's id, its `seq` the batch's.
+    Attributes:
+        lane: which batch it is: its `name` is the query's id, its `seq` the batch's. (A lane is a
+            numbered sequence of messages to the ackers, which apply each number once.)
     """
 
     application: Application
     lane: BatchLane
 
-    def stream(self, reports: BatchReports) -> Stream | None:
-        """Find the one tracked stream of a batch; None if there is nothing to publish.
+    def find_stream(self, reports: BatchReports) -> Stream | None:
+        """Return the one tracked stream of a batch.
 
-        The streams that have reported remember the query as theirs.
+        None: no task has reported, so nothing is published.
+
+        This records the query with each stream that has reported, and how many cores Spark has by
+        now. Raises `TrackingError`: there is no tracked stream, or several.
         """
         streams_by_id = self.application.streams
-        reported = [streams_by_id[name] for name in reports.streams if name in streams_by_id]
+        own_ids = [stream_id for stream_id in reports.streams if stream_id in streams_by_id]
+        reported = [streams_by_id[stream_id] for stream_id in own_ids]
         for stream in reported:
             stream.queries.add(self.lane.name)
         if reported:
@@ -61,14 +67,23 @@ class BatchEnd:
         return tracked[0]
 
     def settle(self, stream: Stream, reports: BatchReports) -> BatchOutcome:
-        """Log what the bolts raised, and compute the outcome of the batch by `spout.publishing.settle`."""
+        """Log what the bolts raised or left open, and return the outcome of the batch.
+
+        Raises `TrackingError` as `spout.publishing.settle` does, and where Spark repeats a batch
+        whose bolts settle tuples of its state.
+        """
+        # 1. what bolts raised
         raised = first_of_each(error for report in reports.tasks for error in report.raised)
         stream.traceback_log.warn(raised, self.lane.seq)
+        # 2. when the batch was: it counts only for what Spark's state holds, and for a batch
+        # without a plan
         has_held = any(report.holds for report in reports.tasks)
         moment = None
         if has_held or reports.plan is None:
             batch = logged(self.application, self.lane)
-            moment = None if batch is None else moment_of(stream, batch)
+            if batch is not None:
+                moment = moment_of(stream, batch)
+        # 3. the outcome
         if any(report.settles_held for report in reports.tasks):
             refuse_repeats(self.application, self.lane)
         outcome = settle(reports.tasks, stream.loose, self.application.tasks_of, moment)
@@ -76,9 +91,10 @@ class BatchEnd:
         return replace(outcome, raised=raised)
 
     def publish(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped = NOTHING_DROPPED) -> None:
-        """Write the events of an outcome, add up its counts, and write to the planning process.
+        """Write the events of an outcome, durably; then add up its counts, and write to the
+        planning process.
 
-        `dropped`: what Spark counted of the batch.
+        `dropped`: which rows Spark dropped in the batch since they came too late.
 
         Raises `UsageError`: a store takes the rows of the stream, and this batch went past it.
         """
@@ -88,23 +104,26 @@ class BatchEnd:
                 f" {stream.group}: write it with foreachBatch(spout.exact_sink(store, rows)) alone,"
                 " or read the group by a read_stream of its own"
             )
+        # 1. the events; a checkpoint that is reset has a new session, and counts its batches from 0
+        # again: so the lane of these messages has the session's name, too
         self.log_losses(stream, outcome)
-        # a checkpoint that is reset has a new session, and counts its batches from 0 again
         session_lane = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
         leave_sigint_to_the_main_thread()
         held_longer_ms_by_input = {input.id: input.held_longer_ms for input in stream.inputs}
-        late_note = self._late_note(stream, outcome, dropped)
+        late_note = self._raise_watermarks(stream, outcome, dropped)
         publication = publication_of(outcome, session_lane, held_longer_ms_by_input, late_note)
         stream.publisher.publish(publication, outcome.plan.partitions)
+        # 2. what came too late: events are of records, so rows that were dropped in a batch without
+        # a record wait for a batch that has one
         if late_note is not None:
-            # rows without a record to say it by wait for a batch that has one
             stream.watermarks.unsaid_rows = 0 if publication.too_late else late_note.rows
             stream.too_late_log.report(stream.group, outcome.late_count, late_note, stream.inputs)
+        # 3. counts, and the planning process
         stream.late += outcome.late_count
         stream.dropped += dropped.rows_beside(outcome.late_count)
-        self.note_published(stream, outcome)
+        self.send_publication(stream, outcome)
 
-    def note_published(self, stream: Stream, outcome: BatchOutcome) -> None:
+    def send_publication(self, stream: Stream, outcome: BatchOutcome) -> None:
         """Add up the counts of a batch that is published, and write to the planning process."""
         stream.work.add(outcome.counts, outcome.errors, isolated_counts(outcome))
         self._log_isolated(stream, outcome)
@@ -153,16 +172,20 @@ class BatchEnd:
                 self.lane.seq,
             )
 
-    def _late_note(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
-        """Raise the stream's watermarks.
+    def _raise_watermarks(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
+        """Raise the stream's watermarks by a batch.
 
-        Return what to report of one, or None: nothing came too late.
+        Return what to report of rows that came too late.
+
+        None: none came too late.
         """
         stream.watermarks.record_rises(outcome, dropped.watermarks)
-        rows = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late_count)
-        if not rows and not outcome.late_count:
+        # those that `hold` knows of are in `late_count`; the others Spark dropped, here or in
+        # batches before
+        dropped_row_count = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late_count)
+        if not dropped_row_count and not outcome.late_count:
             return None
         batch = logged(self.application, self.lane)
         watermark_ms = 0 if batch is None else batch.watermark_before_ms
         now_ms = time.time_ns() // 1_000_000
-        return LateNote(now_ms, watermark_ms, rows, stream.watermarks.mover_to(watermark_ms))
+        return LateNote(now_ms, watermark_ms, dropped_row_count, stream.watermarks.mover_to(watermark_ms))

@@ -7,6 +7,9 @@ filter that keeps every row. It travels with the rows, since a function may coal
 repeat them in other tasks. A partition without rows cannot report its number, so those that
 nobody reported are checked for rows. Reports of several jobs count together.
 
+The reports go the way of the bolts' reports: through the ledger, an accumulator of Spark, under a
+key that no query has.
+
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
 
@@ -29,31 +32,35 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 PARTITION: Final = "_windhover_partition"
-_LANE: Final = "drain of "
+_BATCH_PREFIX: Final = "drain of "
 
 
 class Unread(NamedTuple):
     """How many partitions of a batch have rows that were not read to their end, and how many it has."""
 
-    partitions: int
-    all_partitions: int
+    unread_count: int
+    partition_count: int
 
 
 class Drain:
     """Follows one run of a sink's function over one batch."""
 
     def __init__(self, ledger: ReportLedger, query: str, batch: int) -> None:
-        """Begin with nothing read; what an earlier run of the same batch read does not count."""
+        """Begin with nothing read; what an earlier run of the same batch read does not count.
+
+        `query` is the query's id, `batch` the batch's.
+        """
         self._ledger = ledger
-        self._batch: Batch = (_LANE + query, batch)
+        self._ledger_batch: Batch = (_BATCH_PREFIX + query, batch)
         self._run = uuid.uuid4().hex
 
-    def through(self, rows: DataFrame) -> DataFrame:
+    def with_drain(self, rows: DataFrame) -> DataFrame:
         """Return the same rows, with a drain behind them."""
         # Spark derives the kind of the function from its type hints.
-        condition = follower(self._ledger.accumulator, self._batch, self._run)
+        accumulator = self._ledger.accumulator
+        report_partition = partition_reporter(accumulator, self._ledger_batch, self._run)
         # Spark would have the JVM read the name "boolean"; the stub requires the kind
-        keeps_all = arrow_udf(condition, BooleanType())  # type: ignore[call-overload]
+        keeps_all = arrow_udf(report_partition, BooleanType())  # type: ignore[call-overload]
         # Not deterministic: otherwise Spark would merge it with other conditions, or move it.
         keeps_all = keeps_all.asNondeterministic()
         # In a column, which has the batch's partition; as an argument of the function it would
@@ -62,42 +69,44 @@ class Drain:
         return numbered.filter(keeps_all(sql.col(PARTITION))).drop(PARTITION)
 
     @property
-    def ended(self) -> frozenset[int]:
+    def ended_partitions(self) -> frozenset[int]:
         """The partitions that this run of the function has read to their end."""
-        reports_by_task = self._ledger.accumulator.value.get(self._batch, {})
+        reports_by_task = self._ledger.accumulator.value.get(self._ledger_batch, {})
         # copied: Spark's thread adds to it meanwhile
-        return ended(list(reports_by_task.values()), self._run)
+        return partitions_ended_in(list(reports_by_task.values()), self._run)
 
-    def unread(self, rows: DataFrame) -> Unread:
-        """Return how much of a batch was not read to its end.
+    def find_unread(self, rows: DataFrame) -> Unread:
+        """Return how many partitions of a batch were not read to their end; run a job if that is
+        not clear.
 
-        What was read may have fewer columns.
+        A function that read fewer columns has read them.
         """
-        all_partitions = partitions_of(rows)
-        unreported = sorted(set(range(all_partitions)) - self.ended)
+        partition_count = partitions_of(rows)
+        unreported = sorted(set(range(partition_count)) - self.ended_partitions)
         if not unreported:
-            return Unread(0, all_partitions)
+            return Unread(0, partition_count)
         # a partition without rows reports nothing: one that has a row was not read
         evaluated = rows.select(sql.lit(1)).rdd
         have_rows = evaluated.context.runJob(evaluated, lambda rows: [any(True for _ in rows)], unreported)
-        return Unread(sum(have_rows), all_partitions)
+        return Unread(sum(have_rows), partition_count)
 
     def forget(self) -> None:
         """Forget what was reported of the batch."""
-        self._ledger.accumulator.value.pop(self._batch, None)
+        self._ledger.accumulator.value.pop(self._ledger_batch, None)
 
 
-def ended(reports: Iterable[SentReport], run: str) -> frozenset[int]:
-    """Return the partitions that tasks of a run have reported."""
+def partitions_ended_in(reports: Iterable[SentReport], run: str) -> frozenset[int]:
+    """Return the partitions that tasks of one run of a sink's function have read to their end."""
     return frozenset(int(partition) for task_run, partition in reports if task_run == run)
 
 
-def follower(
+def partition_reporter(
     accumulator: Accumulator[Value], batch: Batch, run: str
 ) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
-    """Return the condition: true for each row.
+    """Return the condition of the drain's filter: it keeps each row of a task.
 
-    It reports its partition when the last row was taken.
+    When a task's last row was taken, it adds a report to the accumulator, that this run has read
+    the rows' partition to its end.
     """
 
     def keep_all(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:

@@ -84,19 +84,23 @@ class ExactSink:
         self._application = owner
         publisher = stream.publisher
         self._writer = ExactWriter(store, stream.group, publisher.topics, publisher.write)
-        self._calling_store = threading.Lock()
-        self._run_by_epoch: dict[int, str] = {}  # the run that first had a batch of this epoch
+        self._store_lock = threading.Lock()  # held by the thread that calls the store
+        # by epoch of a session: the id of the run of the query that first had a batch of it
+        self._run_by_epoch: dict[int, str] = {}
+        # by id of a run that was looked at: whether Spark shuffles its rows
         self._has_shuffle_by_run: dict[str, bool] = {}
 
     def open(self, epoch_min: int) -> int:
-        """Open the store for a start of the query, and return the epoch of its session.
+        """Open the store for a start of the query.
+
+        Return the epoch of its session, `epoch_min` or higher.
 
         Raises:
             Unreachable: store or broker do not answer, or the run before is still writing.
             WindhoverError: as the store raises it.
         """
         leave_sigint_to_the_main_thread()
-        with self._store_to_itself():
+        with self._hold_store():
             return self._writer.open(epoch_min)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -117,18 +121,19 @@ class ExactSink:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(self._application.ledger.forget, *lane)
             self._application.sunk.add(run)
-            self._check_run(rows, lane, run)
+            self._refuse_unfit_run(rows, lane, run)
             batch = logged(self._application, lane)
-            if batch is None:
+            if batch is None:  # the query reads no tracked stream
                 raise self._for_other_rows(batch_id)
             if batch.emitted_nothing:
                 return
             plan = plan_between(batch.start, batch.end, self._stream.group, self._stream.partitions)
-            if self._is_own(plan, run, batch_id):
+            if self._is_planned_by_this_start(plan, run, batch_id):
                 self._write(end, rows, run)
 
-    def _check_run(self, rows: DataFrame, lane: BatchLane, run: str) -> None:
-        """Refuse a run of the query by its plan, once for each run.
+    def _refuse_unfit_run(self, rows: DataFrame, lane: BatchLane, run: str) -> None:
+        """Look at the plan of a run of the query, once for each run, and keep whether it has a
+        shuffle.
 
         Raises `UsageError`: its rows cannot be written exactly once.
         """
@@ -142,10 +147,12 @@ class ExactSink:
         planned_nodes = nodes(execution.lastExecution().executedPlan(), planned_children)
         self._has_shuffle_by_run[run] = any(map(is_exchange, planned_nodes))
 
-    def _is_own(self, plan: BatchPlan, run: str, batch_id: int) -> bool:
-        """Return whether this start has planned a batch; any other is not even evaluated.
+    def _is_planned_by_this_start(self, plan: BatchPlan, run: str, batch_id: int) -> bool:
+        """Return whether this start of the query has planned a batch; log one of an earlier start.
 
-        Raises `TrackingError`: no store was opened for the process that planned it.
+        Such a batch is not even evaluated. The first run that has a batch of a session is recorded
+        as that of the session's start. Raises `TrackingError`: no store was opened for the process
+        that planned it.
         """
         # a query that is started again here has the same sink, which may not be open anew yet
         is_of_this_run = self._run_by_epoch.setdefault(plan.epoch, run) == run
@@ -186,26 +193,30 @@ class ExactSink:
 
         Raises `RowsChanged`: a task ran twice, and the rows may be of the other run.
         """
+        # 1. evaluate it: the rows come here, and with them the reports of the tasks
         table = rows.toArrow()
         reports = self._application.reports(*end.lane)
-        if end.stream(reports) is not self._stream or reports.plan is None:
+        if end.find_stream(reports) is not self._stream or reports.plan is None:
             raise self._for_other_rows(end.lane.seq)
+        # 2. settle it; this refuses tasks that ran twice before anything is settled
         settle = partial(end.settle, self._stream, reports)
         batch = settled_batch(end.lane, reports.tasks, settle)
         end.log_losses(self._stream, batch.outcome)
-        rooted = rooted_rows(table, self._carry, batch.outcome.plan)
+        # 3. commit its rows, each with its root, and what is to be published; then publish that
+        rows_with_roots = rooted_rows(table, self._carry, batch.outcome.plan)
         leave_sigint_to_the_main_thread()
-        with self._store_to_itself():
-            self._stream.publisher.write(self._writer.commit(batch, rooted))
-        end.note_published(self._stream, batch.outcome)
+        with self._hold_store():
+            publication = self._writer.commit(batch, rows_with_roots)
+            self._stream.publisher.write(publication)
+        end.send_publication(self._stream, batch.outcome)
 
     @contextmanager
-    def _store_to_itself(self) -> Iterator[None]:
-        """Hold the store for one thread: a run that was stopped may still write.
+    def _hold_store(self) -> Iterator[None]:
+        """Hold the store for this thread: a run that was stopped may still write.
 
-        Raises `Unreachable`: another one does, and does not come to an end.
+        Raises `Unreachable`: another thread calls it, and does not come to an end.
         """
-        if not self._calling_store.acquire(timeout=BUSY_S_MAX):
+        if not self._store_lock.acquire(timeout=BUSY_S_MAX):
             raise Unreachable(
                 f"another run of the query that writes group {self._stream.group} has been calling"
                 f" the store for {BUSY_S_MAX:.0f} s; see whether the store answers, and start the"
@@ -214,7 +225,7 @@ class ExactSink:
         try:
             yield
         finally:
-            self._calling_store.release()
+            self._store_lock.release()
 
     def _for_other_rows(self, batch_id: int) -> UsageError:
         return UsageError(

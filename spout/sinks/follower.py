@@ -85,7 +85,8 @@ class SparkBatches(Protocol):
 
 
 class CommittedBatches:
-    """Finds the batches of a run that Spark has committed; each is returned once, in their order.
+    """Finds the batches of a run of a query that Spark has committed; each is returned once, in
+    their order.
 
     Attributes:
         next_batch: the lowest one that was not returned yet; None: the run has planned none.
@@ -95,15 +96,17 @@ class CommittedBatches:
         self._batches = batches
         self.next_batch: int | None = None
 
-    def reported(self) -> range:
+    def take_reported(self) -> range:
         """Return the batches of which Spark has reported the progress since the last call."""
-        if self.next_batch is None and not self._find_first():
+        self._find_first_batch()
+        if self.next_batch is None:
             return range(0)
         return self._take_to(self._batches.last_reported())
 
-    def committed(self) -> range:
+    def take_committed(self) -> range:
         """Return the batches that Spark has committed since the last call, by its progress or its log."""
-        if self.next_batch is None and not self._find_first():
+        self._find_first_batch()
+        if self.next_batch is None:
             return range(0)
         planned = self._batches.last_planned()
         last_batch = self._batches.last_reported()
@@ -112,18 +115,18 @@ class CommittedBatches:
             last_batch = planned if self._batches.is_committed(planned) else planned - 1
         return self._take_to(last_batch)
 
-    def _find_first(self) -> bool:
-        """Set `next_batch` to the first batch of the run.
-
-        Return False if it has planned none yet.
+    def _find_first_batch(self) -> None:
+        """Set `next_batch` to the first batch of the run, if it is not set, and the run has planned
+        one.
         """
+        if self.next_batch is not None:
+            return
         # in this order: a batch that is planned in between is later than the one that is reported
         planned = self._batches.last_planned()
         if planned is None:
-            return False
+            return
         first_batch = self._batches.first_reported()
         self.next_batch = planned if first_batch is None else min(first_batch, planned)
-        return True
 
     def _take_to(self, last_batch: int | None) -> range:
         """Return the batches from `next_batch` to the last one, which is included, and go on behind them."""
@@ -159,14 +162,19 @@ class BatchesOfExecution:
 
 @dataclass(slots=True)
 class FollowedRun:
-    """A run of a query, the stream that it reads, and whether it has ended a batch.
+    """A run of a query: a query that is started again has the same id, and another run.
 
-    `holds` are those of `watermark_holds`. `thread` follows the run; None: it was not started yet.
+    Attributes:
+        stream: what it reads.
+        watermark_holds: for each watermark of the query, the name of the `spout.hold` below it
+            (`spout.held.held_plan`).
+        has_ended_a_batch: whether a batch of this run was published, or had nothing to publish.
+        thread: follows the run; None: it was not started yet.
     """
 
     query: StreamingQuery
     stream: Stream
-    holds: tuple[str, ...] = ()
+    watermark_holds: tuple[str, ...] = ()
     has_ended_a_batch: bool = False
     thread: threading.Thread | None = field(default=None, repr=False)
 
@@ -176,8 +184,9 @@ class RunFollower:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._runs: dict[str, FollowedRun] = {}  # by the run's id, of which a query has several
-        self._registering = threading.Lock()
+        # by the run's id, of which a query has several
+        self._run_by_id: dict[str, FollowedRun] = {}
+        self._registry_lock = threading.Lock()
 
     @staticmethod
     def of(application: Application) -> RunFollower:
@@ -188,14 +197,17 @@ class RunFollower:
         return follower
 
     def start(
-        self, stream: Stream, begin: Callable[[], StreamingQuery], holds: tuple[str, ...] = ()
+        self,
+        stream: Stream,
+        begin: Callable[[], StreamingQuery],
+        watermark_holds: tuple[str, ...] = (),
     ) -> StreamingQuery:
-        """Start a query, and follow it in a thread of its own.
+        """Start a query by calling `begin`, follow it in a thread of its own, and return it.
 
-        `holds` are those of `watermark_holds`.
+        `watermark_holds`: as in `FollowedRun`.
         """
         self._finish_ended(stream.group)
-        run = self.register(stream, begin, holds)
+        run = self.begin_and_register(stream, begin, watermark_holds)
         # Spark's kind of thread: it gives its connection to the JVM back
         run.thread = InheritableThread(
             target=self._run, args=(run,), name=f"windhover-follows-{stream.group}", daemon=True
@@ -203,24 +215,29 @@ class RunFollower:
         run.thread.start()
         return run.query
 
-    def register(
-        self, stream: Stream, begin: Callable[[], StreamingQuery], holds: tuple[str, ...] = ()
+    def begin_and_register(
+        self,
+        stream: Stream,
+        begin: Callable[[], StreamingQuery],
+        watermark_holds: tuple[str, ...] = (),
     ) -> FollowedRun:
-        """Start a query, and note its run.
+        """Start a query by calling `begin`, and keep its run until it is forgotten; return the run.
 
-        The end of an older run of the stream waits meanwhile.
+        The end of an older run of the stream waits meanwhile: else it would say that nobody follows
+        it.
         """
         link = self._application.link(stream)
-        with self._registering:
+        with self._registry_lock:
+            # what the planning process reads: None, no follower; empty, one without an error
             former_message = link.follower
-            link.set_follower("")  # the stream has a follower, which has nothing to complain about
+            link.set_follower("")
             try:
                 query = begin()
             except BaseException:
                 link.set_follower(former_message)  # a run that was started before may be followed
                 raise
-            run = FollowedRun(query, stream, holds)
-            self._runs[query.runId] = run
+            run = FollowedRun(query, stream, watermark_holds)
+            self._run_by_id[query.runId] = run
             self._application.started[query.id] = query
             stream.queries.add(query.id)
         return run
@@ -238,32 +255,39 @@ class RunFollower:
                 self._fail(run.stream, batch, error)
                 return
 
-    def forget(self, run: FollowedRun) -> None:
+    def forget_run(self, run: FollowedRun) -> None:
         """Forget a run that has ended, and what its tasks reported of a batch that failed."""
         query = run.query
-        with self._registering:
-            self._runs.pop(query.runId, None)
+        with self._registry_lock:
+            self._run_by_id.pop(query.runId, None)
             last_run = self._application.started.get(query.id)
+            # not where the query was started again: what its tasks report now is of the new run
             if last_run is not None and last_run.runId == query.runId:
                 del self._application.started[query.id]
                 self._application.ledger.forget_all(query.id)
-            if run.stream.id not in {other.stream.id for other in self._runs.values()}:
+            # nobody follows the stream any more
+            if run.stream.id not in {other.stream.id for other in self._run_by_id.values()}:
                 self._application.link(run.stream).set_follower(None)
 
     def _finish_ended(self, group: str) -> None:
         """Wait until runs of a group that have ended publish their last batch, before another takes over."""
-        for run in tuple(self._runs.values()):
+        for run in tuple(self._run_by_id.values()):
             if run.stream.group == group and run.thread is not None and not run.query.isActive:
                 run.thread.join(FINISHING_S)
 
     def _run(self, run: FollowedRun) -> None:
-        """Follow a run until it ends; a thread's top."""
+        """Publish the batches of a run until it ends, then forget it.
+
+        A thread's top, which raises nothing.
+
+        Where Spark does not answer, the planning process gets a message, and ends the query.
+        """
         leave_sigint_to_the_main_thread()
         try:
             for batches in self.committed_batches(run):
                 self.publish(run, batches)
         except (Py4JNetworkError, ConnectionError):
-            return  # the JVM has ended, and all of its queries
+            return  # the JVM has ended, and all of its queries: nobody is left to hear of it
         except Py4JError as error:
             message = (
                 f"Spark does not say which batches of group {run.stream.group} it has committed"
@@ -272,12 +296,13 @@ class RunFollower:
             _LOGGER.error("%s", message)
             self._application.link(run.stream).set_follower(message)
             return
-        self.forget(run)
+        self.forget_run(run)
 
     def committed_batches(self, run: FollowedRun) -> Iterator[range]:
-        """Yield what Spark has committed of a run, as soon as that is seen, until the run has ended.
+        """Yield the batches of a run that Spark has committed, as soon as that is seen, until it
+        has ended.
 
-        The steps are those of the module's list.
+        Each is yielded once; a range may be empty. The steps are those of the module's list.
         """
         batches = CommittedBatches(BatchesOfExecution(java_query(run.query)))
         ledger = self._application.ledger
@@ -285,27 +310,27 @@ class RunFollower:
         while is_active:
             # asked first: what was committed before the run ended is seen below
             is_active = run.query.isActive
-            yield batches.committed()  # steps 2 and 3
+            yield batches.take_committed()  # steps 2 and 3
             ask_log_at_s = time.monotonic() + COMMITTED_EVERY_S
             while is_active and time.monotonic() < ask_log_at_s:
                 time.sleep(REPORTED_EVERY_S)
                 if ledger.has_reports(run.query.id, since=batches.next_batch or 0):
-                    yield batches.reported()  # step 1
+                    yield batches.take_reported()  # step 1
 
     def _publish_batch(self, run: FollowedRun, batch: int) -> None:
         """Settle and publish one batch, unless a sink of ours within the query has done it."""
-        if run.query.runId in self._application.sunk:
+        if run.query.runId in self._application.sunk:  # a `spout.sink` has had batches of this run
             return
         lane = BatchLane(run.query.id, batch)
         reports = self._application.reports(*lane)
         end = BatchEnd(self._application, lane)
-        stream = end.stream(reports)
-        if stream is not None:
-            # Spark plans no next batch before this one is published, so its last one is this
-            dropped = dropped_rows(java_query(run.query), run.holds)
-            end.publish(stream, end.settle(stream, reports), dropped)
-        else:
+        stream = end.find_stream(reports)
+        if stream is None:
             self._publish_unread(run, end)
+        else:
+            # Spark plans no next batch before this one is published, so its last one is this
+            dropped = dropped_rows(java_query(run.query), run.watermark_holds)
+            end.publish(stream, end.settle(stream, reports), dropped)
         self._application.ledger.forget(*lane)
         run.has_ended_a_batch = True
 
@@ -313,11 +338,14 @@ class RunFollower:
         """Publish a batch of which no tracked task has reported: the sink may have written it before.
 
         Its records fail, and come again; of a batch without records there is nothing to publish.
+        Raises `TrackingError`: the sink cannot have written it before, so the query drops what it
+        reads.
         """
         batch = logged(self._application, end.lane)
         if batch is None or batch.emitted_nothing:
             return
-        if run.has_ended_a_batch:  # only the first batch of a run may have run before
+        # only the first batch of a run may have run before, in the run that was stopped or killed
+        if run.has_ended_a_batch:
             raise TrackingError(
                 "none of its records was read: the query drops its source unread (limit(0), a"
                 " condition that is never true); take that out"

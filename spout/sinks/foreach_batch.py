@@ -78,16 +78,23 @@ def skipped(batch_id: int) -> None:
 class RunPlan(NamedTuple):
     """What the plan of a run of a query shows.
 
-    `may_shuffle` says whether it may shuffle behind the last bolt; `holds` are those of
-    `watermark_holds`.
+    Attributes:
+        may_shuffle: whether Spark may shuffle rows behind the last bolt.
+        watermark_holds: for each watermark of the query, the name of the `spout.hold` below it
+            (`spout.held.held_plan`).
     """
 
     may_shuffle: bool = False
-    holds: tuple[str, ...] = ()
+    watermark_holds: tuple[str, ...] = ()
 
 
 class WriteResult(NamedTuple):
-    """What a function has done with a batch: whether it skipped it, and what Spark counted of it."""
+    """What a function has done with a batch.
+
+    Attributes:
+        has_skipped: whether it has written nothing, since it had written the batch before.
+        dropped: which rows Spark has dropped, since they came too late.
+    """
 
     has_skipped: bool
     dropped: Dropped
@@ -107,7 +114,8 @@ class Sink:
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._is_deterministic = deterministic
-        self._plans: dict[str, RunPlan] = {}  # by the run's id: a query may change between two runs
+        # by the run's id: a query may change between two runs
+        self._plan_by_run: dict[str, RunPlan] = {}
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch and publish it.
@@ -126,53 +134,65 @@ class Sink:
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(end.application.ledger.forget, *lane)
-            if lane.name and run not in self._plans:
+            # 1. look at the plan, once for each run; no name: somebody calls the sink outside of a
+            # query
+            if lane.name and run not in self._plan_by_run:
                 plan = running(rows.sparkSession, lane.name).analyzedPlan()
                 refuse_query(plan)
                 log_unfit_rules_of(plan, end.application)
-                self._plans[run] = RunPlan(is_wide(plan), watermark_holds(plan))
-            run_plan = self._plans.get(run, RunPlan())
+                self._plan_by_run[run] = RunPlan(is_wide(plan), watermark_holds(plan))
+            run_plan = self._plan_by_run.get(run, RunPlan())
+            # batches of this run are published here, and nowhere else
             end.application.sunk.add(run)
-            drain = self._drain(end, rows) if run_plan.may_shuffle else None
+            # 2. write; a drain tells which rows are read, where the bolts' reports do not
+            drain = self._drain_if_shuffled(end, rows) if run_plan.may_shuffle else None
             if drain is not None:
                 stack.callback(drain.forget)
             result = self._write_batch(end, rows, run_plan, drain)
+            # 3. publish
             self._publish(end, rows, result)
 
     def _write_batch(self, end: BatchEnd, rows: DataFrame, plan: RunPlan, drain: Drain | None) -> WriteResult:
-        """Call the function; return whether it skipped the batch, and what Spark counted of it.
+        """Call the function; return whether it skipped the batch, and which rows Spark dropped.
 
         Raises `TrackingError`: it has read a part of the rows.
         """
         application = end.application
         lane = end.lane
-        # With a shuffle, Spark evaluates the stages before it by itself, before it calls this sink.
-        reports_before = application.ledger.count(*lane)
+        # 1. call it; with a shuffle, Spark evaluates the stages before that by itself, and calls
+        # this sink then: so reports may be there already
+        count_before = application.ledger.count(*lane)
         context = rows.sparkSession.sparkContext
         run = context.getLocalProperty(RUN_PROPERTY) or ""
-        jobs_before = _jobs(context, run)
+        jobs_before = _job_fingerprint(context, run)
         has_skipped = self._call(rows, drain, lane.seq)
+        # 2. ask for dropped rows now: what is evaluated below, to find what was not read, counts
+        # once more
         dropped = NOTHING_DROPPED
-        if plan.holds:  # now: what is evaluated below, to find what was not read, is counted once more
-            dropped = dropped_rows(running(rows.sparkSession, lane.name), plan.holds)
+        if plan.watermark_holds:
+            dropped = dropped_rows(running(rows.sparkSession, lane.name), plan.watermark_holds)
         if has_skipped:
             return WriteResult(has_skipped=True, dropped=dropped)
+        # 3. it has written, if tasks have reported meanwhile, or there is nothing to read
         written = WriteResult(has_skipped=False, dropped=dropped)
-        if drain is None and application.ledger.count(*lane) > reports_before:
+        have_bolts_reported = application.ledger.count(*lane) > count_before
+        if drain is None and have_bolts_reported:
             return written
         if application.reports(*lane).nothing_to_publish:
             return written
-        has_run = _jobs(context, run) != jobs_before
-        if drain is not None and _has_drained(drain, rows, lane.seq, has_run=has_run):
+        has_run_jobs = _job_fingerprint(context, run) != jobs_before
+        if drain is not None and _require_all_or_nothing_read(
+            drain, rows, lane.seq, has_run_jobs=has_run_jobs
+        ):
             return written
         batch = logged(application, lane)
         if batch is None or batch.emitted_nothing:
             return written
-        if has_run:
+        if has_run_jobs:
             raise TrackingError(
                 f"batch {lane.seq} was evaluated in part only (take, limit, first, show): {_CURE}"
             )
-        # it has read nothing of a batch that has records, without a word: as if it had called
+        # 4. it has read nothing of a batch that has records, without a word: as if it had called
         # `skipped`
         return WriteResult(has_skipped=True, dropped=dropped)
 
@@ -180,7 +200,7 @@ class Sink:
         """Call the user's function with a batch; return whether it called `skipped` for that."""
         visible = rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
         if drain is not None:
-            visible = drain.through(visible)
+            visible = drain.with_drain(visible)
         skipped_batches: set[int] = set()
         token = _SKIPPED.set(skipped_batches)
         try:
@@ -189,10 +209,11 @@ class Sink:
             _SKIPPED.reset(token)
         return batch_id in skipped_batches
 
-    def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
-        """Return the drain of a batch that Spark shuffled behind the last bolt.
+    def _drain_if_shuffled(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
+        """Return a drain for a batch that Spark shuffled behind the last bolt; None: it did not
+        shuffle it.
 
-        None: it did not.
+        Raises `TrackingError`: it was shuffled again before this sink got it.
         """
         execution = running(rows.sparkSession, end.lane.name)
         if not crosses_stages(execution.lastExecution().executedPlan()):
@@ -206,8 +227,13 @@ class Sink:
         return Drain(end.application.ledger, *end.lane)
 
     def _publish(self, end: BatchEnd, rows: DataFrame, result: WriteResult) -> None:
-        """Publish what became of a batch that the function has written or skipped."""
+        """Publish what became of a batch that the function has written or skipped.
+
+        The roots of a batch that it skipped fail, unless the bolts emit the same as before.
+        """
         has_skipped = result.has_skipped
+        # 1. what tasks have reported; without a report nobody knows the plan of a batch that was
+        # skipped
         reports = end.application.reports(*end.lane)
         if has_skipped and (self._is_deterministic or reports.plan is None):
             # Evaluate it without writing it. What has arrived is kept: stages before a shuffle
@@ -215,10 +241,10 @@ class Sink:
             if partitions_of(rows):
                 rows.write.format("noop").mode("overwrite").save()
             reports = end.application.reports(*end.lane)
-        stream = end.stream(reports)
+        stream = end.find_stream(reports)
         if stream is None:
             return
-        # An earlier run of the query planned what is run again, and may have written it. What a
+        # 2. An earlier run of the query planned what is run again, and may have written it. What a
         # sink has of a batch that this run planned is another query's, or of a later state of
         # the checkpoint.
         plan = reports.plan
@@ -256,25 +282,31 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     return Sink(write, deterministic=deterministic)
 
 
-def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
+def _require_all_or_nothing_read(drain: Drain, rows: DataFrame, batch_id: int, *, has_run_jobs: bool) -> bool:
     """Return whether a function has read all rows of a batch.
 
-    False: it has read none, and run no job. Raises `TrackingError`: it has read some.
+    `TrackingError`: it has read some of them.
+
+    False: it has read none, and run no job (`has_run_jobs`).
     """
-    if not has_run and not drain.ended and partitions_of(rows):
+    if not has_run_jobs and not drain.ended_partitions and partitions_of(rows):
         return False
-    unread = drain.unread(rows)
-    if unread.partitions:
+    unread = drain.find_unread(rows)
+    if unread.unread_count:
         raise TrackingError(
             f"batch {batch_id} was evaluated in part only (take, limit, first, show):"
-            f" {unread.partitions} of the {unread.all_partitions} partitions behind its last"
+            f" {unread.unread_count} of the {unread.partition_count} partitions behind its last"
             f" shuffle were not read to their end: {_CURE}"
         )
     return True
 
 
-def _jobs(context: SparkContext, run: str) -> tuple[int, ...]:
-    """Return what changes when a run of a query runs a job: how many Spark has, the first and last id."""
+def _job_fingerprint(context: SparkContext, run: str) -> tuple[int, ...]:
+    """Return what changes when a run of a query runs a job: how many Spark has, the first and last
+    id.
+
+    Empty: it has none yet. Spark forgets old jobs, so their number alone may stay.
+    """
     job_ids = jobs_of(context, run or None)
     if not len(job_ids):
         return ()

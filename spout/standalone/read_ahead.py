@@ -27,7 +27,7 @@ from acker.kafka.reader import too_large_runs
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
-from spout.group.announce import Looked, SightRequest
+from spout.group.announce import Sightings, SightRequest
 from spout.group.sources import SourceSpec
 from spout.planning.plan import holes
 from spout.planning.supply import Sighting
@@ -274,14 +274,14 @@ class ReadAhead:
         epochs = {place: self._buffers[place].leader_epoch for place in self._shown}
         return {place: epoch for place, epoch in epochs.items() if epoch != NO_EPOCH}
 
-    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Sightings:
         """Return where the records of partitions are, as far as these were read."""
         sightings: dict[TopicPartition, Sighting] = {}
         for place, request in requests.items():
             buffer = self._buffers.get(place)
             if buffer is not None:
-                sightings[place] = buffer.seen(request.records)
-        return Looked(sightings, ())
+                sightings[place] = buffer.seen(request.record_count)
+        return Sightings(sightings, ())
 
     def take_run(self, place: TopicPartition, run: SourceRun) -> TakenRun:
         """Take a run's records out of a partition's buffer, and what of it has no record.
@@ -455,14 +455,14 @@ class Reaches:
         places = list(partitions)
         return _largest([ahead.stable_ends(places) for ahead in self._parts])
 
-    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Sightings:
         """Return where the records of partitions are, as far as these were read."""
         seen: dict[TopicPartition, Sighting] = {}
         for ahead in self._parts:
-            seen |= ahead.find_records(requests).seen
-        return Looked(seen, ())
+            seen |= ahead.find_records(requests).by_partition
+        return Sightings(seen, ())
 
-    def fetch_ahead(self, nexts: Mapping[TopicPartition, int]) -> None:
+    def fetch_ahead(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Do nothing: what comes next is read when clients request it."""
 
     def close(self) -> None:

@@ -282,11 +282,11 @@ class SpoutService:
     def _read_new_sources(self) -> None:
         """Add the planner's sources to the readers, once there are more, or more ackers have answered."""
         sources = self._planner.sources
-        counts = (len(sources), self._planner.joined)
+        counts = (len(sources), self._planner.joined_count)
         if counts == self._source_counts:  # the usual case: nothing is new
             return
         self._source_counts = counts
-        free = self._planner.first_free_positions()
+        free = self._planner.first_uninitialised_positions()
         for name, ahead in self._ahead_by_input.items():
             sources_of_input = {source: spec for source, spec in sources.items() if spec.input.name == name}
             ahead.add_sources(sources_of_input, free)
@@ -319,7 +319,7 @@ class SpoutService:
         room = min(count, self._planner.room(self._input_ids[name]))
         has_both = bool(copy_groups) and bool(new_groups)
         is_contested = has_both and ahead.copies.count + ahead.new.count > room
-        room_for_new = min(share.part_of(room), ahead.new.count) if is_contested else 0
+        room_for_new = min(share.kept_in(room), ahead.new.count) if is_contested else 0
         planned: list[TakenRun] = []
         with self._planner.together():
             copy_count = self._plan_groups(ahead.copies, copy_groups, room - room_for_new, now_ms, planned)
@@ -365,7 +365,7 @@ class SpoutService:
             self._journal = end
             taken = [ahead.take_run(self._planner.sources[run.source].place, run) for run in ranges]
             if not taken:  # perhaps a former owner has initialised what was read
-                ahead.forget_below(self._planner.first_free_positions())
+                ahead.forget_below(self._planner.first_uninitialised_positions())
                 continue
             planned += taken
             for records in chain.from_iterable(taken_run.records for taken_run in taken):

@@ -389,7 +389,7 @@ class Runner:
 
     def _end_query_for_damage(self) -> None:
         """Keep and raise the error of a last batch that could not be read in part, unless that is skipped."""
-        damage = self._sink.damage()
+        damage = self._sink.damage_error()
         if damage is not None:
             self._error = damage
             self._write_status(_now_ms(), force=True)
@@ -518,14 +518,14 @@ class Runner:
         wait = LongWait()
         changes_seen = self._driver.changes  # before the look: a message after it ends the wait below
         while True:
-            failure = self._sink.failure()
-            if failure is None and not self._sink.is_owed(start):
+            failure = self._sink.follower_error()
+            if failure is None and not self._sink.check_owed(start):
                 return
             left_s = late_at_s - time.monotonic()
             if failure is not None or left_s <= 0:
                 # kept, so that the status has it; `_wait_for_driver` raises it
                 with self._lock:
-                    self._error = failure or self._sink.refusal()
+                    self._error = failure or self._sink.late_error()
                     self._write_status(_now_ms(), force=True)
             self._wait_for_driver(changes_seen, int(left_s * 1000) + 1)
             changes_seen = self._driver.changes

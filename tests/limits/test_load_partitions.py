@@ -106,10 +106,10 @@ def test_more_sources_than_one_record_can_name_are_taken_in_several() -> None:
     assert [source for take in takes for source in take.sources] == sources
     assert max(map(len, written)) < RECORD_BYTES_MAX
     answers = Answers(GROUP, "s1", 1, [source.source for source in sources])
-    whole = [answers.read(0, taken) for taken in world.taken()]
+    whole = [answers.add_part(0, taken) for taken in world.taken()]
     assert whole.count(True) == 1
     assert answers.sources().keys() >= {source.source for source in sources}
-    assert (answers.refusals, answers.open) == ({}, ())
+    assert (answers.refusals, answers.pending_runs) == ({}, ())
     assert world.of() == dict.fromkeys(range(5), "ABANDONED")
     assert max(len(record.value or b"") for record in world.read(TOPICS.verdict)) < RECORD_BYTES_MAX
     assert world.status().sessions == ("word-count/s1",)

@@ -137,12 +137,12 @@ def test_a_window_of_ten_million_pending_roots_costs_its_holes() -> None:
     with within(cpu_seconds=10):
         for batch in range(10):
             window.emit([SourceRun(s, batch * 1_000, (batch + 1) * 1_000) for s in sources], batch)
-        assert (window.pending, window.holes) == (ROOTS, 1_000)
+        assert (window.pending, window.run_count) == (ROOTS, 1_000)
         for source in sources:
             for batch in reversed(range(10)):
                 window.settle(
                     source, [PositionRun(max(1, batch * 1_000), (batch + 1) * 1_000)], Verdict.ACKED
                 )
-    assert (window.pending, window.holes) == (1_000, 1_000)
+    assert (window.pending, window.run_count) == (1_000, 1_000)
     assert {window.committable(source) for source in sources} == {0}
     assert window.oldest_emitted_ms() == 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from acker.identity import I64
 from acker.wire.causes import HELD
-from spout.planning.order import WHOLE, Gate, LinedRecords, LineUp, behind, line_of_key
+from spout.planning.order import WHOLE, Gate, LinedRecords, LineUp, find_blocked_behind, line_of_key
 from spout.tuples.failures import Cause
 
 KEYS = (b"a", b"b", b"c", b"", None)
@@ -215,6 +215,7 @@ def test_behind_stands_what_has_a_higher_origin_than_the_first_that_stops_its_li
             stops = [o for i, other, o in bound if other == line and i in failed | open_]
             if stops and min(stops) < origin and at not in failed:
                 expected[f"waits for t/{partition}@{min(stops)}", OPERATOR].add(at)
-    found = behind(lined_records, numbers(sorted(failed)), numbers(sorted(open_)), numbers(sorted(free)))
+    stops = [numbers(sorted(failed)), numbers(sorted(open_))]
+    found = find_blocked_behind(lined_records, *stops, numbers(sorted(free)))
     assert {(cause.message, cause.operator): set(at.tolist()) for cause, at in found} == expected
     assert all(cause.error == HELD for cause, _ in found)

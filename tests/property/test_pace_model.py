@@ -168,14 +168,14 @@ def test_a_batch_is_as_large_as_the_rules_say(history: Sequence[tuple[int, int]]
     pace, plain = BatchPace(TIMEOUT_MS), PlainPace()
     now_ms = 0
     for drawn, ms in history:
-        allowed = pace.allowed()
+        allowed = pace.next_records_max()
         assert allowed == plain.allowed()
         records = allowed if drawn < 0 else drawn
         pace.begin_batch(records, now_ms)
         now_ms += ms
         assert pace.end_batch(now_ms) == ms
         plain.end(records, ms)
-    assert pace.allowed() == plain.allowed()
+    assert pace.next_records_max() == plain.allowed()
 
 
 FIXED = st.integers(0, 3_000)
@@ -189,7 +189,7 @@ def test_a_steady_query_comes_to_rest_within_its_timeout(fixed_ms: int, record_m
     now_ms = 0
     took: list[int] = []
     for _ in range(30):
-        records = pace.allowed() or 0
+        records = pace.next_records_max() or 0
         assert records == plain.allowed()
         ms = max(1, int(fixed_ms + records * record_ms))
         pace.begin_batch(records, now_ms)
@@ -206,14 +206,14 @@ def test_a_steady_query_comes_to_rest_within_its_timeout(fixed_ms: int, record_m
     [(500, 10_000), (30_000, 10_000), (30_003, 10_001), (59_999, 19_999), (60_000, 20_000), (90_000, 20_000)],
 )
 def test_a_first_batch_has_as_long_for_a_record_as_with_half_a_minute(timeout_ms: int, records: int) -> None:
-    assert BatchPace(timeout_ms).allowed() == records
+    assert BatchPace(timeout_ms).next_records_max() == records
 
 
 def test_without_a_timeout_no_batch_is_too_large() -> None:
     pace = BatchPace(0)
     pace.begin_batch(10, 0)
     assert pace.end_batch(5) == 5
-    assert pace.allowed() is None
+    assert pace.next_records_max() is None
 
 
 def test_a_batch_runs_from_its_planning_to_its_end_and_is_noted_once() -> None:
@@ -224,9 +224,9 @@ def test_a_batch_runs_from_its_planning_to_its_end_and_is_noted_once() -> None:
     assert pace.is_running
     assert pace.end_batch(1_500) == 500
     assert not pace.is_running
-    allowed = pace.allowed()
+    allowed = pace.next_records_max()
     assert pace.end_batch(1_600) is None
-    assert pace.allowed() == allowed == 40_000
+    assert pace.next_records_max() == allowed == 40_000
 
 
 @pytest.mark.parametrize(("ended_ms", "took_ms"), [(999, None), (1_000, 1), (1_001, 1), (1_002, 2)])
@@ -236,7 +236,8 @@ def test_a_batch_takes_a_millisecond_at_least_and_none_where_the_clock_was_set_b
     pace = BatchPace(TIMEOUT_MS)
     pace.begin_batch(100, 1_000)
     assert pace.end_batch(ended_ms) == took_ms
-    assert (pace.allowed() == 10_000) == (took_ms is None), "of a time that nobody knows nothing is learned"
+    is_unchanged = pace.next_records_max() == 10_000
+    assert is_unchanged == (took_ms is None), "of a time that nobody knows nothing is learned"
 
 
 @pytest.mark.parametrize(("discounted", "left"), [(0, 100), (40, 60), (99, 1), (100, 0), (200, 0)])
@@ -247,5 +248,5 @@ def test_records_that_were_none_do_not_count(discounted: int, left: int) -> None
         if one is pace:
             one.take_off_records(discounted)
         assert one.end_batch(700) == 700
-    assert pace.allowed() == other.allowed()
-    assert (pace.allowed() == 10_000) == (left == 0)
+    assert pace.next_records_max() == other.next_records_max()
+    assert (pace.next_records_max() == 10_000) == (left == 0)

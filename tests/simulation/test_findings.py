@@ -300,7 +300,7 @@ def test_a_restart_does_not_take_the_answer_to_its_predecessor_for_its_own() -> 
     while not last.is_ready:
         world.run(planning.STEP_MS)
 
-    assert last.first_free_positions()[source_of(1, 0)] == 10
+    assert last.first_uninitialised_positions()[source_of(1, 0)] == 10
 
 
 def test_an_init_tells_the_clock_so_that_the_first_tick_after_it_adds_at_most_a_second() -> None:

@@ -208,7 +208,7 @@ OPEN_DIFFERENCES = {
     "spout/planning/session.py:advance": "it moves a session's clock by a second at most, and never back",
     "spout/publishing/batch_warnings.py:warn": "by a clock that nobody can set",
     "spout/publishing/watermarks.py:report": "by a clock that nobody can set",
-    "spout/runtime/process.py:read_if_due": "when a line in the log says that a process stands by",
+    "spout/runtime/process.py:publish_status_if_due": "when a line in the log says that a process stands by",
     "spout/runtime/pulse.py:sample": "by a clock that nobody can set",
     "spout/standalone/engine.py:_plan": "by a clock that nobody can set",
     "spout/standalone/store.py:_begin_window_if_over": "by a clock that nobody can set",

@@ -49,13 +49,13 @@ def world(
 def drains(monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
     """Collect the batches that went through a drain."""
     drained: list[DataFrame] = []
-    through = Drain.through
+    through = Drain.with_drain
 
     def noted(self: Drain, rows: DataFrame) -> DataFrame:
         drained.append(rows)
         return through(self, rows)
 
-    monkeypatch.setattr(Drain, "through", noted)
+    monkeypatch.setattr(Drain, "with_drain", noted)
     return drained
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import spout.publishing.settle
@@ -29,18 +29,18 @@ def gate() -> Replaced:
 def behind() -> Replaced:
     """Let what ran behind a failure that the task did not see be acked."""
 
-    def behind(
-        lined_records: Iterable[LinedRecords], failed: I64, open_: I64, free: I64
+    def find_blocked_behind(
+        lined_records: Sequence[LinedRecords], failed: I64, open_: I64, best_effort: I64
     ) -> list[tuple[Cause, I64]]:
         return []
 
-    return [(spout.publishing.settle, "behind", behind)]
+    return [(spout.publishing.settle, "find_blocked_behind", find_blocked_behind)]
 
 
 def pending() -> Replaced:
     """Plan a partition while roots of it are pending."""
 
-    def _why_undecidable(self: OrderWatch, source: int, planned: Mapping[int, int]) -> str:
+    def _why_undecidable(self: OrderWatch, source: int, leftover_counts: Mapping[int, int]) -> str:
         return ""
 
     return [(OrderWatch, "_why_undecidable", _why_undecidable)]
@@ -49,10 +49,10 @@ def pending() -> Replaced:
 def taken_over() -> Replaced:
     """Plan a partition before a replay worker has taken over what was lost of it."""
 
-    def _not_taken_over(self: OrderWatch, source: int) -> str:
+    def _partitions_not_taken_over(self: OrderWatch, source: int) -> str:
         return ""
 
-    return [(OrderWatch, "_not_taken_over", _not_taken_over)]
+    return [(OrderWatch, "_partitions_not_taken_over", _partitions_not_taken_over)]
 
 
 def not_acked() -> Replaced:

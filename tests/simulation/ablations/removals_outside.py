@@ -173,36 +173,36 @@ def restored_pending() -> Replaced:
         found |= {(source, position) for source, start, end in runs for position in range(start, end)}
         restore_all(self, runs, now_ms)
 
-    def pending_of(self: Window, source: int) -> int:
+    def count_pending(self: Window, source: int) -> int:
         found = left.get(id(self), (self, set()))[1]
         known = sum(bool(self.pending_within(of, at, at + 1)) for of, at in found if of == source)
-        return pending_of_all(self, source) - known
+        return count_all_pending(self, source) - known
 
-    restore_all, pending_of_all = Window.restore, Window.pending_of
-    return [(Window, "restore", restore), (Window, "pending_of", pending_of)]
+    restore_all, count_all_pending = Window.restore, Window.count_pending
+    return [(Window, "restore", restore), (Window, "count_pending", count_pending)]
 
 
 def last_stable_offset() -> Replaced:
     """Plan up to the high watermark."""
 
-    def _bounds(self: Batches, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
+    def _ask_bounds(self: Batches, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
         if bound is Bound.STABLE_END:
             return bounds_of(self, sources, self._log, Bound.END)
         return bounds_of(self, sources, reach, bound)
 
-    bounds_of = Batches._bounds
-    return [(Batches, "_bounds", _bounds)]
+    bounds_of = Batches._ask_bounds
+    return [(Batches, "_ask_bounds", _ask_bounds)]
 
 
 def seen_holes() -> Replaced:
     """Take what lies behind a look for empty."""
 
-    def _free_run(run: PositionRun, sighting: Sighting | None) -> Any:
-        beyond = sighting and sighting._replace(to=max(sighting.to, run.end))
-        return free_run(run, beyond)
+    def _sighted_run(run: PositionRun, sighting: Sighting | None) -> Any:
+        beyond = sighting and sighting._replace(end=max(sighting.end, run.end))
+        return sighted_run(run, beyond)
 
-    free_run = spout.planning.supply._free_run
-    return [(spout.planning.supply, "_free_run", _free_run)]
+    sighted_run = spout.planning.supply._sighted_run
+    return [(spout.planning.supply, "_sighted_run", _sighted_run)]
 
 
 def output_stands() -> Replaced:

@@ -83,7 +83,7 @@ def test_an_id_that_a_stranger_claimed_is_had_again(
     world.run(12_000)  # the acker, which was fenced, leaves them alone for ten seconds
     assert world.lost("ABANDONED") == (3 if with_roots else 0)
     planner = world.ready()
-    assert generation_of(planner.first_free_positions()[SOURCE]) == (1 if with_roots else 0)
+    assert generation_of(planner.first_uninitialised_positions()[SOURCE]) == (1 if with_roots else 0)
     end = batch(planner, BEGINNING, world)
     world.publish(BEGINNING, end)
     world.run(1_000)

@@ -118,6 +118,6 @@ def test_what_a_former_topic_had_is_not_committed_again_for_its_successor() -> N
 def test_nothing_is_committed_beyond_what_was_never_emitted() -> None:
     """A crash between two parts of an Init leaves a gap below what is settled."""
     cursor = SourceCursor(0, 10)
-    cursor.use(13, 20)
+    cursor.mark_initialised(13, 20)
     tenure = Tenure(SessionName(1, "s"), SessionClock(0, 0), {A: cursor}, 1)
     assert tenure.committable() == {A: 10}

@@ -39,7 +39,7 @@ def works(world: World, planner: Planner, start: Journal) -> Journal:
     """Check that what is emitted is acked, and that it times out where it is not."""
     world.produce(3)
     end = batch(planner, start, world)
-    world.publish(start, end, skip=(planner.first_free_positions()[SOURCE] - 1,))
+    world.publish(start, end, skip=(planner.first_uninitialised_positions()[SOURCE] - 1,))
     world.run(1_000)
     assert planner.status(world.now_ms).pending == 1
     world.run(8_000)
@@ -167,12 +167,12 @@ def test_generations_that_somebody_raised_in_one_acker_partition_are_spread_to_t
                            int(position_at(generation, 3)))  # fmt: skip
         write(world, [Take("g", "s1", 1, 0, 3, (named,))], [1])
     planner = world.ready(end) if stays else world.ready()
-    assert generation_of(planner.first_free_positions()[SOURCE]) == 4 * GENERATION_STEP_MAX
+    assert generation_of(planner.first_uninitialised_positions()[SOURCE]) == 4 * GENERATION_STEP_MAX
     works(world, planner, end if stays else BEGINNING)
     world.kill(planner)
     world.run(11_000)
     world.rewind(0)
-    assert generation_of(world.ready().first_free_positions()[SOURCE]) == 4 * GENERATION_STEP_MAX + 1
+    assert generation_of(world.ready().first_uninitialised_positions()[SOURCE]) == 4 * GENERATION_STEP_MAX + 1
 
 
 def test_a_wrong_tick_of_a_living_session_changes_nothing() -> None:

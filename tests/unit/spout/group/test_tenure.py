@@ -96,11 +96,11 @@ class PlainTenure:
         self.counts[verdict] = self.counts.get(verdict, 0) + settled
         return settled
 
-    def first_free(self, source: int) -> int:
+    def first_uninitialised(self, source: int) -> int:
         return next(p for p in range(FIRST, FIRST + SPAN + 1) if p not in self.used[source])
 
     def committable(self) -> dict[int, int]:
-        return {source: min([*self.pending[source], self.first_free(source)]) for source in SOURCES}
+        return {source: min([*self.pending[source], self.first_uninitialised(source)]) for source in SOURCES}
 
     def ticked_partitions(self) -> list[int]:
         owners = {owner_of(source, p) for source in SOURCES for p in self.pending[source]}
@@ -155,7 +155,7 @@ def test_what_is_emitted_and_settled_agrees_with_plain_sets(
 def cursor_that_used(positions: set[int]) -> SourceCursor:
     cursor = SourceCursor(FIRST, FIRST)
     for _, start, end in runs_of_set(A, positions):
-        cursor.use(start, end)
+        cursor.mark_initialised(start, end)
     return cursor
 
 
@@ -227,7 +227,7 @@ def test_verdicts_of_a_former_generation_take_nothing_from_the_present_one() -> 
     runs = (SourceRun(A, 0, 5), SourceRun(A, first + 2, first + 4))
     for partition in range(PARTITIONS):
         tenure.settle(partition, Verdicts(runs, (), ()))
-    assert tenure.cursors[A].free_runs(first + 6) == [(first, first + 2), (first + 4, first + 6)]
+    assert tenure.cursors[A].uninitialised_runs(first + 6) == [(first, first + 2), (first + 4, first + 6)]
     assert tenure.committable() == {A: first}
     tenure.settle(0, Verdicts((SourceRun(A, 5, 9),), (), ()))
     assert tenure.cursors[A].next == first + 4
@@ -275,7 +275,7 @@ def test_a_query_that_is_not_tracked_settles_what_it_emits_and_ticks_nowhere() -
 def test_positions_without_a_record_are_pending_and_no_record() -> None:
     tenure = Tenure(NAME, SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
     tenure.record_emitted([SourceRun(A, 0, 10)], WALL_MS, [SourceRun(A, 2, 5)])
-    assert (tenure.window.pending_of(A), tenure.window.records_of(A)) == (10, 7)
+    assert (tenure.window.count_pending(A), tenure.window.count_records(A)) == (10, 7)
     assert tenure.window.oldest_emitted_ms() == WALL_MS
 
 
@@ -367,7 +367,7 @@ def restarted(*, is_restart: bool = True, open_runs: Sequence[SourceRun] = ()) -
     for partition in range(PARTITIONS):
         own = tuple(run for run in open_runs if owner_of(run.source, run.start) == partition)
         known = TakenSource(A, "id", 0, 0, 10)
-        answers.read(partition, taken(asked_by="s", sources=(known,), open=own))
+        answers.add_part(partition, taken(asked_by="s", sources=(known,), open=own))
     histories = {A: SourceHistory(0, "id", 0, {owner_of(A, 0): 10})}
     opened = Opened(NAME, is_restart, histories, answers, 5_000, (), {})
     return tenure_of(opened, BEGINNING, "g", PARTITIONS, WALL_MS)
@@ -431,7 +431,7 @@ def test_a_source_that_joins_is_committable_to_its_beginning() -> None:
     tenure = restarted(is_restart=False)
     tenure.add_source(B, SourceCursor(7, 7))
     assert tenure.committable() == {A: 10, B: 7}
-    assert PositionRun(7, 9) in tenure.cursors[B].free_runs(9)
+    assert PositionRun(7, 9) in tenure.cursors[B].uninitialised_runs(9)
 
 
 def test_a_clock_that_was_stopped_stands_and_goes_on_from_there() -> None:

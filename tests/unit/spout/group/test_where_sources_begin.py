@@ -278,7 +278,7 @@ def test_a_cut_log_is_told_apart_from_one_that_has_grown_again(
 )
 def test_a_refusal_of_an_acker_comes_with_its_cure(reason: str, cure: str) -> None:
     answers = Answers("g", "s", 2, ())
-    answers.read(1, Taken("g", "s", 1, "s", reason, 0, 1, 0, (), ()))
+    answers.add_part(1, Taken("g", "s", 1, "s", reason, 0, 1, 0, (), ()))
     text = str(refused_by_acker(answers, SessionName(1, "s"), "g"))
     assert text.startswith(f"acker partition 1 refuses session 1/s of group g: {reason}; ")
     assert cure in text
@@ -570,7 +570,10 @@ class Growing:
     def step(self, ms: int) -> dict[int, tuple[int, list[PositionRun]]]:
         """Look at this time; return where what joins begins, and what is free of it below 100."""
         joined = self.it.step(77, WALL_MS + ms)
-        return {spec.source: (cursor.from_, cursor.free_runs(cursor.from_ + 9)) for spec, cursor in joined}
+        return {
+            spec.source: (cursor.from_, cursor.uninitialised_runs(cursor.from_ + 9))
+            for spec, cursor in joined
+        }
 
     def answer(self, *partitions: int, next_: int = 0, **other: Any) -> None:
         """Let acker partitions answer."""

@@ -38,7 +38,8 @@ def cursors(**next_: int) -> dict[int, SourceCursor]:
 def taken(found: dict[int, SourceCursor], ends: dict[int, int], room: Room) -> list[SourceRun]:
     """Return what one batch takes, of which nothing was seen before."""
     supplies = [
-        Supply(source, cursor.free_runs(cursor.position_of(ends[source]))) for source, cursor in found.items()
+        Supply(source, cursor.uninitialised_runs(cursor.position_of(ends[source])))
+        for source, cursor in found.items()
     ]
     portions = BatchIntake(supplies, IDS, room, Sharing()).take()
     return list(joined_portions(portions.values()).ranges)
@@ -90,7 +91,7 @@ def test_gaps_are_taken_before_what_lies_above() -> None:
     found = taken({A: cursor}, {A: 200}, Room(25, {1: 1_000}))
     assert found == [SourceRun(A, 20, 30), SourceRun(A, 50, 60), SourceRun(A, 100, 105)]
     for run in found:
-        cursor.use(run.start, run.end)
+        cursor.mark_initialised(run.start, run.end)
     assert cursor.mark() == SourceMark(0, 105)
 
 
@@ -117,7 +118,7 @@ def test_a_position_is_free_at_or_above_from_and_the_watermark_of_its_own_partit
     marks = {p: data.draw(st.one_of(st.just(0), st.integers(0, 600_000))) for p in range(partitions)}
     cursor = cursor_of(A, from_, marks, partitions)
     end = 700_000
-    free = PositionSet(cursor.free_runs(end))
+    free = PositionSet(cursor.uninitialised_runs(end))
     edges = {from_, from_ - 1, *marks.values(), *(m - 1 for m in marks.values()), *range(0, end, BLOCK)}
     for position in (p for p in edges if 0 <= p < end):
         mark = marks[acker_partition(A, position, partitions)]
@@ -129,25 +130,25 @@ def test_a_watermark_of_an_older_generation_leaves_the_new_one_free() -> None:
     at = position_at(1, 10)
     cursor = cursor_of(A, at, {0: 500, 1: position_at(1, 12)}, 2)
     owner = acker_partition(A, at, 2)
-    assert cursor.first_free == (at if owner == 0 else at + 2)
+    assert cursor.first_uninitialised == (at if owner == 0 else at + 2)
 
 
 def test_positions_used_out_of_order_leave_a_gap() -> None:
     """Decided before they were planned: what lies below stays free."""
     cursor = SourceCursor(0, 10)
-    cursor.use(20, 30)
-    assert cursor.free_runs(40) == [PositionRun(10, 20), PositionRun(30, 40)]
-    assert cursor.first_free == 10
+    cursor.mark_initialised(20, 30)
+    assert cursor.uninitialised_runs(40) == [PositionRun(10, 20), PositionRun(30, 40)]
+    assert cursor.first_uninitialised == 10
 
 
 def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -> None:
     """docs/design/protocol.md, section 5.1: 10,000, then what the measured rate allows."""
     pace = BatchPace(30_000)
-    assert pace.allowed() == FIRST_BATCH_RECORDS == 10_000
+    assert pace.next_records_max() == FIRST_BATCH_RECORDS == 10_000
     pace.begin_batch(10_000, 0)
     assert pace.end_batch(1_500) == 1_500
     assert pace.end_batch(1_900) is None
-    assert pace.allowed() == 60_000, "they took 1,250 ms, and the start of Spark the rest"
+    assert pace.next_records_max() == 60_000, "they took 1,250 ms, and the start of Spark the rest"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_of_a_quick_first_batch_half_of_the_time_counts_as_fixed(took_ms: int, s
     pace = BatchPace(30_000)
     pace.begin_batch(10_000, 0)
     pace.end_batch(took_ms)
-    assert pace.allowed() == second
+    assert pace.next_records_max() == second
 
 
 @pytest.mark.parametrize("took_ms", [1, 20, 400, 2_000, 7_500])
@@ -165,7 +166,7 @@ def test_the_second_batch_ends_within_half_of_the_timeout_if_all_time_was_its_re
     pace = BatchPace(30_000)
     pace.begin_batch(10_000, 0)
     pace.end_batch(took_ms)
-    assert (pace.allowed() or 0) * took_ms / 10_000 <= 15_000
+    assert (pace.next_records_max() or 0) * took_ms / 10_000 <= 15_000
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_the_second_batch_ends_within_half_of_the_timeout_if_all_time_was_its_re
 )
 def test_a_longer_timeout_has_room_for_a_larger_first_batch(timeout_ms: int, first: int) -> None:
     """One record for each 3 ms of it, between 10,000 and 20,000."""
-    assert BatchPace(timeout_ms).allowed() == first
+    assert BatchPace(timeout_ms).next_records_max() == first
 
 
 def test_a_trickle_does_not_make_the_next_batch_small() -> None:
@@ -184,7 +185,7 @@ def test_a_trickle_does_not_make_the_next_batch_small() -> None:
     pace.end_batch(500)
     pace.begin_batch(3, 1_000)
     pace.end_batch(1_200)
-    assert (pace.allowed() or 0) >= 150_000
+    assert (pace.next_records_max() or 0) >= 150_000
 
 
 def paced(
@@ -193,7 +194,7 @@ def paced(
     """Let batches run one after another, some of which take another time, and return records and ms."""
     pace, now_ms, ran = BatchPace(timeout_ms), 0, []
     for number in range(batches):
-        count = pace.allowed() or 0
+        count = pace.next_records_max() or 0
         took_ms = (slow or {}).get(number, round(fixed_ms + record_ms * count))
         pace.begin_batch(count, now_ms)
         now_ms += took_ms
@@ -209,7 +210,7 @@ def test_a_batch_that_took_too_long_makes_the_next_one_small() -> None:
     pace.end_batch(500)
     pace.begin_batch(1_000, 1_000)
     pace.end_batch(3_000)
-    assert pace.allowed() == 500
+    assert pace.next_records_max() == 500
 
 
 @pytest.mark.parametrize("fixed_ms", [100, 250, 400])
@@ -228,7 +229,7 @@ def test_a_slow_batch_of_records_that_are_slow_makes_batches_small_for_good() ->
     """From 100,000 to 1,000 records/s: a quarter of 5 s holds a thousand."""
     pace, now_ms, took_ms = BatchPace(5_000), 0, []
     for number in range(14):
-        count = pace.allowed() or 0
+        count = pace.next_records_max() or 0
         pace.begin_batch(count, now_ms)
         took_ms.append(round(250 + count * (0.01 if number < 7 else 1)))
         now_ms += took_ms[-1]
@@ -261,7 +262,7 @@ def test_a_batch_that_is_all_overhead_does_not_make_the_next_one_smaller() -> No
     pace = BatchPace(5_000)
     now_ms, sizes = 0, []
     for _ in range(12):
-        count = min(pace.allowed() or 0, 2_500)
+        count = min(pace.next_records_max() or 0, 2_500)
         sizes.append(count)
         pace.begin_batch(count, now_ms)
         now_ms += 4_000 + count // 2
@@ -273,7 +274,7 @@ def sizes_while(took_ms: Callable[[int, int], float], batches: int) -> list[int]
     """Run batches under a timeout of 5 s; `took_ms` gets the number of one and its records."""
     pace, now_ms, sizes = BatchPace(5_000), 0, []
     for number in range(batches):
-        sizes.append(pace.allowed() or 0)
+        sizes.append(pace.next_records_max() or 0)
         pace.begin_batch(sizes[-1], now_ms)
         now_ms += round(took_ms(number, sizes[-1]))
         pace.end_batch(now_ms)
@@ -309,11 +310,11 @@ def test_slow_records_make_batches_small_whatever_the_overhead() -> None:
     pace = BatchPace(30_000)
     now_ms = 0
     for _ in range(6):
-        count = pace.allowed() or 0
+        count = pace.next_records_max() or 0
         pace.begin_batch(count, now_ms)
         now_ms += 300 + 100 * count
         pace.end_batch(now_ms)
-    assert 60 <= (pace.allowed() or 0) <= 80
+    assert 60 <= (pace.next_records_max() or 0) <= 80
 
 
 def test_a_batch_that_ends_before_it_began_says_nothing_about_its_time() -> None:
@@ -321,9 +322,9 @@ def test_a_batch_that_ends_before_it_began_says_nothing_about_its_time() -> None
     pace = BatchPace(30_000)
     pace.begin_batch(10_000, 60_000)
     assert pace.end_batch(50_000) is None
-    assert pace.allowed() == FIRST_BATCH_RECORDS
+    assert pace.next_records_max() == FIRST_BATCH_RECORDS
 
 
 def test_without_a_timeout_no_batch_is_too_large() -> None:
     """S61: 0 means never."""
-    assert BatchPace(0).allowed() is None
+    assert BatchPace(0).next_records_max() is None

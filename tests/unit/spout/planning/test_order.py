@@ -26,7 +26,7 @@ from spout.planning.order import (
     LineUp,
     OrderedRoom,
     WaitingRecord,
-    behind,
+    find_blocked_behind,
     line_of_key,
     turn_of,
 )
@@ -191,7 +191,7 @@ def test_a_gate_keeps_few_keys_whose_lines_nobody_has_asked_for(monkeypatch: pyt
     sizes: list[int] = []
     for key in (b"abc", b"abd", b"", b"abe"):
         gate.admit_all(np.arange(1), [key], np.arange(1))
-        sizes.append(len(gate._unlined))
+        sizes.append(len(gate._kept_without_lines))
     gate.admit_all(np.arange(0), [], np.arange(0))
     assert sizes == [1, 0, 1, 2]
     assert len(gate.lined_records().rows) == 4
@@ -207,17 +207,17 @@ def test_what_is_refused_holds_back_its_line() -> None:
 def test_behind_a_failure_that_no_task_saw_stands_the_rest_of_its_line() -> None:
     rows = np.array([[0, A, 1], [1, A, 2], [2, B, 3], [3, A, 4], [4, A, 0], [5, A, 9]], np.int64)
     lined_records = [LinedRecords("t/0", "lines", rows)]
-    found = behind(lined_records, np.array([3, 1]), NONE, np.array([5]))
+    found = find_blocked_behind(lined_records, np.array([3, 1]), NONE, np.array([5]))
     assert [(cause, at.tolist()) for cause, at in found] == []
-    found = behind(lined_records, np.array([1]), NONE, NONE)
+    found = find_blocked_behind(lined_records, np.array([1]), NONE, NONE)
     assert [(cause.message, at.tolist()) for cause, at in found] == [("waits for t/0@2", [3, 5])]
-    assert behind(lined_records, NONE, NONE, NONE) == []
+    assert find_blocked_behind(lined_records, NONE, NONE, NONE) == []
 
 
 def test_behind_a_record_that_is_open_stands_the_rest_of_its_line_open_or_not() -> None:
     """Seed 296, profile `ordered`: an open one behind it was done before what came between them."""
     rows = np.array([[0, A, 0], [1, A, 1], [2, A, 2], [3, A, 3], [4, B, 4]], np.int64)
-    found = behind([LinedRecords("t/0", "lines", rows)], NONE, np.array([1, 3, 4]), NONE)
+    found = find_blocked_behind([LinedRecords("t/0", "lines", rows)], NONE, np.array([1, 3, 4]), NONE)
     assert [(cause.message, at.tolist()) for cause, at in found] == [("waits for t/0@1", [2, 3])]
 
 
@@ -365,7 +365,7 @@ def test_what_was_held_does_not_make_the_next_batch_larger() -> None:
     pace.begin_batch(1_000, 0)
     pace.take_off_records(900)
     pace.end_batch(100)
-    assert pace.allowed() == 2_000, "a hundred in 100 ms; all thousand would allow ten times as many"
+    assert pace.next_records_max() == 2_000, "a hundred in 100 ms; all thousand would allow ten times as many"
 
 
 def test_a_kafka_spout_refuses_an_ordered_input_by_name() -> None:
@@ -440,13 +440,15 @@ def test_one_copy_is_kept_however_large_it_is() -> None:
 
 def test_a_partition_has_more_room_behind_full_batches_that_lost_little() -> None:
     room = OrderedRoom()
-    assert room.of(7) == ROOM_FIRST
-    room.published(7, ROOM_FIRST, lost=0)
-    assert (room.of(7), room.of(9)) == (ROOM_GROWS * ROOM_FIRST, ROOM_FIRST)
-    room.published(7, ROOM_GROWS * ROOM_FIRST, lost=LOST_FEW // 4)  # twice as many lose four times as many
-    assert room.of(7) == 2 * ROOM_GROWS * ROOM_FIRST
-    room.published(7, ROOM_FIRST, lost=0)  # a small batch shows nothing
-    assert room.of(7) == 2 * ROOM_GROWS * ROOM_FIRST
+    assert room.new_max_of(7) == ROOM_FIRST
+    room.record_batch(7, ROOM_FIRST, lost_count=0)
+    assert (room.new_max_of(7), room.new_max_of(9)) == (ROOM_GROWS * ROOM_FIRST, ROOM_FIRST)
+    room.record_batch(
+        7, ROOM_GROWS * ROOM_FIRST, lost_count=LOST_FEW // 4
+    )  # twice as many lose four times as many
+    assert room.new_max_of(7) == 2 * ROOM_GROWS * ROOM_FIRST
+    room.record_batch(7, ROOM_FIRST, lost_count=0)  # a small batch shows nothing
+    assert room.new_max_of(7) == 2 * ROOM_GROWS * ROOM_FIRST
 
 
 @pytest.mark.parametrize(("records", "lost", "next_"), [
@@ -456,8 +458,8 @@ def test_a_partition_has_more_room_behind_full_batches_that_lost_little() -> Non
 ])  # fmt: skip
 def test_a_partition_has_less_room_behind_a_batch_that_lost_much(records: int, lost: int, next_: int) -> None:
     room = OrderedRoom()
-    room.published(7, records, lost)
-    assert room.of(7) == next_
+    room.record_batch(7, records, lost)
+    assert room.new_max_of(7) == next_
 
 
 @pytest.mark.parametrize("together", [True, False])

@@ -100,7 +100,7 @@ def test_copies_that_a_batch_has_already_are_granted_as_far_as_there_is_room(
     total: int | None, granted: int
 ) -> None:
     batch = intake(Room(total, {1: 10**6}, chosen={COPIES: 5}), supply(NEW, (0, 0)))
-    assert batch.granted == granted
+    assert batch.granted_copies == granted
 
 
 def test_each_source_is_looked_at_for_its_share_and_for_one_record_at_least() -> None:
@@ -143,7 +143,7 @@ def test_where_records_are_seen_they_count_and_not_their_positions(above: int, i
 
 def test_a_sighting_moves_with_its_records() -> None:
     moved = Sighting(5, 9, np.array([6, 8], np.int64)).moved(100)
-    assert (moved.start, moved.to, moved.records.tolist()) == (105, 109, [106, 108])
+    assert (moved.start, moved.end, moved.records.tolist()) == (105, 109, [106, 108])
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8)), max_size=8), st.integers(0, 30))
@@ -152,15 +152,15 @@ def test_a_cursor_knows_what_is_free(uses: list[tuple[int, int]], end: int) -> N
     used: set[int] = set()
     for start, length in uses:
         if length and not used & set(range(start, start + length)):
-            cursor.use(start, start + length)
+            cursor.mark_initialised(start, start + length)
             used |= set(range(start, start + length))
-    free = [p for run in cursor.free_runs(end) for p in range(*run)]
+    free = [p for run in cursor.uninitialised_runs(end) for p in range(*run)]
     assert free == [p for p in range(end) if p not in used]
-    assert cursor.free_below(end) == len(free)
-    assert cursor.first_free == next(p for p in range(40) if p not in used)
+    assert cursor.count_uninitialised_below(end) == len(free)
+    assert cursor.first_uninitialised == next(p for p in range(40) if p not in used)
     assert cursor.next == max(used, default=-1) + 1
 
 
 def test_without_any_answer_nobody_owns_a_group_and_its_clock_is_0() -> None:
     answers = Answers("g", "me", 2, ())
-    assert (answers.owner, answers.clock, answers.has(0)) == (SessionName(0, ""), 0, False)
+    assert (answers.owner, answers.highest_clock, answers.is_complete(0)) == (SessionName(0, ""), 0, False)

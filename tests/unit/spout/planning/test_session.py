@@ -76,24 +76,26 @@ def test_the_clock_never_falls_and_is_never_fast(start: int, looks: list[tuple[i
 def test_answers_are_whole_when_every_partition_sent_all_its_parts() -> None:
     """Section 4: an answer's parts follow each other; part 0 begins a new answer."""
     answers = Answers("g", "me", 2, [SOURCE])
-    assert not answers.read(0, taken(part=1, parts=2, sources=(known(5),)))
-    assert not answers.read(0, taken(part=0, parts=2, sources=(known(5),)))
-    assert not answers.read(0, taken(part=0, parts=2, sources=(known(5),), open=(SourceRun(SOURCE, 1, 2),)))
+    assert not answers.add_part(0, taken(part=1, parts=2, sources=(known(5),)))
+    assert not answers.add_part(0, taken(part=0, parts=2, sources=(known(5),)))
+    assert not answers.add_part(
+        0, taken(part=0, parts=2, sources=(known(5),), open=(SourceRun(SOURCE, 1, 2),))
+    )
     assert answers.missing == [0, 1]
-    assert answers.read(0, taken(part=1, parts=2, open=(SourceRun(SOURCE, 3, 4),)))
-    assert answers.read(1, taken(sources=(known(9),), clock=70))
+    assert answers.add_part(0, taken(part=1, parts=2, open=(SourceRun(SOURCE, 3, 4),)))
+    assert answers.add_part(1, taken(sources=(known(9),), clock=70))
     assert answers.missing == []
-    assert answers.open == (SourceRun(SOURCE, 1, 2), SourceRun(SOURCE, 3, 4))
-    assert answers.clock == 70
+    assert answers.pending_runs == (SourceRun(SOURCE, 1, 2), SourceRun(SOURCE, 3, 4))
+    assert answers.highest_clock == 70
 
 
 def test_answers_to_others_and_to_an_earlier_take_do_not_count() -> None:
     """Another group's, another session's, and one that does not know a source that was named."""
     answers = Answers("g", "me", 1, [SOURCE])
-    assert not answers.read(0, taken(asked_by="me?", refused="a question"))
-    assert not answers.read(0, taken(sources=()))
-    assert answers.read(0, taken(sources=(known(0),)))
-    assert not answers.read(0, taken(sources=(known(7),)))
+    assert not answers.add_part(0, taken(asked_by="me?", refused="a question"))
+    assert not answers.add_part(0, taken(sources=()))
+    assert answers.add_part(0, taken(sources=(known(0),)))
+    assert not answers.add_part(0, taken(sources=(known(7),)))
     assert answers.sources()[SOURCE].watermarks == {0: 0}
 
 
@@ -101,9 +103,9 @@ def test_the_highest_generation_of_all_answers_counts_with_its_lowest_from() -> 
     """Section 4: and that generation's topic id."""
     high = 1 << 48
     answers = Answers("g", "me", 3, [SOURCE])
-    answers.read(0, taken(sources=(known(70, topic_id="old"),)))
-    answers.read(1, taken(sources=(known(high + 9, generation=1, from_=high + 4, topic_id="new"),)))
-    answers.read(2, taken(sources=(known(0, generation=1, from_=high + 2, topic_id="new"),)))
+    answers.add_part(0, taken(sources=(known(70, topic_id="old"),)))
+    answers.add_part(1, taken(sources=(known(high + 9, generation=1, from_=high + 4, topic_id="new"),)))
+    answers.add_part(2, taken(sources=(known(0, generation=1, from_=high + 2, topic_id="new"),)))
     found = answers.sources()[SOURCE]
     assert (found.generation, found.topic_id, found.from_) == (1, "new", high + 2)
     assert found.watermarks == {0: 70, 1: high + 9, 2: 0}
@@ -112,7 +114,7 @@ def test_the_highest_generation_of_all_answers_counts_with_its_lowest_from() -> 
 def test_a_refusal_names_the_holder() -> None:
     """A session that is refused learns by whom."""
     answers = Answers("g", "me", 2, [SOURCE])
-    answers.read(0, taken(session="other", epoch=9, refused="lower"))
-    answers.read(1, taken(sources=(known(0),)))
+    answers.add_part(0, taken(session="other", epoch=9, refused="lower"))
+    answers.add_part(1, taken(sources=(known(0),)))
     assert answers.refusals == {0: "lower"}
     assert answers.owner == SessionName(9, "other")

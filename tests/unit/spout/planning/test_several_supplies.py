@@ -17,7 +17,7 @@ from spout.planning.order import LineUp, WaitingRecord, line_up_of, turn_of
 from spout.planning.plan import holes
 from spout.planning.session import SessionClock
 from spout.planning.supply import EMPTY_MAX, Portion, Sighting, Supply
-from spout.planning.window import COHORTS_MAX, Window
+from spout.planning.window import EMISSIONS_MAX, Window
 
 A, B, OTHER = source_of(1, 0), source_of(1, 1), source_of(2, 0)
 COPIES = source_of(1, 0, replay=True)
@@ -30,7 +30,7 @@ def test_new_records_get_a_quarter_of_the_room_in_the_long_run(room: int) -> Non
     share = NewShare()
     got = 0
     for number in range(1, 41):
-        kept = share.part_of(room)
+        kept = share.kept_in(room)
         share.record_share(room, kept)
         got += kept
         assert got == number * room // NEW_SHARE
@@ -40,9 +40,9 @@ def test_what_is_owed_is_never_more_than_a_record_nor_less_than_none() -> None:
     share = NewShare()
     for _ in range(5):
         share.record_share(3, 0)
-    assert [share.part_of(0), share.part_of(1)] == [0, 1]
+    assert [share.kept_in(0), share.kept_in(1)] == [0, 1]
     share.record_share(1, 9)
-    assert [share.part_of(3), share.part_of(4)] == [0, 1]
+    assert [share.kept_in(3), share.kept_in(4)] == [0, 1]
 
 
 def batches(room: Room, counts: dict[int, int], number: int) -> list[dict[int, int]]:
@@ -78,7 +78,7 @@ def test_copies_that_are_chosen_already_take_their_part_of_the_room() -> None:
     room = Room(8, {1: 100, 2: 3}, chosen={COPIES: 10})
     supplies = [Supply(source, [PositionRun(0, 50)]) for source in (A, OTHER)]
     intake = BatchIntake(supplies, IDS, room, Sharing())
-    assert intake.granted == 6
+    assert intake.granted_copies == 6
     assert intake.is_limited
     portions = intake.take()
     assert {source: portion.records for source, portion in portions.items()} == {A: 1, OTHER: 1}
@@ -94,7 +94,7 @@ def test_what_is_seen_of_one_source_changes_what_others_get() -> None:
     supplies = [Supply(source, [PositionRun(0, 50)]) for source in (A, B, OTHER)]
     intake = BatchIntake(supplies, IDS, Room(30, {1: 100, 2: 100}), Sharing())
     assert intake.records_to_find() == {A: 10, B: 10, OTHER: 10}
-    assert intake.free(A) == [PositionRun(0, 50)]
+    assert intake.uninitialised_runs(A) == [PositionRun(0, 50)]
     assert intake.add_sightings({A: seen(0, 50), B: seen(0, 50, *range(50))}, [])
     assert intake.records_to_find() == {OTHER: 15}
     assert not intake.add_sightings({B: seen(0, 50, *range(50))}, [])
@@ -108,11 +108,11 @@ def test_what_is_seen_of_one_source_changes_what_others_get() -> None:
 
 def test_what_is_used_below_the_end_leaves_the_gaps_above_it() -> None:
     cursor = SourceCursor(0, 10)
-    cursor.use(15, 20)
-    cursor.use(11, 12)
-    assert cursor.free_runs(25) == [PositionRun(10, 11), PositionRun(12, 15), PositionRun(20, 25)]
-    assert cursor.free_runs(20) == [PositionRun(10, 11), PositionRun(12, 15)]
-    assert cursor.free_below(25) == 9
+    cursor.mark_initialised(15, 20)
+    cursor.mark_initialised(11, 12)
+    assert cursor.uninitialised_runs(25) == [PositionRun(10, 11), PositionRun(12, 15), PositionRun(20, 25)]
+    assert cursor.uninitialised_runs(20) == [PositionRun(10, 11), PositionRun(12, 15)]
+    assert cursor.count_uninitialised_below(25) == 9
     assert cursor.mark() == SourceMark(0, 20, (PositionRun(10, 11), PositionRun(12, 15)))
 
 
@@ -221,9 +221,9 @@ def test_a_window_counts_emitted_empty_and_restored_positions_of_each_source() -
     window.emit([SourceRun(A, 0, 10), SourceRun(B, 5, 6)], 100, [SourceRun(A, 2, 5)])
     window.restore([SourceRun(OTHER, 7, 9)], 50)
     assert (window.emitted, window.pending) == (11, 13)
-    assert (window.records_of(A), window.empty_of(A)) == (7, 3)
+    assert (window.count_records(A), window.count_empty(A)) == (7, 3)
     window.settle(A, [PositionRun(3, 8)], Verdict.ACKED)
-    assert (window.records_of(A), window.empty_of(A)) == (4, 1)
+    assert (window.count_records(A), window.count_empty(A)) == (4, 1)
     window.settle(OTHER, [PositionRun(7, 10)], Verdict.ACKED)
     assert (window.committable(OTHER), window.unknown, window.late) == (9, 1, 0)
     window.settle(99, [PositionRun(0, 2)], Verdict.ACKED)
@@ -253,6 +253,6 @@ def test_the_oldest_root_may_be_in_any_range_of_a_restored_cohort() -> None:
 def test_cohorts_are_looked_through_seldom_where_all_of_them_stay_open() -> None:
     """Twice as many must come before they are looked through again."""
     window = Window()
-    for number in range(COHORTS_MAX + 1):
+    for number in range(EMISSIONS_MAX + 1):
         window.emit([SourceRun(A, number, number + 1)], number)
-    assert window._cohorts_max == 2 * (COHORTS_MAX + 1)
+    assert window._emissions_max == 2 * (EMISSIONS_MAX + 1)

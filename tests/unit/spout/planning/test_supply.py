@@ -25,7 +25,7 @@ def plain(portion: Portion) -> tuple[list[tuple[int, int]], list[tuple[int, int]
 
 def test_what_nobody_has_seen_counts_as_records() -> None:
     supply = Supply(A, [PositionRun(10, 30)])
-    assert (supply.count, supply.is_seen(1)) == (20, False)
+    assert (supply.count_max, supply.is_seen(1)) == (20, False)
     assert plain(supply.take(5)) == ([(10, 15)], [], 5)
     assert plain(supply.take(100)) == ([(10, 30)], [], 20)
 
@@ -58,19 +58,19 @@ def test_behind_what_was_seen_each_position_counts() -> None:
     assert not supply.is_seen(51)
     assert supply.is_seen(50)
     assert plain(supply.take(60)) == ([(0, 110)], [], 60)
-    assert supply.count == 50 + 900
+    assert supply.count_max == 50 + 900
 
 
 def test_a_source_that_is_empty_to_its_end_is_passed() -> None:
     supply = Supply(A, [PositionRun(0, 20_000)], seen(0, 20_000, []))
-    assert supply.count == 0
+    assert supply.count_max == 0
     assert plain(supply.take(1)) == ([], [(0, 20_000)], 0)
 
 
 def test_what_was_seen_of_something_else_is_not_believed() -> None:
     """A look that came too late, and one at another place."""
     for look in (seen(0, 5, []), seen(20, 60, []), seen(0, 10, [])):
-        assert Supply(A, [PositionRun(10, 50)], look).count == 40
+        assert Supply(A, [PositionRun(10, 50)], look).count_max == 40
 
 
 def test_a_look_is_at_offsets_and_a_supply_has_positions() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from acker.wire.events import PositionRun, SourceRun
 from acker.wire.verdict import Verdict
-from spout.planning.window import COHORTS_MAX, Window
+from spout.planning.window import EMISSIONS_MAX, Window
 
 SOURCE = 1 << 16
 
@@ -97,7 +97,7 @@ def test_a_million_settled_roots_behind_one_hole_cost_one_interval() -> None:
     window = Window()
     window.emit([SourceRun(SOURCE, 0, 1_000_001)], 0)
     window.settle(SOURCE, [PositionRun(1, 1_000_001)], Verdict.ACKED)
-    assert (window.pending, window.holes, window.committable(SOURCE)) == (1, 1, 0)
+    assert (window.pending, window.run_count, window.committable(SOURCE)) == (1, 1, 0)
 
 
 def test_a_verdict_of_many_single_positions_settles_them_all() -> None:
@@ -114,7 +114,7 @@ def test_sources_do_not_touch_each_other() -> None:
     window.emit([SourceRun(SOURCE, 0, 5), SourceRun(SOURCE + 1, 0, 5)], 0)
     window.settle(SOURCE + 1, [PositionRun(0, 5)], Verdict.ABSENT)
     assert (window.committable(SOURCE), window.committable(SOURCE + 1)) == (0, 5)
-    assert (window.pending_of(SOURCE), window.pending_of(SOURCE + 1)) == (5, 0)
+    assert (window.count_pending(SOURCE), window.count_pending(SOURCE + 1)) == (5, 0)
 
 
 def test_the_oldest_pending_root_is_that_of_the_first_cohort_with_one() -> None:
@@ -145,8 +145,8 @@ def test_settled_cohorts_are_forgotten_behind_one_that_stays_open() -> None:
     """A root that is never decided does not make the window remember every batch."""
     window = Window()
     window.emit([SourceRun(SOURCE, 0, 1)], 0)
-    for position in range(1, 3 * COHORTS_MAX):
+    for position in range(1, 3 * EMISSIONS_MAX):
         window.emit([SourceRun(SOURCE, position, position + 1)], position)
         ack(window, position)
-    assert len(window._cohorts) <= COHORTS_MAX
+    assert len(window._emissions) <= EMISSIONS_MAX
     assert window.oldest_emitted_ms() == 0

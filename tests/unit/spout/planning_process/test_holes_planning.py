@@ -322,7 +322,7 @@ def test_a_query_that_ends_reads_holes_up_to_the_ends_that_there_were() -> None:
     planner = world.ready(stops_at_ends=True)
     write_stretches(world.log, FIRST, [Aborted(20_000), Records(10)])
     assert sum(run_to_the_end(world, planner, 5)) == records
-    assert planner.first_free_positions()[A] == 20_011
+    assert planner.first_uninitialised_positions()[A] == 20_011
 
 
 def test_a_batch_without_a_limit_is_planned_without_a_look() -> None:

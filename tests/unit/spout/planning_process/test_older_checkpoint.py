@@ -154,7 +154,7 @@ def test_another_driver_that_is_at_its_last_batch_is_no_sign_of_it() -> None:
     world.publish(end, batch(former, end, world))
     world.run(3_000)
     assert (successor.is_ready, successor.status(0).session) == (True, "s1")
-    assert successor.first_free_positions()[A] == 20
+    assert successor.first_uninitialised_positions()[A] == 20
 
 
 def test_what_another_session_read_of_an_input_before_this_one_read_it_is_no_sign_of_it() -> None:

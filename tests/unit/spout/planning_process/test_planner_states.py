@@ -71,7 +71,7 @@ def test_what_needs_a_group_is_refused_before_it_is_taken_and_closing_is_not(is_
         planner.leave,
         planner.commit,
         planner.is_drained,
-        planner.first_free_positions,
+        planner.first_uninitialised_positions,
     ]
     for call in calls:
         with pytest.raises(UsageError, match="the planner has not taken its group; step it until is_ready"):

@@ -60,20 +60,20 @@ def log() -> Log:
 
 def test_of_a_topic_without_holes_one_answer_is_enough(log: Log) -> None:
     end = write_stretches(log, FIRST, [Records(30_000)])
-    seen = Scout(log).find_records({FIRST: SightRequest(0, end, 25_000)}).seen[FIRST]
-    assert (seen.start, seen.to, len(seen.records)) == (0, POLL_RECORDS_MAX, POLL_RECORDS_MAX)
+    seen = Scout(log).find_records({FIRST: SightRequest(0, end, 25_000)}).by_partition[FIRST]
+    assert (seen.start, seen.end, len(seen.records)) == (0, POLL_RECORDS_MAX, POLL_RECORDS_MAX)
 
 
 def test_where_many_positions_are_empty_it_reads_on_until_the_records_are_counted(log: Log) -> None:
     write_stretches(log, FIRST, [Each(5_000)])
-    seen = Scout(log).find_records({FIRST: SightRequest(0, 10_000, 3_000)}).seen[FIRST]
+    seen = Scout(log).find_records({FIRST: SightRequest(0, 10_000, 3_000)}).by_partition[FIRST]
     assert seen.records[:3_000].tolist() == list(range(0, 6_000, 2))
 
 
 def test_it_counts_no_more_records_than_it_may(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spout.planning_process.scout.RECORDS_MAX", 2 * POLL_RECORDS_MAX)
     write_stretches(log, FIRST, [Each(5_000)])
-    seen = Scout(log).find_records({FIRST: SightRequest(0, 10_000, 5_000)}).seen[FIRST]
+    seen = Scout(log).find_records({FIRST: SightRequest(0, 10_000, 5_000)}).by_partition[FIRST]
     assert len(seen.records) == 2 * POLL_RECORDS_MAX < RECORDS_MAX
 
 
@@ -83,7 +83,7 @@ def test_what_it_has_seen_it_need_not_read_again(log: Log) -> None:
     scout.find_records({FIRST: SightRequest(0, end, 100)})
     scout.fetch_ahead({FIRST: 100})
     polls = log.made[0].polls
-    seen = scout.find_records({FIRST: SightRequest(100, end, 100)}).seen[FIRST]
+    seen = scout.find_records({FIRST: SightRequest(100, end, 100)}).by_partition[FIRST]
     assert seen.records.tolist() == list(range(100, 500))
     assert log.made[0].polls == polls
 
@@ -105,12 +105,12 @@ def test_it_waits_for_what_comes_behind_a_hole_and_then_others_go_on(log: Log) -
     log.answers_after = {FIRST: WAIT_MS // POLL_MS + 2}
     scout, requests = Scout(log), {FIRST: SightRequest(0, 56, 10), SECOND: SightRequest(0, 55, 10)}
     first = scout.find_records(requests)
-    assert (list(first.waits), len(first.seen[SECOND].records)) == ([FIRST], 55)
+    assert (list(first.awaited), len(first.by_partition[SECOND].records)) == ([FIRST], 55)
     assert log.made[0].waited_ms == WAIT_MS
-    assert list(scout.find_records(requests).waits) == [FIRST]
+    assert list(scout.find_records(requests).awaited) == [FIRST]
     assert log.made[0].waited_ms == WAIT_MS + POLL_MS, "others are there: it only asks"
     second = scout.find_records(requests)
-    assert (list(second.waits), second.seen[FIRST].records.tolist()) == ([], list(range(51, 56)))
+    assert (list(second.awaited), second.by_partition[FIRST].records.tolist()) == ([], list(range(51, 56)))
 
 
 def test_its_patience_ends_and_what_it_learns_later_counts_all_the_same(log: Log) -> None:
@@ -118,14 +118,14 @@ def test_its_patience_ends_and_what_it_learns_later_counts_all_the_same(log: Log
     log.answers_after = {FIRST: 10_000}
     scout = Scout(log)
     for _ in range(PATIENCE):
-        assert list(scout.find_records({FIRST: SightRequest(0, 56, 10)}).waits) == [FIRST]
+        assert list(scout.find_records({FIRST: SightRequest(0, 56, 10)}).awaited) == [FIRST]
     looked = scout.find_records({FIRST: SightRequest(0, 56, 10)})
-    assert (list(looked.waits), looked.seen[FIRST].to) == ([], 0), "it is planned one for one"
+    assert (list(looked.awaited), looked.by_partition[FIRST].end) == ([], 0), "it is planned one for one"
     waited_ms = log.made[0].waited_ms
     scout.fetch_ahead({FIRST: 10})
     log.answers_after.clear()
-    seen = scout.find_records({FIRST: SightRequest(10, 56, 10)}).seen[FIRST]
-    assert (seen.to, seen.records.tolist()) == (56, list(range(51, 56)))
+    seen = scout.find_records({FIRST: SightRequest(10, 56, 10)}).by_partition[FIRST]
+    assert (seen.end, seen.records.tolist()) == (56, list(range(51, 56)))
     assert log.made[0].waited_ms - waited_ms <= POLL_MS
 
 
@@ -135,8 +135,8 @@ def test_a_partition_that_cannot_be_read_is_looked_at_no_more_and_others_are(log
     write_stretches(log, SECOND, [Aborted(50), Records(5)])
     log.delete_before({FIRST: 20})
     looked = Scout(log).find_records({FIRST: SightRequest(0, 50, 10), SECOND: SightRequest(0, 56, 10)})
-    assert (list(looked.waits), looked.seen[FIRST].to) == ([], 0)
-    assert looked.seen[SECOND].records.tolist() == list(range(51, 56))
+    assert (list(looked.awaited), looked.by_partition[FIRST].end) == ([], 0)
+    assert looked.by_partition[SECOND].records.tolist() == list(range(51, 56))
 
 
 class Silent(NoFaults):
@@ -152,7 +152,7 @@ def test_a_broker_that_does_not_answer_is_left_alone_for_a_while(log: Log) -> No
     broken = Log(log._broker, Silent())  # type: ignore[arg-type]
     scout = Scout(broken)
     for _ in range(PATIENCE + 1):
-        assert scout.find_records({FIRST: SightRequest(0, 50, 10)}).seen == {}
+        assert scout.find_records({FIRST: SightRequest(0, 50, 10)}).by_partition == {}
     assert len(broken.made) == 1
     scout.find_records({FIRST: SightRequest(0, 50, 10)})
     assert len(broken.made) == 2
@@ -166,7 +166,7 @@ def test_no_more_partitions_are_looked_at_than_there_is_memory_for(
         write_stretches(log, place, [Records(50)])
     scout = Scout(log)
     requests = {FIRST: SightRequest(0, 50, 10), SECOND: SightRequest(0, 50, 10)}
-    assert list(scout.find_records(requests).seen) == [FIRST]
+    assert list(scout.find_records(requests).by_partition) == [FIRST]
     scout.fetch_ahead({FIRST: 10, SECOND: 10})
     assert list(log.made[0]._positions) == [FIRST]
     scout.close()

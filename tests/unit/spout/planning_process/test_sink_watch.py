@@ -44,7 +44,7 @@ class World:
     def is_owed(self, offset: Journal) -> bool:
         """Ask as Spark's callback does, which has caught up before."""
         self.planner.catch_up()
-        return self.watch.is_owed(journalled(offset))
+        return self.watch.check_owed(journalled(offset))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_another_session_on_the_same_stream_pays_for_itself_only(world: World) -
 
 
 def test_the_error_names_the_group_and_the_cure(world: World) -> None:
-    text = str(world.watch.refusal())
+    text = str(world.watch.late_error())
     assert "group g" in text
     assert "foreachBatch(spout.sink(write))" in text
 
@@ -103,7 +103,7 @@ def test_the_error_of_a_driver_that_has_gone_sends_nobody_to_change_his_query(wo
     """D305: where the driver is gone, nobody can know what it has published."""
     world.driver.end()
     eventually(lambda: world.planner.has_gone)
-    text = str(world.watch.refusal())
+    text = str(world.watch.late_error())
     assert "group g: the driver has gone" in text
     assert "spout." not in text
 
@@ -115,7 +115,7 @@ def test_a_follower_has_longer_and_says_when_it_fails(world: World) -> None:
 
     def heard() -> tuple[int, str | None]:
         world.planner.catch_up()
-        failure = watch.failure()
+        failure = watch.follower_error()
         return watch.late_ms, None if failure is None else str(failure)
 
     assert heard() == (LATE_MS, None)
@@ -127,9 +127,9 @@ def test_a_follower_has_longer_and_says_when_it_fails(world: World) -> None:
     link.set_follower("batch 3 could not be published")
     assert heard()[1] == "batch 3 could not be published"
     # somebody who has called spout.start is not sent to call it
-    assert "spout.start" not in str(watch.refusal())
+    assert "spout.start" not in str(watch.late_error())
     with pytest.raises(TrackingError, match="batch 3 could not be published"):
-        raise watch.failure() or AssertionError("it says nothing")
+        raise watch.follower_error() or AssertionError("it says nothing")
     link.set_follower(None)
     link.set_follower(None)
     assert heard() == (LATE_MS, None)

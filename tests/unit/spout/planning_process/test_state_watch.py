@@ -38,7 +38,7 @@ def resets(world: World) -> list[int]:
 
 def runs_listed(state: StateWatch) -> int:
     """Return how many runs a planning process lists of what Spark's state holds."""
-    return len(state._held.table)
+    return len(state._held_roots.table)
 
 
 @pytest.mark.parametrize("acker_dies", [False, True])
@@ -103,7 +103,7 @@ def test_a_batch_that_is_run_again_keeps_its_roots_from_the_first_tick_on() -> N
     world.planners.remove(planner)
     for _ in range((TIMEOUT_MS - 300) // 100):  # its clock goes on, and it resets nothing
         world.cluster.now_ms += 100
-        planner._require_owned().state.under_way = None
+        planner._require_owned().state_watch.under_way = None
         planner.step(planner.poll(0), world.now_ms)
         world.acker.step(world.now_ms)
     again = world.make(wakes=True)
@@ -220,7 +220,7 @@ def test_what_has_got_its_verdict_is_forgotten_once_it_is_most_of_what_was_held(
     world.produce(1)
     start, end = end, batch(planner, end, world)
     planner.record_held_roots([SourceRun(A, 4 * RUNS_MIN, 4 * RUNS_MIN + 1)])
-    state = planner._require_owned().state
+    state = planner._require_owned().state_watch
     assert state is not None
-    assert state.holds_all()
+    assert state.holds_all_pending()
     assert runs_listed(state) == 1

@@ -17,7 +17,7 @@ import pytest
 
 from spout.local.embedded import free_port
 from spout.runtime.metrics import StatusCollector
-from spout.runtime.step_watch import CHECK_S_MAX, StepChecks, StepWatch
+from spout.runtime.step_watch import CHECK_S_MAX, LoopOperation, StepChecks, StepWatch
 from spout.runtime.watchdog import EXIT_HUNG
 from tests.support.waiting import eventually
 
@@ -152,21 +152,21 @@ def test_a_process_ends_cleanly_as_before() -> None:
 
 def test_what_takes_long_is_slow_first_and_hung_at_the_limit() -> None:
     look = StepChecks(limit_s=10, grace_s=5)
-    at = ("partition 3", 7)
+    at = LoopOperation("partition 3", 7)
     assert [look.add_time(at, 1) for _ in range(11)] == [""] * 5 + ["slow"] + [""] * 4 + ["hung"]
     assert look.since_s == 10
 
 
 def test_a_loop_that_gets_on_is_never_too_late_however_long_its_step_takes() -> None:
     look = StepChecks(limit_s=2, grace_s=5)
-    found = [look.add_time(("restoring: contributions", number), 0.9) for number in range(100)]
+    found = [look.add_time(LoopOperation("restoring: contributions", number), 0.9) for number in range(100)]
     assert set(found) == {""}
 
 
 def test_the_grace_begins_with_the_first_signal_and_ends_whatever_the_loop_is_at() -> None:
     look = StepChecks(limit_s=100, grace_s=3)
     assert not look.record_signal()
-    assert [look.add_time(("x", number), 1) for number in range(3)] == ["", "", "stop"]
+    assert [look.add_time(LoopOperation("x", number), 1) for number in range(3)] == ["", "", "stop"]
     assert look.record_signal()
 
 

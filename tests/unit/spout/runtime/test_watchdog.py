@@ -36,17 +36,17 @@ def test_a_call_is_overdue_when_it_was_seen_for_as_long_as_the_limit() -> None:
     calls = OverdueCalls(1_000)
     watch = Pulse()
     watch.begin("split", done.__len__)
-    assert not calls.sample(watch.work, 5_000)
-    assert not calls.sample(watch.work, 5_999)
-    assert calls.sample(watch.work, 6_000) == "split"
+    assert not calls.record_sample(watch.work, 5_000)
+    assert not calls.record_sample(watch.work, 5_999)
+    assert calls.record_sample(watch.work, 6_000) == "split"
     done.append(1)
-    assert not calls.sample(watch.work, 6_500)
-    assert not calls.sample(watch.work, 7_499)
+    assert not calls.record_sample(watch.work, 6_500)
+    assert not calls.record_sample(watch.work, 7_499)
     watch.begin("split", done.__len__)
-    assert not calls.sample(watch.work, 7_500)
+    assert not calls.record_sample(watch.work, 7_500)
     watch.end()
-    assert not calls.sample(watch.work, 7_600)
-    assert not calls.sample(watch.work, 99_999)
+    assert not calls.record_sample(watch.work, 7_600)
+    assert not calls.record_sample(watch.work, 99_999)
 
 
 class Asking:

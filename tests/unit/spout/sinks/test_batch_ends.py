@@ -96,7 +96,7 @@ def reports_of(*streams: str, tasks: tuple[TaskReport, ...] = (TaskReport("read_
 def test_a_batch_is_of_the_one_tracked_stream_that_has_reported(world: tuple[World, LinkedDriver]) -> None:
     made, driver = world
     assert (
-        made.end.stream(reports_of("b", "untracked", "of another application"))
+        made.end.find_stream(reports_of("b", "untracked", "of another application"))
         is made.application.streams["b"]
     )
     assert {name for name, stream in made.application.streams.items() if stream.queries} == {"b", "untracked"}
@@ -109,22 +109,22 @@ def test_a_batch_without_reports_of_tasks_is_of_no_stream_and_its_query_is_remem
     world: tuple[World, LinkedDriver],
 ) -> None:
     made, _ = world
-    assert made.end.stream(reports_of("a", tasks=())) is None
+    assert made.end.find_stream(reports_of("a", tasks=())) is None
     assert made.stream.queries == {"q"}
-    assert made.end.stream(reports_of(tasks=())) is None
+    assert made.end.find_stream(reports_of(tasks=())) is None
 
 
 def test_a_batch_of_two_tracked_streams_or_of_none_is_refused(world: tuple[World, LinkedDriver]) -> None:
     made, _ = world
     for streams, count in ((("a", "b"), 2), (("untracked",), 0)):
         with pytest.raises(TrackingError, match=f"batch 7 reads {count} tracked streams; a query"):
-            made.end.stream(reports_of(*streams))
+            made.end.find_stream(reports_of(*streams))
 
 
 def test_where_nothing_of_ours_has_reported_nobody_counts_cores(world: tuple[World, LinkedDriver]) -> None:
     made, _ = world
     made.application._context = None  # type: ignore[assignment]
-    assert made.end.stream(reports_of("of another application", tasks=())) is None
+    assert made.end.find_stream(reports_of("of another application", tasks=())) is None
 
 
 # settling ---------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_the_work_of_published_batches_is_added_up(world: tuple[World, LinkedDri
     made, driver = world
     errors = (Cause("split", "ValueError", "no"),)
     for _ in range(2):
-        made.end.note_published(made.stream, BatchOutcome(PLAN, isolated(3), errors=errors))
+        made.end.send_publication(made.stream, BatchOutcome(PLAN, isolated(3), errors=errors))
     assert made.stream.work.errors == errors * 2
     assert dict(made.stream.work.isolated) == {WORKER_DIED: 6}
     planner = driver.planner("p", "a")
@@ -272,7 +272,7 @@ def test_only_damage_that_failed_records_ends_the_query(
     told: list[object] = []
     link: Any = SimpleNamespace(put_published=lambda *told_now: told.append(told_now))
     made.application._links["a"] = link
-    made.end.note_published(made.stream, replace(outcome, marks=marks) if stops else outcome)
+    made.end.send_publication(made.stream, replace(outcome, marks=marks) if stops else outcome)
     [(plan, _, damage, _)] = told
     assert plan is PLAN
     assert tuple(damage) == ((DAMAGE,) if stops else ())
@@ -328,7 +328,7 @@ def test_isolated_records_are_named_one_by_one_up_to_a_hundred(
     count: int, world: tuple[World, LinkedDriver], caplog: pytest.LogCaptureFixture
 ) -> None:
     made, _ = world
-    made.end.note_published(made.stream, BatchOutcome(PLAN, isolated(count)))
+    made.end.send_publication(made.stream, BatchOutcome(PLAN, isolated(count)))
     logged = lines(caplog, "record_isolated")
     assert len(logged) == min(count, LOGGED_MAX)
     assert logged[0].getMessage() == (
@@ -410,14 +410,14 @@ def test_a_partition_that_nobody_reported_was_not_read_if_it_has_a_row(
     ledger: Any = SimpleNamespace(accumulator=SimpleNamespace(value=value))
     followed = Drain(ledger, "q", 7)
     other = Drain(ledger, "q", 7)
-    assert followed.ended == frozenset()
+    assert followed.ended_partitions == frozenset()
     value["drain of q", 7] = {str(number): (followed._run, str(number).encode()) for number in reported}
     value["drain of q", 7]["x"] = (other._run, b"1")
     value["drain of q", 8] = {"y": (followed._run, b"2")}
     value["drain of p", 7] = {"z": (followed._run, b"0")}
-    assert followed.ended == set(reported)
+    assert followed.ended_partitions == set(reported)
     faked: Any = rows
-    assert followed.unread(faked) == Unread(unread, 3)
+    assert followed.find_unread(faked) == Unread(unread, 3)
     assert rows.looked == looked
     followed.forget()
     followed.forget()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spout.publishing.report_accumulator import Batch, LedgerParam, SentReport, Value
-from spout.sinks.drain import ended, follower
+from spout.sinks.drain import partition_reporter, partitions_ended_in
 from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
 from spout.streaming.query_plan import crosses_stages, is_wide, label
 from spout.tuples.columns import ANCHOR, TASK, TO
@@ -32,12 +32,14 @@ class Tasks:
 
     def run(self, run: str, *columns: list[int], takes: int = 1_000) -> list[list[bool]]:
         """Let a task follow columns of partition numbers; whoever asks for them `takes` so many."""
-        followed = follower(cast("Any", self), BATCH, run)(pa.array(each, pa.int32()) for each in columns)
+        followed = partition_reporter(cast("Any", self), BATCH, run)(
+            pa.array(each, pa.int32()) for each in columns
+        )
         return [column.to_pylist() for _, column in zip(range(takes), followed, strict=False)]
 
     def ended(self, run: str) -> frozenset[int]:
         """Return what a run has read to its end."""
-        return ended(self.value.get(BATCH, {}).values(), run)
+        return partitions_ended_in(self.value.get(BATCH, {}).values(), run)
 
 
 def test_a_partition_is_reported_when_its_last_row_was_taken() -> None:
@@ -64,7 +66,7 @@ def test_a_batch_that_runs_again_does_not_count_what_was_read_before() -> None:
     tasks.run("now", [2])
     assert tasks.ended("now") == {2}
     read: list[SentReport] = [("before", b"1")]
-    assert ended(read, "now") == frozenset()
+    assert partitions_ended_in(read, "now") == frozenset()
 
 
 class Node:
@@ -201,6 +203,6 @@ def test_what_is_followed_is_handed_on_one_by_one() -> None:
             asked.append(number)
             yield pa.array([5] * number, pa.int32())
 
-    followed = follower(cast("Any", Tasks()), BATCH, "r")(columns())
+    followed = partition_reporter(cast("Any", Tasks()), BATCH, "r")(columns())
     assert [next(followed).to_pylist(), asked] == [[], [0]]
     assert [next(followed).to_pylist(), asked] == [[True], [0, 1]]

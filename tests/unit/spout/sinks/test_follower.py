@@ -59,55 +59,55 @@ class FakeBatches:
 def test_a_batch_is_found_once_when_spark_has_reported_it() -> None:
     spark = FakeBatches()
     found = CommittedBatches(spark)
-    assert (list(found.reported()), list(found.committed())) == ([], [])
+    assert (list(found.take_reported()), list(found.take_committed())) == ([], [])
     spark.planned = 4  # a checkpoint that goes on
-    assert (list(found.reported()), list(found.committed())) == ([], []), "it runs"
+    assert (list(found.take_reported()), list(found.take_committed())) == ([], []), "it runs"
     spark.remembered = [4]
-    assert list(found.reported()) == [4]
-    assert (list(found.reported()), list(found.committed())) == ([], [])
+    assert list(found.take_reported()) == [4]
+    assert (list(found.take_reported()), list(found.take_committed())) == ([], [])
 
 
 def test_the_commit_log_answers_where_spark_remembers_no_progress() -> None:
     """D203: `spark.sql.streaming.numRecentProgressUpdates` may be 1, and then Spark remembers none."""
     spark = FakeBatches(planned=0)
     found = CommittedBatches(spark)
-    assert list(found.committed()) == []
+    assert list(found.take_committed()) == []
     spark.committed.add(0)
-    assert list(found.reported()) == [], "nothing is reported, and the store is not asked"
-    assert list(found.committed()) == [0]
+    assert list(found.take_reported()) == [], "nothing is reported, and the store is not asked"
+    assert list(found.take_committed()) == [0]
     spark.planned = 1
-    assert list(found.committed()) == []
+    assert list(found.take_committed()) == []
     spark.committed.add(1)
-    assert list(found.committed()) == [1]
+    assert list(found.take_committed()) == [1]
 
 
 def test_batches_that_end_between_two_looks_are_all_found_in_their_order() -> None:
     """Batches without records follow each other while nobody looks."""
     spark = FakeBatches(planned=2)
     found = CommittedBatches(spark)
-    assert list(found.committed()) == []
+    assert list(found.take_committed()) == []
     spark.planned = 5
-    assert list(found.committed()) == [2, 3, 4], "Spark runs one batch at a time"
+    assert list(found.take_committed()) == [2, 3, 4], "Spark runs one batch at a time"
     spark.remembered = [2, 3, 4, 5]
-    assert list(found.committed()) == [5]
+    assert list(found.take_committed()) == [5]
 
 
 def test_a_first_batch_that_ended_before_the_first_look_is_found() -> None:
     spark = FakeBatches(remembered=[7], planned=8)
     found = CommittedBatches(spark)
-    assert list(found.reported()) == [7]
+    assert list(found.take_reported()) == [7]
     spark.committed.add(8)
-    assert list(found.committed()) == [8]
+    assert list(found.take_committed()) == [8]
 
 
 def test_the_store_is_asked_only_for_a_batch_that_runs() -> None:
     """A query that waits for records costs no request."""
     spark = FakeBatches(planned=0)
     found = CommittedBatches(spark)
-    list(found.committed())
+    list(found.take_committed())
     spark.remembered = [0]
     for _ in range(5):
-        list(found.committed())
+        list(found.take_committed())
     assert spark.asked == [0]
 
 
@@ -190,7 +190,7 @@ class World:
     ) -> FollowedRun:
         """Register a run of a query, by default of the one of this world."""
         started: Any = SimpleNamespace(id=query, runId=run, isActive=is_active)
-        return self.follower.register(stream or self.stream, lambda: started)
+        return self.follower.begin_and_register(stream or self.stream, lambda: started)
 
     def another_stream(self, name: str, group: str) -> Stream:
         """Add a stream that another query reads."""
@@ -231,14 +231,14 @@ def test_a_later_batch_that_no_task_read_stops_the_query(world: World) -> None:
     world.end(0, None, FIRST)
     world.end(1, FIRST, SECOND)
     assert len(world.publisher.published) == 1
-    assert "none of its records was read" in str(world.watch.failure())
+    assert "none of its records was read" in str(world.watch.follower_error())
 
 
 def test_what_the_publisher_raises_reaches_the_planning_process(world: World) -> None:
     world.publisher.is_away = True
     world.end(0, None, FIRST)
-    assert "batch 0 of group g was written, and could not be published" in str(world.watch.failure())
-    assert "no broker" in str(world.watch.failure())
+    assert "batch 0 of group g was written, and could not be published" in str(world.watch.follower_error())
+    assert "no broker" in str(world.watch.follower_error())
     assert not world.planner.published("s", FIRST.ranges)
 
 
@@ -252,7 +252,7 @@ def test_what_spark_cannot_answer_reaches_the_planning_process(
 
     monkeypatch.setattr(follower, "java_query", refuse)
     world.follower._run(world.run)
-    failure = str(world.watch.failure())
+    failure = str(world.watch.follower_error())
     assert "Spark does not say which batches of group g it has committed" in failure
     assert "lastExecution" in failure
 
@@ -265,39 +265,39 @@ def test_a_jvm_that_has_ended_is_no_error(world: World, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(follower, "java_query", refuse)
     world.follower._run(world.run)
-    assert world.watch.failure() is None
+    assert world.watch.follower_error() is None
 
 
 def test_a_batch_without_data_or_of_a_run_with_a_sink_of_ours_is_left_alone(world: World) -> None:
     world.end(0, FIRST, FIRST)
     world.application.sunk.add("r")
     world.end(1, FIRST, SECOND)
-    assert (world.publisher.published, world.watch.failure()) == ([], None)
+    assert (world.publisher.published, world.watch.follower_error()) == ([], None)
 
 
 def test_a_run_that_has_ended_is_forgotten_with_what_its_tasks_reported(world: World) -> None:
     assert world.application.started.keys() == {"q"}
-    world.follower.forget(world.run)
+    world.follower.forget_run(world.run)
     assert world.application.started == {}
     assert world.ledger.forgotten == ["q"], "what its tasks reported of a batch that failed"
-    assert world.watch.failure() is None
+    assert world.watch.follower_error() is None
 
 
 def test_the_end_of_a_run_forgets_nothing_of_the_next_run_of_its_query(world: World) -> None:
     world.register("r2")
-    world.follower.forget(world.run)
+    world.follower.forget_run(world.run)
     assert world.ledger.forgotten == []
 
 
 def test_a_query_that_does_not_start_is_not_followed(world: World) -> None:
-    world.follower.forget(world.run)
+    world.follower.forget_run(world.run)
 
     def begin() -> Any:
         raise ValueError("no such sink")
 
     with pytest.raises(ValueError, match="no such sink"):
         world.follower.start(world.stream, begin)
-    assert "spout.start" in str(world.watch.refusal()), "nobody follows it"
+    assert "spout.start" in str(world.watch.late_error()), "nobody follows it"
 
 
 def test_a_second_start_that_spark_refuses_takes_the_follower_from_no_run(world: World) -> None:
@@ -323,9 +323,9 @@ def test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away(world: 
     """A run that is started again while the one before still publishes its last batch is followed."""
     second = world.register("r2")
     assert is_followed(world, world.stream)
-    world.follower.forget(world.run)
+    world.follower.forget_run(world.run)
     assert is_followed(world, world.stream)
-    world.follower.forget(second)
+    world.follower.forget_run(second)
     assert not is_followed(world, world.stream)
     assert world.ledger.forgotten == ["q"]
 
@@ -335,13 +335,13 @@ def test_of_two_queries_the_end_of_one_forgets_nothing_of_the_other(world: World
     other = world.another_stream("other", "h")
     runs = [world.run, world.register("p1", "p", other)]
     queries, streams = ["q", "p"], [world.stream, other]
-    world.follower.forget(runs[ends_first])
+    world.follower.forget_run(runs[ends_first])
     stays = 1 - ends_first
     assert world.ledger.forgotten == [queries[ends_first]]
     assert world.application.started.keys() == {queries[stays]}
     assert is_followed(world, streams[stays])
     assert not is_followed(world, streams[ends_first])
-    world.follower.forget(runs[stays])
+    world.follower.forget_run(runs[stays])
     assert world.application.started == {}
     assert not is_followed(world, streams[stays])
 

@@ -393,7 +393,7 @@ def test_a_started_query_is_followed_in_a_thread_that_ends_with_it(monkeypatch: 
 def _thread(*, target: Callable[..., None], args: tuple[FollowedRun], name: str, daemon: bool) -> Any:
     """Return a thread that works when it is started."""
     assert (name, daemon) == ("windhover-follows-g", True)
-    assert args[0].holds == ("hold",)
+    assert args[0].watermark_holds == ("hold",)
     return SimpleNamespace(start=lambda: target(*args))
 
 

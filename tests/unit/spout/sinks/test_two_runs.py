@@ -86,14 +86,14 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
     monkeypatch.setattr(foreach_batch, "refuse_query", lambda _plan: None)
     monkeypatch.setattr(foreach_batch, "log_unfit_rules_of", lambda _plan, _application: None)
     monkeypatch.setattr(foreach_batch, "is_wide", lambda plan: plan.may_shuffle)
-    monkeypatch.setattr(foreach_batch, "watermark_holds", lambda plan: plan.holds)
+    monkeypatch.setattr(foreach_batch, "watermark_holds", lambda plan: plan.watermark_holds)
     monkeypatch.setattr(foreach_batch, "jobs_of", lambda _context, _run: ())
     monkeypatch.setattr(foreach_batch, "crosses_stages", made.crosses_stages)
     monkeypatch.setattr(foreach_batch, "dropped_rows", made.dropped_rows)
     return made
 
 
-NARROW, WIDE, HOLDING = RunPlan(), RunPlan(may_shuffle=True), RunPlan(holds=("wait",))
+NARROW, WIDE, HOLDING = RunPlan(), RunPlan(may_shuffle=True), RunPlan(watermark_holds=("wait",))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,9 @@ def test_a_run_is_written_by_its_own_plan(queries: Queries, runs: list[tuple[str
             sink(queries.rows_of(query, run), batch)
             batches.append((query, plan))
     assert queries.shuffled == [query for query, plan in batches if plan.may_shuffle]
-    assert queries.dropped == [(query, plan.holds) for query, plan in batches if plan.holds]
+    assert queries.dropped == [
+        (query, plan.watermark_holds) for query, plan in batches if plan.watermark_holds
+    ]
     assert queries.analysed == [query for query, _, _ in runs], "once for each run, not for each batch"
     assert queries.sunk == {run for _, run, _ in runs}
     assert written == [0, 1] * len(runs)

@@ -120,15 +120,15 @@ class FakeDrain:
     def __init__(self, _ledger: object, query: str, batch: int) -> None:
         assert (query, batch) == ("q", 7)
 
-    def through(self, rows: Any) -> Any:
+    def with_drain(self, rows: Any) -> Any:
         self.world.through.append(rows)
         return rows
 
     @property
-    def ended(self) -> frozenset[int]:
+    def ended_partitions(self) -> frozenset[int]:
         return self.world.drained
 
-    def unread(self, _rows: object) -> Unread:
+    def find_unread(self, _rows: object) -> Unread:
         return Unread(self.world.unread, self.world.partitions)
 
     def forget(self) -> None:
@@ -162,7 +162,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         def __init__(self, application: Any, lane: Any) -> None:
             self.application, self.lane = application, lane
 
-        def stream(self, _reports: object) -> Any:
+        def find_stream(self, _reports: object) -> Any:
             return made.stream
 
         def settle(self, stream: Any, _reports: object) -> Any:
@@ -181,7 +181,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(foreach_batch, "refuse_query", lambda _plan: None)
     monkeypatch.setattr(foreach_batch, "log_unfit_rules_of", lambda _plan, _application: None)
     monkeypatch.setattr(foreach_batch, "is_wide", lambda plan: plan.may_shuffle)
-    monkeypatch.setattr(foreach_batch, "watermark_holds", lambda plan: plan.holds)
+    monkeypatch.setattr(foreach_batch, "watermark_holds", lambda plan: plan.watermark_holds)
     monkeypatch.setattr(foreach_batch, "jobs_of", lambda _context, run: made.jobs if run == "r1" else [])
     monkeypatch.setattr(foreach_batch, "crosses_stages", lambda _plan: made.is_shuffled)
     monkeypatch.setattr(foreach_batch, "stays", lambda _rows: made.stays)
@@ -417,7 +417,7 @@ def test_rows_that_were_shuffled_again_before_the_sink_got_them_are_refused(shuf
 def test_what_a_watermark_dropped_is_published_with_what_is_settled(
     world: World, holds: tuple[str, ...], function: str
 ) -> None:
-    world.run_plan = RunPlan(holds=holds)
+    world.run_plan = RunPlan(watermark_holds=holds)
     if function == "nothing":
         world.logged = None
     world.write_with((lambda _batch: world.read()) if function == "read" else (lambda _batch: None))
@@ -425,7 +425,7 @@ def test_what_a_watermark_dropped_is_published_with_what_is_settled(
 
 
 def test_what_was_dropped_of_a_skipped_batch_that_emits_the_same_is_published_too(world: World) -> None:
-    world.run_plan, world.runs_again = RunPlan(holds=("wait",)), True
+    world.run_plan, world.runs_again = RunPlan(watermark_holds=("wait",)), True
     world.write_with(skipped, deterministic=True)
     assert world.published == [("stream", SETTLED, DROPPED)]
 

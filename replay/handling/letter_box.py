@@ -144,7 +144,7 @@ def find_letters(
     nothing came for `wait_ms`.
     """
     box = LetterBox(letter_filter, kept_max)
-    starts = _starts(log, input.dead_letter.topic, input.name, letter_filter)
+    starts = _starts(log, input, letter_filter)
     ends = log.ends(starts) if waits_for_open else log.stable_ends(starts)
     with uncollected():
         for place, start in starts.items():
@@ -166,17 +166,26 @@ def find_letters(
     return box
 
 
-def _starts(log: Log, topic: str, input_name: str, letter_filter: Filter) -> Mapping[TopicPartition, int]:
+def letter_places(log: Log, input: Input) -> list[TopicPartition]:
+    """Return the partitions of the dead-letter topic of an input.
+
+    Raises `TopicError`: it does not exist.
+    """
+    topic = input.dead_letter.topic
+    info = log.topics([topic]).get(topic)
+    if info is None:
+        raise TopicError(
+            f"dead-letter topic {topic} of input {input.name} does not exist; run `windhover topics create`"
+        )
+    return [TopicPartition(topic, number) for number in range(info.partitions)]
+
+
+def _starts(log: Log, input: Input, letter_filter: Filter) -> Mapping[TopicPartition, int]:
     """Return which partitions may have letters that a filter matches, and where to begin in each.
 
     Raises `TopicError`: the dead-letter topic of the input does not exist.
     """
-    info = log.topics([topic]).get(topic)
-    if info is None:
-        raise TopicError(
-            f"dead-letter topic {topic} of input {input_name} does not exist; run `windhover topics create`"
-        )
-    places = [TopicPartition(topic, number) for number in range(info.partitions)]
+    places = letter_places(log, input)
     starts = dict(log.starts(places))
     if letter_filter.since_ms is not None:
         offset_at_since = log.offsets_at(places, letter_filter.since_ms)
@@ -184,7 +193,7 @@ def _starts(log: Log, topic: str, input_name: str, letter_filter: Filter) -> Map
     if not letter_filter.places:
         return starts
     starts_of_named: dict[TopicPartition, int] = {}
-    for place, offset in _first_offsets(topic, info.partitions, letter_filter).items():
+    for place, offset in _first_offsets(input.dead_letter.topic, len(places), letter_filter).items():
         if place in starts:
             starts_of_named[place] = max(starts[place], offset)
     return starts_of_named

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -127,8 +128,12 @@ def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: i
 
     If the headers say nothing, it is attempt 1, and its origin is the record's own place.
     """
+    return lineage_of(our_values(headers) if headers else {}, topic, partition, offset)
+
+
+def lineage_of(ours: Mapping[str, bytes], topic: str, partition: int, offset: int) -> Lineage:
+    """Read the past of an emission from our headers by their names, as `parse_lineage` does."""
     own_place = location(topic, partition, offset)
-    ours = our_values(headers) if headers else {}
     if not ours:
         return Lineage(own_place)
     origin = header_text(ours.get(ORIGIN))

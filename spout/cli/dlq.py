@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -26,6 +25,7 @@ from spout.cli.common import (
     opened,
     parse_duration,
     parse_time,
+    passed_ms,
     print_notes,
     say,
     system_user,
@@ -117,11 +117,17 @@ def dlq_list(
         matching = _filter(cause, operator, reason, key, since, until, handled=all_)
         log.share_deadline()
         result = _read_letters(topics, log, inputs, places, matching)
-        absent = _absent_workers(topics, log, result)
+        absent = [] if result.letters else _absent_workers(topics, log)
     shown = result.letters[-limit:]
     columns = LIST if all_ else LIST[:-1]  # the last column says who has handled a letter
     write([letter_row(letter) for letter in shown], columns, output)
-    _print_missing(result, hidden_count=len(result.letters) - len(shown))
+    hidden_count = len(result.letters) - len(shown)
+    _print_missing(
+        len(result.letters),
+        hidden_count=hidden_count,
+        other_records=result.other_records,
+        left_out=result.left_out,
+    )
     notes = absent if result.letters else [*absent, *hexadecimal_note(key)]
     print_notes(notes, config)
     return FOUND if exit_code and result.letters else 0
@@ -160,15 +166,19 @@ def dlq_stats(
 ) -> int:
     """Count dead letters and dropped records by input, reason, error, operator, age and key."""
     with opened(config, "dlq") as (topics, log):
-        from spout.inspect.letter_rows import STATS, stats_of
+        from spout.inspect.dead_letters import inputs_named
+        from spout.inspect.letter_rows import STATS
+        from spout.questions.letters import letters_read
 
-        matching = replace(_filter(cause, operator, reason, key, since, until, handled=all_), notes=True)
+        meant = _filter(cause, operator, reason, key, since, until, handled=all_)
         log.share_deadline()
-        result = _read_letters(topics, log, inputs, places=None, matching=matching)
-        absent = _absent_workers(topics, log, result)
-    write(stats_of(result.letters, wall_ms()), STATS, output)
-    _print_missing(result, hidden_count=0)
-    print_notes(absent, config)
+        counted = inputs_named(topics, inputs or ())
+        with letters_read(log, topics, counted, meant.since_ms, passed_ms) as letters:
+            counts = letters.counts(meant, wall_ms())
+        absent = [] if counts.total else _absent_workers(topics, log)
+    write(counts.rows, STATS, output)
+    _print_missing(counts.total, hidden_count=0, other_records=letters.other_records)
+    print_notes([*letters.cuts, *absent], config)
     return 0
 
 
@@ -294,7 +304,12 @@ def _handle(
             result = _read_letters(topics, log, inputs, places, matching)
             sample = sample_of(result.letters)
             write([letter_row(letter) for letter in sample], LIST[:-1], OutputFormat.TABLE)
-            _print_missing(result, hidden_count=len(result.letters) - len(sample))
+            _print_missing(
+                len(result.letters),
+                hidden_count=len(result.letters) - len(sample),
+                other_records=result.other_records,
+                left_out=result.left_out,
+            )
             matching_text = _letter_count(len(result.letters))
             say(f"{matching_text} would be {action.lower()}; with --execute it is done")
             return 0
@@ -391,23 +406,30 @@ def _letter_count(count: int) -> str:
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
-def _print_missing(result: FoundLetters, *, hidden_count: int) -> None:
-    """Print on stderr what is missing in the output, so that stdout has only rows."""
-    if not result.letters:
+def _print_missing(letter_count: int, *, hidden_count: int, other_records: int, left_out: int = 0) -> None:
+    """Print on stderr what is missing in the output, so that stdout has only rows.
+
+    Args:
+        letter_count: how many letters match.
+        hidden_count: how many of them are not shown.
+        other_records: how many records are no letters.
+        left_out: how many more match, and were not kept.
+    """
+    if not letter_count:
         say("no dead letter matches", err=True)
     if hidden_count:
         say(f"{hidden_count:,} more are not shown; see --limit", err=True)
-    if result.left_out:
-        say(f"{result.left_out:,} more match and were not kept: narrow the filter", err=True)
-    if result.other_records:
-        say(f"{result.other_records:,} records are no letters of Windhover's and are left alone", err=True)
+    if left_out:
+        say(f"{left_out:,} more match and were not kept: narrow the filter", err=True)
+    if other_records:
+        say(f"{other_records:,} records are no letters of Windhover's and are left alone", err=True)
 
 
-def _absent_workers(topics: Topics, log: Log, result: FoundLetters) -> list[str]:
-    """Return that no replay worker lives, who writes letters; only where no letter matches."""
+def _absent_workers(topics: Topics, log: Log) -> list[str]:
+    """Return that no replay worker lives, who writes letters; empty: one does."""
     from spout.inspect.overview import missing_members
 
-    return [] if result.letters else missing_members(log, topics, topics.acker.replay_group)
+    return missing_members(log, topics, topics.acker.replay_group)
 
 
 def _progress() -> Callable[[RedriveProgress], None]:

@@ -241,6 +241,17 @@ def moment(value_ms: int | None) -> str | None:
     return f"{text[:-4]}Z" if "." in text else text  # the last three digits are below a millisecond
 
 
+def stored_moment(value: str | int | None) -> str | None:
+    """Format a time of a picture as `moment` does.
+
+    >>> stored_moment("2026-07-01 00:00:00.987"), stored_moment("2026-07-01 00:00:00.000")
+    ('2026-07-01T00:00:00.987Z', '2026-07-01T00:00:00Z')
+    """
+    if value is None:
+        return None
+    return f"{str(value).replace(' ', 'T').removesuffix('.000')}Z"
+
+
 def name_field(name: str) -> str:
     """Return a name as a row has it: in the notation, but none as an empty text."""
     return show_text(name) if name else ""

@@ -22,7 +22,8 @@ Source: docs/design/picture.md; docs/design/protocol.md, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Final
 
 from acker.config.settings import Input
@@ -51,6 +52,27 @@ INITS: Final = TopicUse("emissions", TABLES_OF_INITS, may_begin_late=True, reads
 QUARANTINE: Final = TopicUse("quarantined records", "unknown")
 
 
+class PicturePart(Enum):
+    """What a command may read of a picture by itself; the numbers are of the steps above.
+
+    The tables of a part that is not read are empty, and no row of `unknown` says so.
+    """
+
+    ROOTS = auto()
+    """1. and 2.: `verdicts`, `failures`, `waiting`."""
+    LETTERS = auto()
+    """3.: `letters` and `redrives`."""
+    HISTORIES = auto()
+    """3.: the columns `history` and `stack` of `letters`."""
+    EMISSIONS = auto()
+    """4.: `emissions`, `sessions`, `ackers`."""
+    PLACES = auto()
+    """5. and 6.: `inputs`, `partitions`, `workers`, `picture`, and what ackers could not apply."""
+
+
+ALL_PARTS: Final = frozenset(PicturePart)
+
+
 class PictureLoader:
     """Fills a picture; each call of `read` adds what is new in the topics."""
 
@@ -63,23 +85,26 @@ class PictureLoader:
         *,
         limits: Limits = DEFAULT_LIMITS,
         input_names: Iterable[str] | None = None,
+        parts: Collection[PicturePart] = ALL_PARTS,
     ) -> None:
         """Begin with nothing read.
 
         Args:
             clock_ms: returns the time that passes, in ms.
             input_names: the names of the inputs that the picture is about; None: all.
+            parts: what is read of it.
         """
         self._log = log
         self._topics = topics
         self._picture = picture
         self._limits = limits
+        self._parts = parts
         self._names = SourceNames(topics.inputs.values(), input_names)
         self._holes = Holes()
         self._reading = LogReading(log, limits, clock_ms, self._holes, picture)
         self._waiting = WaitingTable(picture, self._names, self._holes)
         self._verdicts = VerdictTables(picture, self._names, self._holes)
-        self._letters = LetterTables(picture, self._holes)
+        self._letters = LetterTables(picture, self._holes, has_histories=PicturePart.HISTORIES in parts)
         self._inits = InitTables(self._names, self._holes, topics.acker)
         self._ackers = AckerTablesReader(log, topics, self._names, self._holes)
         # by verdict partition, as of this reading: up to where a worker has accepted; and the ends
@@ -90,27 +115,46 @@ class PictureLoader:
         self._holes.begin_reading()
         self._reading.begin()
         with self._picture.transaction():
-            # 1. and 2. what waits, and what became of roots
-            self._read_due()
-            self._read_verdicts()
-            # 3. dead letters
-            for input in self._names.inputs:
-                self._read_letters(input)
-            self._letters.write_redrives()
-            # 4. what is emitted, and what is open
-            self._read_emissions()
-            # 5. what ackers could not apply
-            for record in self._reading.records(self._topics.ack_topics.quarantine, QUARANTINE):
-                self._note_quarantined(record)
-            # 6. the partitions, and what is known now
-            self._write_partitions()
-            self._write_inputs()
+            if PicturePart.ROOTS in self._parts:
+                # 1. and 2. what waits, and what became of roots
+                self._read_due()
+                self._read_verdicts()
+            if PicturePart.LETTERS in self._parts:
+                # 3. dead letters
+                for input in self._names.inputs:
+                    self._read_letters(input)
+                self._letters.write_redrives()
+            if PicturePart.EMISSIONS in self._parts:
+                # 4. what is emitted, and what is open
+                self._read_emissions()
+            if PicturePart.PLACES in self._parts:
+                # 5. what ackers could not apply
+                for record in self._reading.records(self._topics.ack_topics.quarantine, QUARANTINE):
+                    self._note_quarantined(record)
+                # 6. the partitions, and what is known now
+                self._write_partitions()
+                self._write_inputs()
+                self._picture.describe(now_ms, self._limits.since_ms, self._cluster())
             self._reading.note_passed_over()
             for input_id in sorted(self._names.stranger_ids):
                 why = f"roots have the input id {input_id}, and topics.yaml has no such input"
                 self._holes.note(Hole("inputs", why))
             self._picture.replace("unknown", self._holes.rows())
-            self._picture.describe(now_ms, self._limits.since_ms, self._cluster())
+
+    @property
+    def errors(self) -> Sequence[WindhoverError]:
+        """What kept the last reading from topics, for a command that needs all that it reads."""
+        return self._reading.errors
+
+    @property
+    def cuts(self) -> Sequence[str]:
+        """What the last reading left unread because of a limit."""
+        return self._reading.cuts
+
+    @property
+    def other_letter_records(self) -> int:
+        """How many records of dead-letter topics are not Windhover's."""
+        return self._letters.other_records
 
     def close(self) -> None:
         """Close what reads the topics; the picture stays open."""
@@ -158,6 +202,7 @@ class PictureLoader:
         use = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)
         for record in self._reading.records(input.dead_letter.topic, use):
             self._letters.put(input, record)
+        self._letters.flush()
 
     def _read_emissions(self) -> None:
         """Read what was announced, and then the States that may know it already."""

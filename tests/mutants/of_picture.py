@@ -4,9 +4,37 @@ from tests.mutants.mutant import Mutant
 
 _QUERY = "tests/unit/spout/picture/test_picture_query.py"
 _FILES = "tests/unit/spout/picture/test_picture_files.py"
+_COUNTS = "tests/unit/spout/questions/test_letter_counts.py"
 _LOADER = "tests/unit/spout/picture/test_picture_loader.py"
 
 MUTANTS = (
+    # -- what `dlq stats` counts
+    Mutant(
+        "marks-are-written-before-their-letters",
+        "spout/picture/letter_tables.py",
+        '        self._picture.insert("letters", self._letter_rows)\n'
+        "        self._picture.connection.executemany(_MARK, self._mark_values)\n",
+        "        self._picture.connection.executemany(_MARK, self._mark_values)\n"
+        '        self._picture.insert("letters", self._letter_rows)\n',
+        f"{_COUNTS}::test_marks_are_known_however_the_letters_are_written",
+        "letters that somebody has handled would be counted as open",
+    ),
+    Mutant(
+        "letters-of-a-part-are-counted-as-all",
+        "spout/questions/letters.py",
+        "            if loader.errors:\n",
+        "            if False:\n",
+        f"{_COUNTS}::test_numbers_of_a_part_are_not_shown_as_those_of_all",
+        "while a broker is away, numbers of a part would be taken for those of all",
+    ),
+    Mutant(
+        "a-key-that-is-unknown-counts-as-the-key-null",
+        "spout/questions/letter_counts.sql",
+        "    FROM meant WHERE has_key GROUP BY key\n",
+        "    FROM meant GROUP BY key\n",
+        f"{_COUNTS}::test_the_key_of_a_record_that_could_not_be_read_is_not_the_key_null",
+        "of records that nobody could read the key would be said to be null",
+    ),
     # -- what a query may do
     Mutant(
         "a-query-of-a-picture-may-do-anything",

@@ -144,7 +144,7 @@ def find_letters(
     nothing came for `wait_ms`.
     """
     box = LetterBox(letter_filter, kept_max)
-    starts = _starts(log, input, letter_filter)
+    starts = letter_starts(log, input, letter_filter)
     ends = log.ends(starts) if waits_for_open else log.stable_ends(starts)
     with uncollected():
         for place, start in starts.items():
@@ -166,7 +166,7 @@ def find_letters(
     return box
 
 
-def letter_places(log: Log, input: Input) -> list[TopicPartition]:
+def _letter_places(log: Log, input: Input) -> list[TopicPartition]:
     """Return the partitions of the dead-letter topic of an input.
 
     Raises `TopicError`: it does not exist.
@@ -180,12 +180,12 @@ def letter_places(log: Log, input: Input) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(info.partitions)]
 
 
-def _starts(log: Log, input: Input, letter_filter: Filter) -> Mapping[TopicPartition, int]:
+def letter_starts(log: Log, input: Input, letter_filter: Filter) -> Mapping[TopicPartition, int]:
     """Return which partitions may have letters that a filter matches, and where to begin in each.
 
     Raises `TopicError`: the dead-letter topic of the input does not exist.
     """
-    places = letter_places(log, input)
+    places = _letter_places(log, input)
     starts = dict(log.starts(places))
     if letter_filter.since_ms is not None:
         offset_at_since = log.offsets_at(places, letter_filter.since_ms)

@@ -156,12 +156,15 @@ class Filter:
     handled: bool = False
     notes: bool = False
 
+    @property
+    def means_notes(self) -> bool:
+        """Whether notes are meant, too: only by who asks for them, in one of four ways."""
+        is_dropped_meant = self.dead == DeadReason.DROPPED
+        return self.notes or self.handled or bool(self.places) or is_dropped_meant
+
     def matches(self, letter: Letter) -> bool:
         """Return whether a letter is meant, whatever its mark says: that comes later in the log."""
-        # notes are meant only by who asks for them, in one of four ways
-        is_dropped_meant = self.dead == DeadReason.DROPPED
-        means_notes = self.notes or self.handled or bool(self.places) or is_dropped_meant
-        if letter.is_note and not means_notes:
+        if letter.is_note and not self.means_notes:
             return False
         # each condition that was given has to hold
         return (

@@ -142,11 +142,6 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def passed_ms() -> int:
-    """Return the time that passes, whatever the wall clock is set to."""
-    return time.monotonic_ns() // 1_000_000
-
-
 def system_user() -> str:
     try:
         return f"system user {getpass.getuser()}"

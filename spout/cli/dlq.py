@@ -8,7 +8,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,7 +26,6 @@ from spout.cli.common import (
     opened,
     parse_duration,
     parse_time,
-    passed_ms,
     print_notes,
     say,
     system_user,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from acker.kafka.port import Log
     from replay.handling.redrive import Redrive, RedriveLimits, RedriveProgress
     from replay.records.letters import Filter, LetterAction
-    from spout.inspect.dead_letters import FoundLetters
+    from spout.questions.letters import LetterPicture
 
 PROGRESS_EVERY_MS: Final = 5_000
 """How often a running command reports its progress."""
@@ -112,25 +112,18 @@ def dlq_list(
 ) -> int:
     """List dead letters, the latest last; letters that were handled before are left out."""
     with opened(config, "dlq") as (topics, log):
-        from spout.inspect.letter_rows import LIST, hexadecimal_note, letter_row
+        from spout.inspect.letter_rows import LIST, hexadecimal_note
 
-        matching = _filter(cause, operator, reason, key, since, until, handled=all_)
+        meant = _filter(cause, operator, reason, key, since, until, handled=all_)
         log.share_deadline()
-        result = _read_letters(topics, log, inputs, places, matching)
-        absent = [] if result.letters else _absent_workers(topics, log)
-    shown = result.letters[-limit:]
+        with _letters_read(topics, log, inputs, places, meant) as letters:
+            rows = letters.rows(limit)
+        absent = [] if letters.total else [*_absent_workers(topics, log), *hexadecimal_note(key)]
     columns = LIST if all_ else LIST[:-1]  # the last column says who has handled a letter
-    write([letter_row(letter) for letter in shown], columns, output)
-    hidden_count = len(result.letters) - len(shown)
-    _print_missing(
-        len(result.letters),
-        hidden_count=hidden_count,
-        other_records=result.other_records,
-        left_out=result.left_out,
-    )
-    notes = absent if result.letters else [*absent, *hexadecimal_note(key)]
-    print_notes(notes, config)
-    return FOUND if exit_code and result.letters else 0
+    write(rows, columns, output)
+    _print_missing(letters, shown_count=len(rows))
+    print_notes([*letters.cuts, *absent], config)
+    return FOUND if exit_code and letters.total else 0
 
 
 @dlq_app.command("show")
@@ -166,18 +159,15 @@ def dlq_stats(
 ) -> int:
     """Count dead letters and dropped records by input, reason, error, operator, age and key."""
     with opened(config, "dlq") as (topics, log):
-        from spout.inspect.dead_letters import inputs_named
         from spout.inspect.letter_rows import STATS
-        from spout.questions.letters import letters_read
 
-        meant = _filter(cause, operator, reason, key, since, until, handled=all_)
+        meant = replace(_filter(cause, operator, reason, key, since, until, handled=all_), notes=True)
         log.share_deadline()
-        counted = inputs_named(topics, inputs or ())
-        with letters_read(log, topics, counted, meant.since_ms, passed_ms) as letters:
-            counts = letters.counts(meant, wall_ms())
-        absent = [] if counts.total else _absent_workers(topics, log)
-    write(counts.rows, STATS, output)
-    _print_missing(counts.total, hidden_count=0, other_records=letters.other_records)
+        with _letters_read(topics, log, inputs, None, meant) as letters:
+            rows = letters.counts(wall_ms())
+        absent = [] if letters.total else _absent_workers(topics, log)
+    write(rows, STATS, output)
+    _print_missing(letters, shown_count=letters.total)
     print_notes([*letters.cuts, *absent], config)
     return 0
 
@@ -295,22 +285,18 @@ def _handle(
     from replay.handling.letter_handling import Order, RateLimit
     from replay.handling.redrive import Redrive, RedriveLimits
     from spout.inspect.dead_letters import carry_out, filters_of_inputs, inputs_named
-    from spout.inspect.letter_rows import LIST, letter_row, sample_of
+    from spout.inspect.letter_rows import LIST, sample_of
 
     if execute and not places and not inputs and matching.is_everything:
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
-            result = _read_letters(topics, log, inputs, places, matching)
-            sample = sample_of(result.letters)
-            write([letter_row(letter) for letter in sample], LIST[:-1], OutputFormat.TABLE)
-            _print_missing(
-                len(result.letters),
-                hidden_count=len(result.letters) - len(sample),
-                other_records=result.other_records,
-                left_out=result.left_out,
-            )
-            matching_text = _letter_count(len(result.letters))
+            with _letters_read(topics, log, inputs, places, matching) as letters:
+                sample = sample_of(letters.rows())
+            write(sample, LIST[:-1], OutputFormat.TABLE)
+            _print_missing(letters, shown_count=len(sample))
+            print_notes(letters.cuts, config)
+            matching_text = _letter_count(letters.total)
             say(f"{matching_text} would be {action.lower()}; with --execute it is done")
             return 0
         name = uuid.uuid4().hex[:8]
@@ -406,23 +392,15 @@ def _letter_count(count: int) -> str:
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
-def _print_missing(letter_count: int, *, hidden_count: int, other_records: int, left_out: int = 0) -> None:
-    """Print on stderr what is missing in the output, so that stdout has only rows.
-
-    Args:
-        letter_count: how many letters match.
-        hidden_count: how many of them are not shown.
-        other_records: how many records are no letters.
-        left_out: how many more match, and were not kept.
-    """
-    if not letter_count:
+def _print_missing(letters: LetterPicture, *, shown_count: int) -> None:
+    """Print on stderr what is missing in the output, so that stdout has only rows."""
+    hidden_count = letters.total - shown_count
+    if not letters.total:
         say("no dead letter matches", err=True)
     if hidden_count:
         say(f"{hidden_count:,} more are not shown; see --limit", err=True)
-    if left_out:
-        say(f"{left_out:,} more match and were not kept: narrow the filter", err=True)
-    if other_records:
-        say(f"{other_records:,} records are no letters of Windhover's and are left alone", err=True)
+    if letters.other_records:
+        say(f"{letters.other_records:,} records are no letters of Windhover's and are left alone", err=True)
 
 
 def _absent_workers(topics: Topics, log: Log) -> list[str]:
@@ -461,11 +439,12 @@ def _print_letter(letter: dict[str, Any]) -> None:
     write(letter["history"], HISTORY, OutputFormat.TABLE)
 
 
-def _read_letters(
-    topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, matching: Filter
-) -> FoundLetters:
-    """Read the letters that match, of some inputs and at some places; None: of all, at all."""
-    from spout.inspect.dead_letters import filters_of_inputs, inputs_named, matching_letters
+def _letters_read(
+    topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, meant: Filter
+) -> AbstractContextManager[LetterPicture]:
+    """Read the letters that are meant, of some inputs and at some places; None: of all, at all."""
+    from spout.inspect.dead_letters import filters_of_inputs, inputs_named
+    from spout.questions.letters import letters_read
 
-    filters = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), matching)
-    return matching_letters(log, filters, wait_ms=topics.replay.limits.operation_timeout_ms)
+    filters = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), meant)
+    return letters_read(log, topics, filters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,7 +19,6 @@ from spout.cli.common import (
     not_default,
     opened,
     parse_time,
-    passed_ms,
     say,
     wall_ms,
 )
@@ -85,7 +85,7 @@ def sql(
         from spout.picture.query import Query
 
         _print_holes(filled, config)
-        _answer(Query(filled.connection, passed_ms), query, form)
+        _answer(Query(filled.connection, _passed_ms), query, form)
     return 0
 
 
@@ -149,7 +149,7 @@ def _of_topics(
                 log,
                 topics,
                 filled,
-                passed_ms,
+                _passed_ms,
                 limits=limits,
                 input_names=input_names,
             )
@@ -165,7 +165,11 @@ def _of_file(path: Path) -> Iterator[Query]:
     from spout.picture.query import Query
 
     with closing(open_picture(path)) as connection:
-        yield Query(connection, passed_ms)
+        yield Query(connection, _passed_ms)
+
+
+def _passed_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _print_holes(filled: Picture, config: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from acker.errors import UsageError
 from acker.kafka.port import Record
@@ -123,6 +123,9 @@ REDRIVES: Final = (
     Column("open", "open", count, "-"),
     Column("unknown", "not_found", count, "-"),
 )
+
+
+LetterT = TypeVar("LetterT")
 
 
 class InputLetter(NamedTuple):
@@ -293,7 +296,7 @@ def hexadecimal_note(key: str | None) -> list[str]:
     return [f"key {key} is that text; bytes that are no text are given as {escapes}"]
 
 
-def sample_of(letters: Sequence[InputLetter]) -> list[InputLetter]:
+def sample_of(letters: Sequence[LetterT]) -> list[LetterT]:
     """Return `SAMPLE` of some letters, spread evenly over them, the first and the last among them."""
     if len(letters) <= SAMPLE:
         return list(letters)

@@ -86,6 +86,7 @@ class PictureLoader:
         limits: Limits = DEFAULT_LIMITS,
         input_names: Iterable[str] | None = None,
         parts: Collection[PicturePart] = ALL_PARTS,
+        letter_starts: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Begin with nothing read.
 
@@ -93,12 +94,15 @@ class PictureLoader:
             clock_ms: returns the time that passes, in ms.
             input_names: the names of the inputs that the picture is about; None: all.
             parts: what is read of it.
+            letter_starts: the partitions of dead-letter topics that are read, and from which offset
+                on; None: all of them, from their starts or the time that is wanted.
         """
         self._log = log
         self._topics = topics
         self._picture = picture
         self._limits = limits
         self._parts = parts
+        self._letter_starts = letter_starts
         self._names = SourceNames(topics.inputs.values(), input_names)
         self._holes = Holes()
         self._reading = LogReading(log, limits, clock_ms, self._holes, picture)
@@ -200,7 +204,11 @@ class PictureLoader:
         if not input.tracked:
             return
         use = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)
-        for record in self._reading.records(input.dead_letter.topic, use):
+        topic = input.dead_letter.topic
+        starts = None
+        if self._letter_starts is not None:
+            starts = {place: start for place, start in self._letter_starts.items() if place.topic == topic}
+        for record in self._reading.records(topic, use, starts=starts):
             self._letters.put(input, record)
         self._letters.flush()
 

@@ -132,19 +132,23 @@ class LogReading:
         topic: str,
         use: TopicUse,
         needed_from: Mapping[TopicPartition, int] | None = None,
+        starts: Mapping[TopicPartition, int] | None = None,
     ) -> Iterator[Record]:
         """Yield the records of a topic that were not read yet, by partition in their order.
 
         Args:
             needed_from: by partition, the offset from which on all records are needed, however old.
+            starts: only these partitions are read, from these offsets on; None: all of them.
         """
         places = self.places_of(topic, use)
+        if starts is not None:
+            places = [place for place in places if place in starts]
         if not places:
             return
         try:
             follower = self._followers.get(topic)
             if follower is None:
-                follower = self._opened(places, use, needed_from or {})
+                follower = self._opened(places, use, needed_from or {}, starts or {})
                 self._followers[topic] = follower
             else:
                 self._note_deleted(follower, use)
@@ -166,8 +170,9 @@ class LogReading:
         places: Sequence[TopicPartition],
         use: TopicUse,
         needed_from: Mapping[TopicPartition, int],
+        named_starts: Mapping[TopicPartition, int],
     ) -> Follower:
-        """Open what reads partitions from their starts on, or from the time that is wanted."""
+        """Open what reads partitions from where it was named, their starts, or the time that is wanted."""
         starts = self._log.bounds(Bound.START, places).offsets
         self._start_by_place |= starts
         first_of_time = starts
@@ -176,7 +181,7 @@ class LogReading:
         first_offsets: dict[TopicPartition, int] = {}
         for place in starts.keys() & first_of_time.keys():
             offset = min(first_of_time[place], needed_from.get(place, OFFSET_MAX))
-            first_offsets[place] = max(starts[place], offset)
+            first_offsets[place] = max(starts[place], offset, named_starts.get(place, 0))
         self._first_by_place |= first_offsets
         return Follower(
             self._log,

@@ -21,11 +21,13 @@ AnswerRow = Mapping[str, str | int | None]
 def ask_picture(picture: Picture, question: str, bound: BoundValues) -> list[AnswerRow]:
     """Return the rows that answer a question, as mappings by the names of their columns.
 
+    A question whose answer others need makes a table of it, and has no rows.
+
     Args:
         question: the name of its file, without the ending.
     """
     cursor = picture.connection.execute(_query(question), bound)
-    names = [description[0] for description in cursor.description]
+    names = [description[0] for description in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 

@@ -1,11 +1,11 @@
--- How many dead letters are there by input, cause of death, error, bolt, age and key?
+-- How many of the letters that are meant are there by input, cause of death, error, bolt, age and key?
 --
 -- Of each kind the values with the most letters have a row, and all others one row together, which
 -- says how many values they are. Of two values with as many letters, the one of which a letter died
 -- first comes first.
-WITH meant AS MATERIALIZED (
+WITH counted_letters AS MATERIALIZED (
     SELECT
-        input, dead, error, operator, letters.key AS key, died_at,
+        input, dead, error, operator, key, has_key, died_at, number,
         coalesce(handled, 'no') AS handled,
         CASE
             WHEN died_at IS NULL THEN 'unknown'
@@ -14,38 +14,31 @@ WITH meant AS MATERIALIZED (
             WHEN died_at > :a_day_ago THEN 'below 1 d'
             WHEN died_at > :a_week_ago THEN 'below 7 d'
             ELSE '7 d or more'
-        END AS age,
-        -- the key of a record that could not be read is unknown, which is not the key null
-        letters.key IS NOT NULL OR is_note OR missing = '' AS has_key,
-        row_number() OVER (ORDER BY died_at, named.key, partition, offset) AS number
-    FROM letters
-    -- the names of the inputs, a JSON list in the order in which they are told
-    JOIN json_each(:inputs) AS named ON named.value = letters.input
-    WHERE (:error IS NULL OR error = :error)
-        AND (:operator IS NULL OR operator = :operator)
-        AND (:dead IS NULL OR dead = :dead)
-        AND (:since IS NULL OR died_at >= :since)
-        AND (:until IS NULL OR died_at < :until)
-        AND (:has_handled OR letters.handled IS NULL)
-        AND (NOT :is_of_key OR (letters.key IS :key AND has_key))
+        END AS age
+    FROM meant
+    JOIN letters ON letters.rowid = meant.letter
 ),
 counted (place, kind, value, letters, first, last, first_number) AS (
-    SELECT 1, 'input', input, count(*), min(died_at), max(died_at), min(number) FROM meant GROUP BY input
+    SELECT 1, 'input', input, count(*), min(died_at), max(died_at), min(number)
+    FROM counted_letters GROUP BY input
     UNION ALL
-    SELECT 2, 'dead', dead, count(*), min(died_at), max(died_at), min(number) FROM meant GROUP BY dead
+    SELECT 2, 'dead', dead, count(*), min(died_at), max(died_at), min(number)
+    FROM counted_letters GROUP BY dead
     UNION ALL
-    SELECT 3, 'error', error, count(*), min(died_at), max(died_at), min(number) FROM meant GROUP BY error
+    SELECT 3, 'error', error, count(*), min(died_at), max(died_at), min(number)
+    FROM counted_letters GROUP BY error
     UNION ALL
     SELECT 4, 'operator', operator, count(*), min(died_at), max(died_at), min(number)
-    FROM meant GROUP BY operator
+    FROM counted_letters GROUP BY operator
     UNION ALL
-    SELECT 5, 'age', age, count(*), min(died_at), max(died_at), min(number) FROM meant GROUP BY age
+    SELECT 5, 'age', age, count(*), min(died_at), max(died_at), min(number)
+    FROM counted_letters GROUP BY age
     UNION ALL
     SELECT 6, 'handled', handled, count(*), min(died_at), max(died_at), min(number)
-    FROM meant GROUP BY handled
+    FROM counted_letters GROUP BY handled
     UNION ALL
     SELECT 7, 'key', key, count(*), min(died_at), max(died_at), min(number)
-    FROM meant WHERE has_key GROUP BY key
+    FROM counted_letters WHERE has_key GROUP BY key
 ),
 ranked AS (
     SELECT *, row_number() OVER (PARTITION BY place ORDER BY letters DESC, first_number) AS rank

@@ -35,8 +35,8 @@ EVERYTHING = Filter(handled=True)
 
 def counted(world: LettersWorld, meant: Filter = EVERYTHING, log: MemoryLog | None = None) -> dict[str, int]:
     """Count letters; return how many there are by kind and value, such as ``key k``."""
-    with letters_read(log or world.log, TOPICS, INPUTS, meant.since_ms, lambda: 0) as letters:
-        rows = letters.counts(meant, NOW_MS).rows
+    with letters_read(log or world.log, TOPICS, [(input, meant) for input in INPUTS]) as letters:
+        rows = letters.counts(NOW_MS)
     return {f"{row['of']} {row['value']}": row["letters"] for row in rows}
 
 
@@ -75,8 +75,8 @@ def test_marks_are_known_however_the_letters_are_written(
 def test_a_death_at_no_time_of_a_calendar_has_no_age(world: LettersWorld) -> None:
     """Its writer may count microseconds; such a letter was taken for one of this minute."""
     world.let_die(SENTENCES, 0, Kind(), NOW_MS - 1_782_900_000_000_000, b"k")
-    with letters_read(world.log, TOPICS, INPUTS, None, lambda: 0) as letters:
-        rows = letters.counts(EVERYTHING, NOW_MS).rows
+    with letters_read(world.log, TOPICS, [(input, EVERYTHING) for input in INPUTS]) as letters:
+        rows = letters.counts(NOW_MS)
     (age,) = [row for row in rows if row["of"] == "age"]
     assert (age["value"], age["letters"], age["first"]) == ("unknown", 1, None)
 

@@ -208,9 +208,11 @@ def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> P
         name, value = headers[index]
         if name == OWN and value == b"%d" % index:
             return PartedHeaders(headers[:index], headers[index + 1 :])
-    original = tuple([header for header in headers if not header[0].startswith(prefixes)])
-    added = tuple([header for header in headers if header[0].startswith(prefixes)])
-    return PartedHeaders(original, added)
+    original: list[tuple[str, bytes | None]] = []
+    added: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        (added if header[0].startswith(prefixes) else original).append(header)
+    return PartedHeaders(tuple(original), tuple(added))
 
 
 def our_values(headers: Headers) -> dict[str, bytes]:

@@ -45,16 +45,16 @@ class LetterTables:
         other_records: how many records were not Windhover's.
     """
 
-    def __init__(self, picture: Picture, holes: Holes, *, has_histories: bool = True) -> None:
+    def __init__(self, picture: Picture, holes: Holes, *, has_details: bool = True) -> None:
         """Begin without a record.
 
         Args:
-            has_histories: whether the columns `history` and `stack` are filled: to write them takes
-                a third of the time of a letter.
+            has_details: whether those columns are filled that say more than a list of letters does,
+                such as `history` and `stack`: they take a third of the time of a letter.
         """
         self._picture = picture
         self._holes = holes
-        self._has_histories = has_histories
+        self._has_details = has_details
         self.other_records = 0
         # a mark comes behind its letter, so all of these marks belong behind all of these letters
         self._letter_rows: list[Row] = []
@@ -103,18 +103,18 @@ class LetterTables:
             "attempts": lineage.attempt,
             "is_note": letter.is_note,
             "missing": letter.missing,
-            "first_emitted_at": lineage.first_emitted_ms,
-            "record_at": None if letter.time is None else letter.time.ms,
             "letter_bytes": letter.bytes,
-            **self._history_row(letter, record),
+            **self._details_row(letter, record),
             **self._content_row(letter, record),
         }
 
-    def _history_row(self, letter: Letter, record: Record) -> Row:
-        """Return how each emission was lost, if that is wanted."""
-        if not self._has_histories:
+    def _details_row(self, letter: Letter, record: Record) -> Row:
+        """Return what a list of letters does not show, if it is wanted."""
+        if not self._has_details:
             return {}
         return {
+            "first_emitted_at": letter.lineage.first_emitted_ms,
+            "record_at": None if letter.time is None else letter.time.ms,
             "history": history_json(letter.history).decode(),
             "stack": read_stack(parted_headers(record.headers, OUR_PREFIXES).added),
         }

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
@@ -34,21 +34,20 @@ from acker.service.passed_over import WHY_HEADER
 from acker.untrusted import Untrusted
 from replay.records.due import Progress
 from replay.records.headers import header_text
-from spout.picture.acker_tables import AckerTablesReader, members_by_partition
 from spout.picture.database import Picture, Row
 from spout.picture.holes import Hole, Holes
-from spout.picture.init_tables import TABLES_OF_INITS, InitTables
 from spout.picture.letter_tables import LetterTables
 from spout.picture.places import SourceNames
 from spout.picture.reading import DEFAULT_LIMITS, Limits, LogReading, ReadMark, TopicUse
 from spout.picture.verdict_tables import TABLES_OF_VERDICTS, VerdictTables
 from spout.picture.waiting_table import WaitingTable
 
+if TYPE_CHECKING:
+    from spout.picture.emission_tables import EmissionTables
+
 # compacted: newer records say what those said that are gone
 DUE: Final = TopicUse("waiting roots", "waiting, workers", may_begin_late=True, reads_all=True)
 VERDICTS: Final = TopicUse("verdicts", TABLES_OF_VERDICTS)
-# ackers delete what they have read, and their State has what is open of it
-INITS: Final = TopicUse("emissions", TABLES_OF_INITS, may_begin_late=True, reads_all=True)
 QUARANTINE: Final = TopicUse("quarantined records", "unknown")
 
 
@@ -62,8 +61,8 @@ class PicturePart(Enum):
     """1. and 2.: `verdicts`, `failures`, `waiting`."""
     LETTERS = auto()
     """3.: `letters` and `redrives`."""
-    HISTORIES = auto()
-    """3.: the columns `history` and `stack` of `letters`."""
+    LETTER_DETAILS = auto()
+    """3.: the columns `history`, `stack`, `first_emitted_at` and `record_at` of `letters`."""
     EMISSIONS = auto()
     """4.: `emissions`, `sessions`, `ackers`."""
     PLACES = auto()
@@ -108,9 +107,13 @@ class PictureLoader:
         self._reading = LogReading(log, limits, clock_ms, self._holes, picture)
         self._waiting = WaitingTable(picture, self._names, self._holes)
         self._verdicts = VerdictTables(picture, self._names, self._holes)
-        self._letters = LetterTables(picture, self._holes, has_histories=PicturePart.HISTORIES in parts)
-        self._inits = InitTables(self._names, self._holes, topics.acker)
-        self._ackers = AckerTablesReader(log, topics, self._names, self._holes)
+        self._letters = LetterTables(picture, self._holes, has_details=PicturePart.LETTER_DETAILS in parts)
+        self._emissions: EmissionTables | None = None
+        if PicturePart.EMISSIONS in parts:
+            # what reads States takes a tenth of a second to load, so it is loaded where it is needed
+            from spout.picture.emission_tables import EmissionTables
+
+            self._emissions = EmissionTables(log, topics, picture, self._names, self._holes)
         # by verdict partition, as of this reading: up to where a worker has accepted; and the ends
         self._progress: dict[int, Progress] = {}
 
@@ -128,9 +131,9 @@ class PictureLoader:
                 for input in self._names.inputs:
                     self._read_letters(input)
                 self._letters.write_redrives()
-            if PicturePart.EMISSIONS in self._parts:
+            if self._emissions is not None:
                 # 4. what is emitted, and what is open
-                self._read_emissions()
+                self._emissions.read(self._reading)
             if PicturePart.PLACES in self._parts:
                 # 5. what ackers could not apply
                 for record in self._reading.records(self._topics.ack_topics.quarantine, QUARANTINE):
@@ -212,17 +215,6 @@ class PictureLoader:
             self._letters.put(input, record)
         self._letters.flush()
 
-    def _read_emissions(self) -> None:
-        """Read what was announced, and then the States that may know it already."""
-        for record in self._reading.records(self._topics.ack_topics.init, INITS):
-            self._inits.put(record)
-        ackers = self._ackers.read()
-        self._picture.replace("ackers", ackers.acker_rows)
-        emissions = [*ackers.open_rows, *self._inits.emission_rows(ackers.progress)]
-        self._picture.replace("emissions", emissions)
-        sessions = self._inits.session_rows(ackers.owners, has_owners=bool(ackers.progress))
-        self._picture.replace("sessions", sessions)
-
     def _note_quarantined(self, record: Record) -> None:
         """Record that an acker has put a record aside: what it said is in no table."""
         why = header_text(dict(record.headers).get(WHY_HEADER))
@@ -280,6 +272,8 @@ class PictureLoader:
 
     def _worker_rows(self, marks: Mapping[TopicPartition, ReadMark]) -> list[Row]:
         """Return the rows of `workers`: what each verdict partition still has for its worker."""
+        from spout.picture.acker_tables import members_by_partition
+
         process_by_partition = members_by_partition(
             self._log, self._topics.acker.replay_group, "workers.process", self._holes
         )

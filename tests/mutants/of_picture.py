@@ -28,6 +28,22 @@ MUTANTS = (
         "while a broker is away, numbers of a part would be taken for those of all",
     ),
     Mutant(
+        "a-place-means-letters-of-all-inputs",
+        "spout/questions/letters.py",
+        "for input, of_input in filters for place in of_input.places",
+        "for input, _ in filters for _, of_one in filters for place in of_one.places",
+        f"{_COUNTS}::test_a_place_means_the_letters_of_its_input_alone",
+        "a letter of another input could be shown, and be meant by the sample of a redrive",
+    ),
+    Mutant(
+        "a-named-letter-is-looked-for-from-the-start",
+        "spout/picture/reading.py",
+        "max(starts[place], offset, named_starts.get(place, 0))",
+        "max(starts[place], offset)",
+        f"{_COUNTS}::test_of_a_named_letter_only_its_partition_is_read_and_from_there_on",
+        "to show one letter a whole topic would be read",
+    ),
+    Mutant(
         "a-key-that-is-unknown-counts-as-the-key-null",
         "spout/questions/letter_counts.sql",
         "    FROM counted_letters WHERE has_key GROUP BY key\n",

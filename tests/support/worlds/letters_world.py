@@ -59,12 +59,15 @@ UNSEEN: Final = Kind(operator="b\u202et", error="E\x1b[2JError")
 class LettersWorld:
     """A cluster in memory whose dead-letter topics a test fills."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: Topics = TOPICS) -> None:
+        self.topics = topics
         self.cluster = MemoryCluster()
         self.log = self.cluster.log()
-        for input in TOPICS.inputs.values():
-            for topic in (input.topic, input.replay_topic, input.dead_letter.topic):
-                self.cluster.create_topic(topic, 2)
+        names: set[str] = set()
+        for input in topics.inputs.values():
+            names |= {input.topic, input.replay_topic, input.dead_letter.topic}
+        for name in sorted(names):
+            self.cluster.create_topic(name, 2)
         for topic in ("_ack_init", "_ack_verdict", "_ack_state", "_ack_quarantine"):
             self.cluster.create_topic(topic, 2)
         self.cluster.create_topic("_ack_due", 2, compacted=True)
@@ -82,7 +85,7 @@ class LettersWorld:
         self, topic: str, partition: int, kind: Kind, age_ms: int, key: bytes | None, value: bytes = b"{}"
     ) -> str:
         """Write a letter of a record that died so long ago; return its place."""
-        input = next(input for input in TOPICS.inputs.values() if input.dead_letter.topic == topic)
+        input = next(input for input in self.topics.inputs.values() if input.dead_letter.topic == topic)
         place = TopicPartition(topic, partition)
         number = self.log.ends([place])[place]
         origin = f"{input.topic}/{partition}@{100 + number}"

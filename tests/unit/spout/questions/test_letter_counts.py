@@ -1,4 +1,4 @@
-"""What `dlq stats` counts of the picture of letters: filters, limits, and what nobody can read."""
+"""What `dlq stats` and `dlq list` say of the picture of letters: filters, limits, what nobody can read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from contextlib import closing
 
 import pytest
 
+from acker.config import topics as topics_yaml
 from acker.errors import TopicError, Unreachable
 from replay.records.letters import Filter, KeyIs, LetterAction
+from spout.inspect.dead_letters import filters_of_inputs
 from spout.picture import letter_tables, reading
 from spout.picture.database import Picture
 from spout.picture.loader import PicturePart
@@ -87,7 +89,7 @@ def test_only_the_dead_letters_are_read(world: LettersWorld) -> None:
     assert values_of(picture, "SELECT count(*), count(history) FROM letters") == [(1, 0)]
     for topic in ("_ack_init", "_ack_verdict", "_ack_state", "_ack_due", "_ack_quarantine"):
         world.cluster.delete_topic(topic)
-    picture = picture_of(world.log, TOPICS, NOW_MS, parts={PicturePart.LETTERS, PicturePart.HISTORIES})
+    picture = picture_of(world.log, TOPICS, NOW_MS, parts={PicturePart.LETTERS, PicturePart.LETTER_DETAILS})
     assert values_of(picture, "SELECT count(*), count(history) FROM letters") == [(1, 1)]
     assert values_of(picture, "SELECT * FROM unknown") == []
 
@@ -134,3 +136,39 @@ def test_a_letter_that_was_handled_is_left_out(world: LettersWorld) -> None:
     assert counted(world, Filter())["input sentences"] == 1
     world.handle(letter, LetterAction.REPLAYED)
     assert counted(world, Filter()) == {}
+
+
+def test_a_place_means_the_letters_of_its_input_alone() -> None:
+    """Two groups read one topic, so both have a letter of the same record."""
+    text = "inputs: {%s: {id: 1, topic: lines, group: g}, %s: {id: 2, topic: lines, group: h}}"
+    shared = topics_yaml.parse(text % ("one", "other"), file="topics.yaml", environ={})
+    world = LettersWorld(shared)
+    for input in shared.inputs.values():
+        world.let_die(input.dead_letter.topic, 0, Kind(), HOUR_MS, b"k")
+    inputs = list(shared.inputs.values())
+    origins_of = {}
+    for place in ("lines/0@100", "other/0@100", "lines.g.dlq/0@0"):
+        filters = filters_of_inputs(inputs, [place, "one/0@7"], EVERYTHING)
+        with letters_read(world.log, shared, filters) as letters:
+            origins_of[place] = [(row["input"], row["origin"]) for row in letters.rows()]
+    one, other = ("one", "lines/0@100"), ("other", "lines/0@100")
+    assert origins_of == {"lines/0@100": [one, other], "other/0@100": [other], "lines.g.dlq/0@0": [one]}
+
+
+def test_of_a_named_letter_only_its_partition_is_read_and_from_there_on(world: LettersWorld) -> None:
+    """Before its offset there may be millions of others; here they would be counted as strangers."""
+    world.put_strangers(SENTENCES, [b"one", b"two"])
+    letter = world.let_die(SENTENCES, 0, Kind(), HOUR_MS, b"k")
+    world.put_strangers(ORDERS, [b"three"])
+    filters = filters_of_inputs(INPUTS, [letter], EVERYTHING)
+    with letters_read(world.log, TOPICS, filters) as letters:
+        assert (letters.total, letters.other_records) == (1, 0)
+
+
+def test_of_too_many_letters_the_last_ones_are_listed(world: LettersWorld) -> None:
+    for age_ms in (3_000, 1_000, 2_000):
+        world.let_die(SENTENCES, 0, Kind(), age_ms, b"%d" % age_ms)
+    with letters_read(world.log, TOPICS, [(input, EVERYTHING) for input in INPUTS]) as letters:
+        assert [row["key"] for row in letters.rows()] == ["3000", "2000", "1000"]
+        assert [row["key"] for row in letters.rows(2)] == ["2000", "1000"]
+        assert letters.total == 3

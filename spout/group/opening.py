@@ -500,13 +500,17 @@ class Opening:
         if not name.has_store or self._grant_epoch is not None or self._spec.without_store:
             return
         group = self._spec.group
+        # only `windhover offsets reset` rewinds; a release in its place would leave the offsets
+        is_reset = bool(self._spec.rewind)
+        cure = "add --without-store to this command"
+        if not is_reset:
+            cure = f"windhover release {group} --without-store"
         raise SessionRefused(
             f"group {group} is of session {name}, which writes exactly once into a store. What is"
             " open may be in the store already, and this session does not open it: it would be"
             " written again. Start the query that writes it with spout.exact_sink: it opens the"
             " store, and publishes what that has. If the store is gone, or the group is to be"
-            f" written otherwise: windhover release {group} --without-store, then start with a"
-            " fresh checkpoint"
+            f" written otherwise: {cure}, then start with a fresh checkpoint"
         )
 
     def _take_with_sound_clock(self, now_ms: int) -> None:

@@ -113,7 +113,12 @@ class Picture:
                 _insert_statement(table, names), self._values(table, names, alike_rows)
             )
 
-    def _values(self, table: str, names: tuple[str, ...], rows: Iterable[Row]) -> Iterator[list[Value]]:
+    def _values(
+        self,
+        table: str,
+        names: tuple[str, ...],
+        rows: Iterable[Row],
+    ) -> Iterator[list[Value]]:
         """Yield the values of rows that have these columns, as the database has them."""
         converters = [self._converters[table][name] for name in names]
         for row in rows:
@@ -232,7 +237,9 @@ def _is_about_room(error: OSError | sqlite3.Error) -> bool:
 
 @cache
 def _insert_statement(table: str, names: tuple[str, ...]) -> str:
-    """Return the statement that adds a row with these columns; one of JSON gets nothing else than JSON.
+    """Return the statement that adds a row with these columns.
+
+    A column of JSON gets nothing else than JSON.
 
     Raises `KeyError`: the table has no such column.
     """

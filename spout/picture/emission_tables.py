@@ -1,4 +1,4 @@
-"""Fills the tables `emissions`, `sessions` and `ackers`: what was announced, and the States that know it."""
+"""Fills `emissions`, `sessions` and `ackers`: what was announced, and the States that know it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ INITS: Final = TopicUse("emissions", TABLES_OF_INITS, may_begin_late=True, reads
 class EmissionTables:
     """Fills the three tables; each reading goes on behind the one before."""
 
-    def __init__(self, log: Log, topics: Topics, picture: Picture, names: SourceNames, holes: Holes) -> None:
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        picture: Picture,
+        names: SourceNames,
+        holes: Holes,
+    ) -> None:
         """Begin with nothing read."""
         self._picture = picture
         self._topic = topics.ack_topics.init

@@ -107,10 +107,11 @@ class PictureLoader:
         self._reading = LogReading(log, limits, clock_ms, self._holes, picture)
         self._waiting = WaitingTable(picture, self._names, self._holes)
         self._verdicts = VerdictTables(picture, self._names, self._holes)
-        self._letters = LetterTables(picture, self._holes, has_details=PicturePart.LETTER_DETAILS in parts)
+        has_details = PicturePart.LETTER_DETAILS in parts
+        self._letters = LetterTables(picture, self._holes, has_details=has_details)
         self._emissions: EmissionTables | None = None
         if PicturePart.EMISSIONS in parts:
-            # what reads States takes a tenth of a second to load, so it is loaded where it is needed
+            # what reads States takes a tenth of a second to load: only where it is needed
             from spout.picture.emission_tables import EmissionTables
 
             self._emissions = EmissionTables(log, topics, picture, self._names, self._holes)
@@ -210,7 +211,8 @@ class PictureLoader:
         topic = input.dead_letter.topic
         starts = None
         if self._letter_starts is not None:
-            starts = {place: start for place, start in self._letter_starts.items() if place.topic == topic}
+            places = [place for place in self._letter_starts if place.topic == topic]
+            starts = {place: self._letter_starts[place] for place in places}
         for record in self._reading.records(topic, use, starts=starts):
             self._letters.put(input, record)
         self._letters.flush()

@@ -172,7 +172,7 @@ class LogReading:
         needed_from: Mapping[TopicPartition, int],
         named_starts: Mapping[TopicPartition, int],
     ) -> Follower:
-        """Open what reads partitions from where it was named, their starts, or the time that is wanted."""
+        """Open what reads partitions from their starts on, or from what is named or wanted."""
         starts = self._log.bounds(Bound.START, places).offsets
         self._start_by_place |= starts
         first_of_time = starts
@@ -243,9 +243,11 @@ class LogReading:
                 self._note_left(Hole(use.tables, why_unread, *place, read_to[place], end), limit)
 
     def _note_left(self, hole: Hole, limit: str) -> None:
-        """Record what was not read: `limit` kept this reading from it, or, if that is empty, Kafka."""
+        """Record what was not read, because of a limit; if `limit` is empty, because of Kafka."""
         self._holes.note(hole)
-        where = hole.topic if hole.partition is None else f"{hole.topic}/{hole.partition}@{hole.offset}"
+        where = hole.topic
+        if hole.partition is not None:
+            where = f"{hole.topic}/{hole.partition}@{hole.offset}"
         what = f"{where}: {hole.why}"
         if limit:
             self.cuts.append(what)

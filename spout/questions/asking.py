@@ -1,7 +1,7 @@
-"""Asks a picture the questions of commands: each is a query in a file of its own, whose name says it.
+"""Asks a picture the questions of commands: each is a query in a file whose name says it.
 
-The queries are ours, and what a person gave is a value that is bound to a name such as ``:since``. So
-none of it is ever part of a query.
+The queries are ours, and what a person gave is a value that is bound to a name such as ``:since``.
+So none of it is ever part of a query.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dead letters that a filter means, read into a picture in memory, and what is asked of them."""
+"""The dead letters that a filter means, read into a picture, and what is asked of them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class LetterPicture:
 
     def rows(self, rows_max: int = OFFSET_MAX) -> list[dict[str, Any]]:
         """Return letters as rows of `LIST`, of too many the last ones."""
-        return [_listed_row(row) for row in ask_picture(self._picture, "letter_list", {"rows_max": rows_max})]
+        answer_rows = ask_picture(self._picture, "letter_list", {"rows_max": rows_max})
+        return [_listed_row(row) for row in answer_rows]
 
     def counts(self, now_ms: int) -> list[dict[str, Any]]:
         """Count letters by input, cause of death, error, operator, age and key, as rows of `STATS`.
@@ -77,8 +78,8 @@ def letters_read(
     Args:
         filters: of each input which of its letters are meant; they differ in their places alone.
 
-    Raises what keeps it from any of these letters, such as `TopicError` and `Unreachable`: a part of them
-    would be taken for all.
+    Raises what keeps it from any of these letters, such as `TopicError` and `Unreachable`: a part
+    of them would be taken for all.
     """
     starts: dict[TopicPartition, int] = {}
     for input, meant in filters:
@@ -152,15 +153,21 @@ def _counted_row(row: AnswerRow) -> dict[str, Any]:
     """Return a row of an answer as a row of `STATS`; one of many values has no times."""
     kind = str(row["kind"])
     value = row["value"]
-    first, last = stored_moment(row["first"]), stored_moment(row["last"])
+    first_time, last_time = stored_moment(row["first"]), stored_moment(row["last"])
     other_values = _number(row, "other_values")
     if other_values:
-        value, first, last = f"({other_values:,} others)", "", ""
+        value, first_time, last_time = f"({other_values:,} others)", "", ""
     elif kind in NAMES:
         value = _name(row, "value")
         if kind == "operator":
             value = value or None
-    return {"of": kind, "value": value, "letters": row["letters"], "first": first, "last": last}
+    return {
+        "of": kind,
+        "value": value,
+        "letters": row["letters"],
+        "first": first_time,
+        "last": last_time,
+    }
 
 
 def _place(row: Mapping[str, str | int | None], prefix: str) -> str:

@@ -56,6 +56,8 @@ FAILURES_SINCE: Final = "1h"
 WINDOWS_MAX: Final = 4
 """How many windows of failures are followed: those that were asked for last."""
 
+STRANGERS: Final = "{:,} records are no letters of Windhover's and are left alone"
+
 WINDOW_GROWTH_MAX: Final = 10
 """A window is counted anew when it has grown by one tenth: "1h" then would be 66 minutes."""
 
@@ -255,13 +257,14 @@ class LogPages:
             stats_by_kind.setdefault(row["of"], []).append(row)
         notes = [
             (letters.total - len(rows), "{:,} more are not shown: narrow the filter"),
-            (letters.other_records, "{:,} records are no letters of Windhover's and are left alone"),
+            (letters.other_records, STRANGERS),
         ]
         # the last column says who has handled a letter: without `all` nobody has
         columns = LIST if query.all else LIST[:-1]
         page_values |= {"rows": rows, "columns": columns, "links": LETTER_LINKS}
         page_values |= {"total": letters.total, "stats": stats_by_kind, "groups": STATS[1:]}
-        page_values["notes"] = [*letters.cuts, *(text.format(number) for number, text in notes if number)]
+        counted_notes = [text.format(number) for number, text in notes if number]
+        page_values["notes"] = [*letters.cuts, *counted_notes]
         page_values["group_links"] = {"value": lambda row: _group_address(query, row)}
         return rows
 

@@ -28,7 +28,8 @@ ROOMS = [
     "spout/planning_process", "spout/publishing", "spout/exactly_once", "spout/topology",
     "spout/execution", "spout/isolation",
     "spout/streaming", "spout/held", "spout/sinks", "spout/builder", "spout/standalone",
-    "spout/picture", "spout/inspect", "spout/ui", "spout/local", "spout/demo", "spout/doctor", "spout/cli",
+    "spout/picture", "spout/inspect", "spout/questions", "spout/ui", "spout/local", "spout/demo",
+    "spout/doctor", "spout/cli",
 ]  # fmt: skip
 """A room may import from those before it, and from the files of its package and of the packages before."""
 

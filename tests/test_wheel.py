@@ -41,7 +41,9 @@ def test_the_wheel_holds_the_product_and_nothing_else(tmp_path: Path) -> None:
     }
     schemas = {name for name in names if name.endswith(".avsc")}
     page = {path.relative_to(PROJECT).as_posix() for folder in PAGE for path in (PROJECT / folder).iterdir()}
-    assert names == code | schemas | page | DATA
+    questions = {name for name in names if name.endswith(".sql")}
+    assert names == code | schemas | page | questions | DATA
+    assert "spout/questions/letter_counts.sql" in questions
     assert Counter(PurePosixPath(name).parent.as_posix() for name in schemas) == {
         "acker/wire/schemas": 11,
         "replay/records/schemas": 10,

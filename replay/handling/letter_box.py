@@ -178,7 +178,7 @@ def find_letters(
     nothing came for `wait_ms`.
     """
     box = LetterBox(letter_filter, kept_max)
-    starts = _starts(log, input.dead_letter.topic, input.name, letter_filter)
+    starts = letter_starts(log, input, letter_filter)
     ends = log.ends(starts) if waits_for_open else log.stable_ends(starts)
     with uncollected():
         for partition, start in starts.items():
@@ -200,17 +200,27 @@ def find_letters(
     return box
 
 
-def _starts(log: Log, topic: str, input_name: str, letter_filter: Filter) -> Mapping[TopicPartition, int]:
+def _partitions_of_topic(log: Log, input: Input) -> list[TopicPartition]:
+    """Return the partitions of the dead-letter topic of an input.
+
+    Raises `TopicError`: it does not exist.
+    """
+    topic = input.dead_letter.topic
+    info = log.topics([topic]).get(topic)
+    if info is None:
+        raise TopicError(
+            f"dead-letter topic {topic} of input {input.name} does not exist; run `windhover topics create`"
+        )
+    return [TopicPartition(topic, number) for number in range(info.partitions)]
+
+
+def letter_starts(log: Log, input: Input, letter_filter: Filter) -> Mapping[TopicPartition, int]:
     """Return which partitions may have letters that a filter matches, and where to begin in each.
 
     Raises `TopicError`: the dead-letter topic of the input does not exist.
     """
-    info = log.topics([topic]).get(topic)
-    if info is None:
-        raise TopicError(
-            f"dead-letter topic {topic} of input {input_name} does not exist; run `windhover topics create`"
-        )
-    partitions = [TopicPartition(topic, number) for number in range(info.partitions)]
+    topic = input.dead_letter.topic
+    partitions = _partitions_of_topic(log, input)
     # 1. where the log begins, or the filter's time
     starts = dict(log.starts(partitions))
     if letter_filter.since_ms is not None:
@@ -221,7 +231,7 @@ def _starts(log: Log, topic: str, input_name: str, letter_filter: Filter) -> Map
         return starts
     # 2. of these the partitions of the letters that are named, from their offsets on
     starts_of_named: dict[TopicPartition, int] = {}
-    for partition, offset in _offsets_of_named(topic, info.partitions, letter_filter).items():
+    for partition, offset in _offsets_of_named(topic, len(partitions), letter_filter).items():
         if partition in starts:
             starts_of_named[partition] = max(starts[partition], offset)
     return starts_of_named

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -131,8 +132,12 @@ def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: i
     The topic, partition and offset are its own place. If the headers say nothing, it is attempt 1,
     and its origin is that place.
     """
+    return lineage_of(our_values(headers) if headers else {}, topic, partition, offset)
+
+
+def lineage_of(ours: Mapping[str, bytes], topic: str, partition: int, offset: int) -> Lineage:
+    """Read the past of an emission from our headers by their names, as `parse_lineage` does."""
     own_place = location(topic, partition, offset)
-    ours = our_values(headers) if headers else {}
     if not ours:
         return Lineage(own_place)
     origin = header_text(ours.get(ORIGIN))
@@ -217,9 +222,11 @@ def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> P
         name, value = headers[index]
         if name == OWN and value == b"%d" % index:
             return PartedHeaders(headers[:index], headers[index + 1 :])
-    original = tuple([header for header in headers if not header[0].startswith(prefixes)])
-    added = tuple([header for header in headers if header[0].startswith(prefixes)])
-    return PartedHeaders(original, added)
+    original: list[tuple[str, bytes | None]] = []
+    added: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        (added if header[0].startswith(prefixes) else original).append(header)
+    return PartedHeaders(tuple(original), tuple(added))
 
 
 def our_values(headers: Headers) -> dict[str, bytes]:

@@ -36,7 +36,7 @@ from replay.records.headers import (
     build_headers,
     header_text,
     joined_headers,
-    parse_lineage,
+    lineage_of,
     parse_location,
     parted_headers,
     plain_headers,
@@ -158,7 +158,7 @@ class Filter:
 
     def matches(self, letter: Letter) -> bool:
         """Return whether a letter is meant, whatever its mark says: that comes later in the log."""
-        if letter.is_note and not self._means_notes:
+        if letter.is_note and not self.means_notes:
             return False
         places_of_letter = (letter.place, letter.lineage.origin)
         # each condition that was given has to hold
@@ -173,7 +173,7 @@ class Filter:
         )
 
     @property
-    def _means_notes(self) -> bool:
+    def means_notes(self) -> bool:
         """Whether notes are meant, too: somebody asks for them in one of four ways."""
         if self.notes or self.handled or self.places:
             return True
@@ -218,7 +218,7 @@ def parse_letter(record: Record) -> Letter | Mark | None:
         offset=record.offset,
         dead=header_text(ours[DEAD]),
         group=header_text(ours.get(f"{KIP_PREFIX}group")),
-        lineage=parse_lineage(record.headers, record.topic, record.partition, record.offset),
+        lineage=lineage_of(ours, record.topic, record.partition, record.offset),
         history=parse_history(ours.get(HISTORY)),
         died_ms=record.timestamp_ms,
         time=parse_record_time(ours),

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from acker.kafka.port import Log
     from replay.handling.redrive import Redrive, RedriveLimits, RedriveProgress
     from replay.records.letters import Filter, LetterAction
-    from spout.inspect.dead_letters import FoundLetters
+    from spout.questions.letters import LetterPicture
 
 PROGRESS_EVERY_MS: Final = 5_000
 """How often a running command reports its progress."""
@@ -112,19 +112,18 @@ def dlq_list(
 ) -> int:
     """List dead letters, the latest last; letters that were handled before are left out."""
     with opened(config, "dlq") as (topics, log):
-        from spout.inspect.letter_rows import LIST, hexadecimal_note, letter_row
+        from spout.inspect.letter_rows import LIST, hexadecimal_note
 
-        matching = _filter(cause, operator, reason, key, since, until, handled=all_)
+        meant = _filter(cause, operator, reason, key, since, until, handled=all_)
         log.share_deadline()
-        result = _read_letters(topics, log, inputs, places, matching)
-        absent = _absent_workers(topics, log, result)
-    shown = result.letters[-limit:]
+        with _letters_read(topics, log, inputs, places, meant) as letters:
+            rows = letters.rows(limit)
+        absent = [] if letters.total else [*_absent_workers(topics, log), *hexadecimal_note(key)]
     columns = LIST if all_ else LIST[:-1]  # the last column says who has handled a letter
-    write([letter_row(letter) for letter in shown], columns, output)
-    _print_missing(result, hidden_count=len(result.letters) - len(shown))
-    notes = absent if result.letters else [*absent, *hexadecimal_note(key)]
-    print_notes(notes, config)
-    return FOUND if exit_code and result.letters else 0
+    write(rows, columns, output)
+    _print_missing(letters, shown_count=len(rows))
+    print_notes([*letters.cuts, *absent], config)
+    return FOUND if exit_code and letters.total else 0
 
 
 @dlq_app.command("show")
@@ -160,15 +159,16 @@ def dlq_stats(
 ) -> int:
     """Count dead letters and dropped records by input, reason, error, operator, age and key."""
     with opened(config, "dlq") as (topics, log):
-        from spout.inspect.letter_rows import STATS, stats_of
+        from spout.inspect.letter_rows import STATS
 
-        matching = replace(_filter(cause, operator, reason, key, since, until, handled=all_), notes=True)
+        meant = replace(_filter(cause, operator, reason, key, since, until, handled=all_), notes=True)
         log.share_deadline()
-        result = _read_letters(topics, log, inputs, places=None, matching=matching)
-        absent = _absent_workers(topics, log, result)
-    write(stats_of(result.letters, wall_ms()), STATS, output)
-    _print_missing(result, hidden_count=0)
-    print_notes(absent, config)
+        with _letters_read(topics, log, inputs, None, meant) as letters:
+            rows = letters.counts(wall_ms())
+        absent = [] if letters.total else _absent_workers(topics, log)
+    write(rows, STATS, output)
+    _print_missing(letters, shown_count=letters.total)
+    print_notes([*letters.cuts, *absent], config)
     return 0
 
 
@@ -285,17 +285,18 @@ def _handle(
     from replay.handling.letter_handling import Order, RateLimit
     from replay.handling.redrive import Redrive, RedriveLimits
     from spout.inspect.dead_letters import carry_out, filters_of_inputs, inputs_named
-    from spout.inspect.letter_rows import LIST, letter_row, sample_of
+    from spout.inspect.letter_rows import LIST, sample_of
 
     if execute and not places and not inputs and matching.is_everything:
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
-            result = _read_letters(topics, log, inputs, places, matching)
-            sample = sample_of(result.letters)
-            write([letter_row(letter) for letter in sample], LIST[:-1], OutputFormat.TABLE)
-            _print_missing(result, hidden_count=len(result.letters) - len(sample))
-            matching_text = _letter_count(len(result.letters))
+            with _letters_read(topics, log, inputs, places, matching) as letters:
+                sample = sample_of(letters.rows())
+            write(sample, LIST[:-1], OutputFormat.TABLE)
+            _print_missing(letters, shown_count=len(sample))
+            print_notes(letters.cuts, config)
+            matching_text = _letter_count(letters.total)
             say(f"{matching_text} would be {action.lower()}; with --execute it is done")
             return 0
         name = uuid.uuid4().hex[:8]
@@ -391,23 +392,22 @@ def _letter_count(count: int) -> str:
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
-def _print_missing(result: FoundLetters, *, hidden_count: int) -> None:
+def _print_missing(letters: LetterPicture, *, shown_count: int) -> None:
     """Print on stderr what is missing in the output, so that stdout has only rows."""
-    if not result.letters:
+    hidden_count = letters.total - shown_count
+    if not letters.total:
         say("no dead letter matches", err=True)
     if hidden_count:
         say(f"{hidden_count:,} more are not shown; see --limit", err=True)
-    if result.left_out:
-        say(f"{result.left_out:,} more match and were not kept: narrow the filter", err=True)
-    if result.other_records:
-        say(f"{result.other_records:,} records are no letters of Windhover's and are left alone", err=True)
+    if letters.other_records:
+        say(f"{letters.other_records:,} records are no letters of Windhover's and are left alone", err=True)
 
 
-def _absent_workers(topics: Topics, log: Log, result: FoundLetters) -> list[str]:
-    """Return that no replay worker lives, who writes letters; only where no letter matches."""
+def _absent_workers(topics: Topics, log: Log) -> list[str]:
+    """Return that no replay worker lives, who writes letters; empty: one does."""
     from spout.inspect.overview import missing_members
 
-    return [] if result.letters else missing_members(log, topics, topics.acker.replay_group)
+    return missing_members(log, topics, topics.acker.replay_group)
 
 
 def _progress() -> Callable[[RedriveProgress], None]:
@@ -439,11 +439,12 @@ def _print_letter(letter: dict[str, Any]) -> None:
     write(letter["history"], HISTORY, OutputFormat.TABLE)
 
 
-def _read_letters(
-    topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, matching: Filter
-) -> FoundLetters:
-    """Read the letters that match, of some inputs and at some places; None: of all, at all."""
-    from spout.inspect.dead_letters import filters_of_inputs, inputs_named, matching_letters
+def _letters_read(
+    topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, meant: Filter
+) -> AbstractContextManager[LetterPicture]:
+    """Read the letters that are meant, of some inputs and at some places; None: of all, at all."""
+    from spout.inspect.dead_letters import filters_of_inputs, inputs_named
+    from spout.questions.letters import letters_read
 
-    filters = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), matching)
-    return matching_letters(log, filters, wait_ms=topics.replay.limits.operation_timeout_ms)
+    filters = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), meant)
+    return letters_read(log, topics, filters)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
@@ -19,13 +19,14 @@ from acker.units import named_past_ms
 from acker.untrusted import Untrusted, UntrustedName
 from replay.handling.letter_box import KEPT_MAX, find_letters
 from replay.handling.outcomes import RedriveOutcomes, RedriveRecord, find_redrives
-from replay.handling.redrive import Redrive, RedriveProgress, cancel_redrive
 from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter, KeyIs
 from replay.worker.fetch import Fetcher, RecordPlace
 from spout.inspect.letter_rows import InputLetter, letter_details, parse_key, parse_name, redrive_row
-from spout.inspect.operate import inputs_of
+
+if TYPE_CHECKING:
+    from replay.handling.redrive import Redrive, RedriveProgress
 
 
 class FoundLetters(NamedTuple):
@@ -66,6 +67,9 @@ def topics_of_some(topics: Topics, names: Sequence[str], groups: Sequence[str]) 
     """
     if not names and not groups:
         return topics
+    # it takes a tenth of a second to load, which most commands can do without
+    from spout.inspect.operate import inputs_of
+
     chosen = list(inputs_named(topics, names)) if names else []
     for group in groups:
         chosen += inputs_of(topics, group)
@@ -246,6 +250,9 @@ def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: i
     Raises:
         UsageError: there is no such redrive, or it has ended.
     """
+    # what emits letters takes a while to load, which commands that only look can do without
+    from replay.handling.redrive import cancel_redrive
+
     rows = redrive_details(log, topics, redrive)
     # if all have ended, the first attempt to cancel one says so
     rows = [row for row in rows if row["state"] == "NOT ENDED"] or rows

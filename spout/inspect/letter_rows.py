@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from acker.errors import UsageError
 from acker.kafka.port import Record
@@ -32,19 +32,8 @@ KEY_CHARACTERS_MAX: Final = 4_096
 
 _HEXADECIMAL: Final = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})+)")
 
-TOP: Final = 10
-"""How many operators, errors and keys the statistics show: those with the most letters."""
-
 SAMPLE: Final = 5
 """How many letters a dry run shows, spread over all that match."""
-
-_AGES_MS: Final = (
-    ("below 1 min", 60_000),
-    ("below 1 h", 3_600_000),
-    ("below 1 d", 86_400_000),
-    ("below 7 d", 604_800_000),
-)
-_OLDER: Final = "7 d or more"
 
 NO_OPERATOR: Final = "(none)"
 
@@ -123,6 +112,9 @@ REDRIVES: Final = (
     Column("open", "open", count, "-"),
     Column("unknown", "not_found", count, "-"),
 )
+
+
+LetterT = TypeVar("LetterT")
 
 
 class InputLetter(NamedTuple):
@@ -241,6 +233,17 @@ def moment(value_ms: int | None) -> str | None:
     return f"{text[:-4]}Z" if "." in text else text  # the last three digits are below a millisecond
 
 
+def stored_moment(value: str | int | None) -> str | None:
+    """Format a time of a picture as `moment` does.
+
+    >>> stored_moment("2026-07-01 00:00:00.987"), stored_moment("2026-07-01 00:00:00.000")
+    ('2026-07-01T00:00:00.987Z', '2026-07-01T00:00:00Z')
+    """
+    if value is None:
+        return None
+    return f"{str(value).replace(' ', 'T').removesuffix('.000')}Z"
+
+
 def name_field(name: str) -> str:
     """Return a name as a row has it: in the notation, but none as an empty text."""
     return show_text(name) if name else ""
@@ -282,69 +285,12 @@ def hexadecimal_note(key: str | None) -> list[str]:
     return [f"key {key} is that text; bytes that are no text are given as {escapes}"]
 
 
-def sample_of(letters: Sequence[InputLetter]) -> list[InputLetter]:
+def sample_of(letters: Sequence[LetterT]) -> list[LetterT]:
     """Return `SAMPLE` of some letters, spread evenly over them, the first and the last among them."""
     if len(letters) <= SAMPLE:
         return list(letters)
     # of 9 letters those at 0, 2, 4, 6 and 8
     return [letters[number * (len(letters) - 1) // (SAMPLE - 1)] for number in range(SAMPLE)]
-
-
-def stats_of(letters: Sequence[InputLetter], now_ms: int) -> list[dict[str, Any]]:
-    """Count letters by input, cause of death, error, operator, age and key, as rows of `STATS`."""
-
-    def age(input_letter: InputLetter) -> str:
-        age_ms = now_ms - input_letter.letter.died_ms
-        return next((name for name, limit_ms in _AGES_MS if age_ms < limit_ms), _OLDER)
-
-    def handled(input_letter: InputLetter) -> str:
-        mark = input_letter.letter.mark
-        return "no" if mark is None else mark.action.value
-
-    # what letters are counted by, and what reads the value of a letter
-    dimensions: tuple[tuple[str, Callable[[InputLetter], str | None]], ...] = (
-        ("input", lambda input_letter: input_letter.input),
-        ("dead", lambda input_letter: name_field(input_letter.letter.dead)),
-        ("error", lambda input_letter: name_field(input_letter.letter.error)),
-        ("operator", lambda input_letter: name_field(input_letter.letter.lineage.operator) or None),
-        ("age", age),
-        ("handled", handled),
-        ("key", lambda input_letter: bytes_field(input_letter.letter.key)),
-    )
-    letters_with_key = [input_letter for input_letter in letters if input_letter.letter.has_key]
-    rows: list[dict[str, Any]] = []
-    for dimension, value_of in dimensions:
-        rows += _rows_by_value(dimension, value_of, letters_with_key if dimension == "key" else letters)
-    return rows
-
-
-def _rows_by_value(
-    dimension: str, value_of: Callable[[InputLetter], str | None], letters: Iterable[InputLetter]
-) -> Iterator[dict[str, Any]]:
-    """Yield the values with the most letters, at most `TOP`, and one row for all others, if there are any."""
-    died_ms_by_value: dict[str | None, list[int]] = {}
-    for input_letter in letters:
-        died_ms_by_value.setdefault(value_of(input_letter), []).append(input_letter.letter.died_ms)
-    letter_counts = Counter({value: len(times_ms) for value, times_ms in died_ms_by_value.items()})
-    for value, letter_count in letter_counts.most_common(TOP):
-        times_ms = died_ms_by_value[value]
-        yield {
-            "of": dimension,
-            "value": value,
-            "letters": letter_count,
-            "first": moment(min(times_ms)),
-            "last": moment(max(times_ms)),
-        }
-    value_count = len(letter_counts)
-    if value_count > TOP:
-        shown_count = sum(letter_count for _value, letter_count in letter_counts.most_common(TOP))
-        yield {
-            "of": dimension,
-            "value": f"({value_count - TOP:,} others)",
-            "letters": letter_counts.total() - shown_count,
-            "first": "",
-            "last": "",
-        }
 
 
 def _header_rows(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, str | None]]:

@@ -16,8 +16,9 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 from typing import Final, assert_never
 from urllib.parse import quote
@@ -32,7 +33,6 @@ from spout.picture.schema import (
     VERSION,
     ColumnKind,
     Holds,
-    Table,
     TableColumn,
     statements,
 )
@@ -86,7 +86,6 @@ class Picture:
             table.name: {column.name: self._converter(column) for column in table.columns}
             for table in TABLES.values()
         }
-        self._inserts = {table.name: _insert_statement(table) for table in TABLES.values()}
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -108,17 +107,22 @@ class Picture:
 
     def insert(self, table: str, rows: Iterable[Row]) -> None:
         """Add rows; a column that a row lacks is NULL."""
-        converters = self._converters[table]
-        columns = list(converters.items())
+        # neighbours that have the same columns, as nearly all have, are added together
+        for names, alike_rows in groupby(rows, tuple):
+            self.connection.executemany(
+                _insert_statement(table, names), self._values(table, names, alike_rows)
+            )
 
-        def values() -> Iterator[list[Value]]:
-            for row in rows:
-                if not row.keys() <= converters.keys():
-                    strange_names = ", ".join(sorted(row.keys() - converters.keys()))
-                    raise KeyError(f"table {table} has no column {strange_names}")
-                yield [to_sql(row.get(name)) for name, to_sql in columns]
-
-        self.connection.executemany(self._inserts[table], values())
+    def _values(
+        self,
+        table: str,
+        names: tuple[str, ...],
+        rows: Iterable[Row],
+    ) -> Iterator[list[Value]]:
+        """Yield the values of rows that have these columns, as the database has them."""
+        converters = [self._converters[table][name] for name in names]
+        for row in rows:
+            yield [convert(value) for convert, value in zip(converters, row.values(), strict=True)]
 
     def converted(self, table: str, row: Row) -> dict[str, Value]:
         """Return the columns that a row has as the database has them, without what is left out."""
@@ -231,15 +235,24 @@ def _is_about_room(error: OSError | sqlite3.Error) -> bool:
     return code & _PRIMARY_CODE in _NO_ROOM_CODES
 
 
-def _insert_statement(table: Table) -> str:
-    """Return the statement that adds a row; a column of JSON gets nothing else than JSON."""
+@cache
+def _insert_statement(table: str, names: tuple[str, ...]) -> str:
+    """Return the statement that adds a row with these columns.
+
+    A column of JSON gets nothing else than JSON.
+
+    Raises `KeyError`: the table has no such column.
+    """
+    column_by_name = {column.name: column for column in TABLES[table].columns}
     marks: list[str] = []
-    for number, column in enumerate(table.columns, start=1):
+    for number, name in enumerate(names, start=1):
         mark = f"?{number}"
-        if column.kind is ColumnKind.JSON:
+        if column_by_name[name].kind is ColumnKind.JSON:
             mark = f"CASE WHEN json_valid({mark}) THEN {mark} END"
         marks.append(mark)
-    return f"INSERT INTO {table.name} VALUES ({', '.join(marks)})"
+    # quoted, since `partition` and others are words of SQL, too
+    columns = ", ".join(f'"{name}"' for name in names)
+    return f"INSERT INTO {table} ({columns}) VALUES ({', '.join(marks)})"
 
 
 @lru_cache(maxsize=_TIMES_KEPT)

@@ -17,7 +17,7 @@ from replay.records.due import history_json
 from replay.records.headers import parse_location, parted_headers
 from replay.records.letters import Letter, Mark, parse_letter
 from replay.records.redrives import RedriveBegun, RedriveEnded, parse_audit
-from spout.picture.database import Picture, Row, time_column
+from spout.picture.database import ROWS_BUFFERED, Picture, Row, Value, time_column
 from spout.picture.holes import Holes
 from spout.picture.places import origin_row
 
@@ -39,11 +39,26 @@ class RedriveName(NamedTuple):
 
 
 class LetterTables:
-    """Fills both tables from the records of dead-letter topics, each of which it gets once."""
+    """Fills both tables from the records of dead-letter topics, each of which it gets once.
 
-    def __init__(self, picture: Picture, holes: Holes) -> None:
+    Attributes:
+        other_records: how many records were not Windhover's.
+    """
+
+    def __init__(self, picture: Picture, holes: Holes, *, has_details: bool = True) -> None:
+        """Begin without a record.
+
+        Args:
+            has_details: whether those columns are filled that say more than a list of letters does,
+                such as `history` and `stack`: they take a third of the time of a letter.
+        """
         self._picture = picture
         self._holes = holes
+        self._has_details = has_details
+        self.other_records = 0
+        # a mark comes behind its letter, so all of these marks belong behind all of these letters
+        self._letter_rows: list[Row] = []
+        self._mark_values: list[list[Value]] = []
         self._payload_bytes = 0
         self._begun: dict[RedriveName, RedriveBegun] = {}
         self._ended: dict[RedriveName, RedriveEnded] = {}
@@ -54,11 +69,20 @@ class LetterTables:
         entry = parse_letter(record)
         match entry:
             case Letter():
-                self._picture.insert("letters", [self._letter_row(input, entry, record)])
+                self._letter_rows.append(self._letter_row(input, entry, record))
             case Mark():
                 self._put_mark(input, entry)
             case None:
                 self._put_other(input, record)
+        if len(self._letter_rows) + len(self._mark_values) >= ROWS_BUFFERED:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the letters that were collected, and then the marks."""
+        self._picture.insert("letters", self._letter_rows)
+        self._picture.connection.executemany(_MARK, self._mark_values)
+        self._letter_rows = []
+        self._mark_values = []
 
     def _letter_row(self, input: Input, letter: Letter, record: Record) -> Row:
         lineage = letter.lineage
@@ -79,12 +103,20 @@ class LetterTables:
             "attempts": lineage.attempt,
             "is_note": letter.is_note,
             "missing": letter.missing,
-            "first_emitted_at": lineage.first_emitted_ms,
-            "record_at": None if letter.time is None else letter.time.ms,
             "letter_bytes": letter.bytes,
+            **self._details_row(letter, record),
+            **self._content_row(letter, record),
+        }
+
+    def _details_row(self, letter: Letter, record: Record) -> Row:
+        """Return what a list of letters does not show, if it is wanted."""
+        if not self._has_details:
+            return {}
+        return {
+            "first_emitted_at": letter.lineage.first_emitted_ms,
+            "record_at": None if letter.time is None else letter.time.ms,
             "history": history_json(letter.history).decode(),
             "stack": read_stack(parted_headers(record.headers, OUR_PREFIXES).added),
-            **self._content_row(letter, record),
         }
 
     def _checked_time(self, column: str, record: Record, time_ms: int) -> int:
@@ -123,7 +155,7 @@ class LetterTables:
             "redrive": mark.redrive or None,
         }
         stored = self._picture.converted("letters", row)
-        self._picture.connection.execute(_MARK, [*stored.values(), topic, partition, offset])
+        self._mark_values.append([*stored.values(), topic, partition, offset])
         if mark.redrive:
             self._handled_counts[RedriveName(input.name, mark.redrive)] += 1
 
@@ -135,6 +167,7 @@ class LetterTables:
         elif isinstance(audit, RedriveEnded):
             self._ended.setdefault(RedriveName(input.name, audit.redrive), audit)
         else:
+            self.other_records += 1
             self._holes.note_record("letters", record, "it is no letter of Windhover's")
 
     def write_redrives(self) -> None:

@@ -22,8 +22,9 @@ Source: docs/design/picture.md; docs/design/protocol.md, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
@@ -33,22 +34,42 @@ from acker.service.passed_over import WHY_HEADER
 from acker.untrusted import Untrusted
 from replay.records.due import Progress
 from replay.records.headers import header_text
-from spout.picture.acker_tables import AckerTablesReader, members_by_partition
 from spout.picture.database import Picture, Row
 from spout.picture.holes import Hole, Holes
-from spout.picture.init_tables import TABLES_OF_INITS, InitTables
 from spout.picture.letter_tables import LetterTables
 from spout.picture.places import SourceNames
 from spout.picture.reading import DEFAULT_LIMITS, Limits, LogReading, ReadMark, TopicUse
 from spout.picture.verdict_tables import TABLES_OF_VERDICTS, VerdictTables
 from spout.picture.waiting_table import WaitingTable
 
+if TYPE_CHECKING:
+    from spout.picture.emission_tables import EmissionTables
+
 # compacted: newer records say what those said that are gone
 DUE: Final = TopicUse("waiting roots", "waiting, workers", may_begin_late=True, reads_all=True)
 VERDICTS: Final = TopicUse("verdicts", TABLES_OF_VERDICTS)
-# ackers delete what they have read, and their State has what is open of it
-INITS: Final = TopicUse("emissions", TABLES_OF_INITS, may_begin_late=True, reads_all=True)
 QUARANTINE: Final = TopicUse("quarantined records", "unknown")
+
+
+class PicturePart(Enum):
+    """What a command may read of a picture by itself; the numbers are of the steps above.
+
+    The tables of a part that is not read are empty, and no row of `unknown` says so.
+    """
+
+    ROOTS = auto()
+    """1. and 2.: `verdicts`, `failures`, `waiting`."""
+    LETTERS = auto()
+    """3.: `letters` and `redrives`."""
+    LETTER_DETAILS = auto()
+    """3.: the columns `history`, `stack`, `first_emitted_at` and `record_at` of `letters`."""
+    EMISSIONS = auto()
+    """4.: `emissions`, `sessions`, `ackers`."""
+    PLACES = auto()
+    """5. and 6.: `inputs`, `partitions`, `workers`, `picture`, and what ackers could not apply."""
+
+
+ALL_PARTS: Final = frozenset(PicturePart)
 
 
 class PictureLoader:
@@ -63,25 +84,37 @@ class PictureLoader:
         *,
         limits: Limits = DEFAULT_LIMITS,
         input_names: Iterable[str] | None = None,
+        parts: Collection[PicturePart] = ALL_PARTS,
+        letter_starts: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Begin with nothing read.
 
         Args:
             clock_ms: returns the time that passes, in ms.
             input_names: the names of the inputs that the picture is about; None: all.
+            parts: what is read of it.
+            letter_starts: the partitions of dead-letter topics that are read, and from which offset
+                on; None: all of them, from their starts or the time that is wanted.
         """
         self._log = log
         self._topics = topics
         self._picture = picture
         self._limits = limits
+        self._parts = parts
+        self._letter_starts = letter_starts
         self._names = SourceNames(topics.inputs.values(), input_names)
         self._holes = Holes()
         self._reading = LogReading(log, limits, clock_ms, self._holes, picture)
         self._waiting = WaitingTable(picture, self._names, self._holes)
         self._verdicts = VerdictTables(picture, self._names, self._holes)
-        self._letters = LetterTables(picture, self._holes)
-        self._inits = InitTables(self._names, self._holes, topics.acker)
-        self._ackers = AckerTablesReader(log, topics, self._names, self._holes)
+        has_details = PicturePart.LETTER_DETAILS in parts
+        self._letters = LetterTables(picture, self._holes, has_details=has_details)
+        self._emissions: EmissionTables | None = None
+        if PicturePart.EMISSIONS in parts:
+            # what reads States takes a tenth of a second to load: only where it is needed
+            from spout.picture.emission_tables import EmissionTables
+
+            self._emissions = EmissionTables(log, topics, picture, self._names, self._holes)
         # by verdict partition, as of this reading: up to where a worker has accepted; and the ends
         self._progress: dict[int, Progress] = {}
 
@@ -90,27 +123,46 @@ class PictureLoader:
         self._holes.begin_reading()
         self._reading.begin()
         with self._picture.transaction():
-            # 1. and 2. what waits, and what became of roots
-            self._read_due()
-            self._read_verdicts()
-            # 3. dead letters
-            for input in self._names.inputs:
-                self._read_letters(input)
-            self._letters.write_redrives()
-            # 4. what is emitted, and what is open
-            self._read_emissions()
-            # 5. what ackers could not apply
-            for record in self._reading.records(self._topics.ack_topics.quarantine, QUARANTINE):
-                self._note_quarantined(record)
-            # 6. the partitions, and what is known now
-            self._write_partitions()
-            self._write_inputs()
+            if PicturePart.ROOTS in self._parts:
+                # 1. and 2. what waits, and what became of roots
+                self._read_due()
+                self._read_verdicts()
+            if PicturePart.LETTERS in self._parts:
+                # 3. dead letters
+                for input in self._names.inputs:
+                    self._read_letters(input)
+                self._letters.write_redrives()
+            if self._emissions is not None:
+                # 4. what is emitted, and what is open
+                self._emissions.read(self._reading)
+            if PicturePart.PLACES in self._parts:
+                # 5. what ackers could not apply
+                for record in self._reading.records(self._topics.ack_topics.quarantine, QUARANTINE):
+                    self._note_quarantined(record)
+                # 6. the partitions, and what is known now
+                self._write_partitions()
+                self._write_inputs()
+                self._picture.describe(now_ms, self._limits.since_ms, self._cluster())
             self._reading.note_passed_over()
             for input_id in sorted(self._names.stranger_ids):
                 why = f"roots have the input id {input_id}, and topics.yaml has no such input"
                 self._holes.note(Hole("inputs", why))
             self._picture.replace("unknown", self._holes.rows())
-            self._picture.describe(now_ms, self._limits.since_ms, self._cluster())
+
+    @property
+    def errors(self) -> Sequence[WindhoverError]:
+        """What kept the last reading from topics, for a command that needs all that it reads."""
+        return self._reading.errors
+
+    @property
+    def cuts(self) -> Sequence[str]:
+        """What the last reading left unread because of a limit."""
+        return self._reading.cuts
+
+    @property
+    def other_letter_records(self) -> int:
+        """How many records of dead-letter topics are not Windhover's."""
+        return self._letters.other_records
 
     def close(self) -> None:
         """Close what reads the topics; the picture stays open."""
@@ -156,19 +208,14 @@ class PictureLoader:
         if not input.tracked:
             return
         use = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)
-        for record in self._reading.records(input.dead_letter.topic, use):
+        topic = input.dead_letter.topic
+        starts = None
+        if self._letter_starts is not None:
+            places = [place for place in self._letter_starts if place.topic == topic]
+            starts = {place: self._letter_starts[place] for place in places}
+        for record in self._reading.records(topic, use, starts=starts):
             self._letters.put(input, record)
-
-    def _read_emissions(self) -> None:
-        """Read what was announced, and then the States that may know it already."""
-        for record in self._reading.records(self._topics.ack_topics.init, INITS):
-            self._inits.put(record)
-        ackers = self._ackers.read()
-        self._picture.replace("ackers", ackers.acker_rows)
-        emissions = [*ackers.open_rows, *self._inits.emission_rows(ackers.progress)]
-        self._picture.replace("emissions", emissions)
-        sessions = self._inits.session_rows(ackers.owners, has_owners=bool(ackers.progress))
-        self._picture.replace("sessions", sessions)
+        self._letters.flush()
 
     def _note_quarantined(self, record: Record) -> None:
         """Record that an acker has put a record aside: what it said is in no table."""
@@ -227,6 +274,8 @@ class PictureLoader:
 
     def _worker_rows(self, marks: Mapping[TopicPartition, ReadMark]) -> list[Row]:
         """Return the rows of `workers`: what each verdict partition still has for its worker."""
+        from spout.picture.acker_tables import members_by_partition
+
         process_by_partition = members_by_partition(
             self._log, self._topics.acker.replay_group, "workers.process", self._holes
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from acker.errors import WindhoverError
+from acker.errors import TopicError, Unreachable, WindhoverError
 from acker.identity import OFFSET_MAX
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.read_to_end import Follower, pass_damage
@@ -69,7 +69,12 @@ class TopicUse(NamedTuple):
 
 
 class LogReading:
-    """Reads topics, each record once, over any number of readings."""
+    """Reads topics, each record once, over any number of readings.
+
+    Attributes:
+        errors: what kept this reading from topics, or partitions; each is a hole, too.
+        cuts: what this reading left unread because of a limit; likewise.
+    """
 
     def __init__(
         self,
@@ -85,6 +90,8 @@ class LogReading:
         self._clock_ms = clock_ms
         self._holes = holes
         self._picture = picture
+        self.errors: list[WindhoverError] = []
+        self.cuts: list[str] = []
         self._ends_ms = clock_ms() + limits.time_ms_max
         self._followers: dict[str, Follower] = {}
         self._uses: dict[str, TopicUse] = {}
@@ -98,6 +105,8 @@ class LogReading:
         """Begin a reading: its time is counted from now on."""
         self._ends_ms = self._clock_ms() + self._limits.time_ms_max
         self._whole_topics = set()
+        self.errors = []
+        self.cuts = []
 
     def is_whole(self, topic: str) -> bool:
         """Return whether this reading has read all that there was of a topic."""
@@ -109,11 +118,12 @@ class LogReading:
         try:
             info = self._log.topics([topic]).get(topic)
         except WindhoverError as error:
-            self._holes.note(Hole(use.tables, str(error), topic))
+            self._note_error(use, topic, error)
             return ()
         if info is None:
             why = "the topic is missing; run `windhover topics create`"
             self._holes.note(Hole(use.tables, why, topic))
+            self.errors.append(TopicError(f"{topic}: {why}"))
             return ()
         return [TopicPartition(topic, number) for number in range(info.partitions)]
 
@@ -122,19 +132,23 @@ class LogReading:
         topic: str,
         use: TopicUse,
         needed_from: Mapping[TopicPartition, int] | None = None,
+        starts: Mapping[TopicPartition, int] | None = None,
     ) -> Iterator[Record]:
         """Yield the records of a topic that were not read yet, by partition in their order.
 
         Args:
             needed_from: by partition, the offset from which on all records are needed, however old.
+            starts: only these partitions are read, from these offsets on; None: all of them.
         """
         places = self.places_of(topic, use)
+        if starts is not None:
+            places = [place for place in places if place in starts]
         if not places:
             return
         try:
             follower = self._followers.get(topic)
             if follower is None:
-                follower = self._opened(places, use, needed_from or {})
+                follower = self._opened(places, use, needed_from or {}, starts or {})
                 self._followers[topic] = follower
             else:
                 self._note_deleted(follower, use)
@@ -144,15 +158,21 @@ class LogReading:
                 self._whole_topics.add(topic)
             self._note_unread(follower, use)
         except WindhoverError as error:
-            self._holes.note(Hole(use.tables, str(error), topic))
+            self._note_error(use, topic, error)
+
+    def _note_error(self, use: TopicUse, topic: str, error: WindhoverError) -> None:
+        """Record why a topic cannot be read."""
+        self._holes.note(Hole(use.tables, str(error), topic))
+        self.errors.append(error)
 
     def _opened(
         self,
         places: Sequence[TopicPartition],
         use: TopicUse,
         needed_from: Mapping[TopicPartition, int],
+        named_starts: Mapping[TopicPartition, int],
     ) -> Follower:
-        """Open what reads partitions from their starts on, or from the time that is wanted."""
+        """Open what reads partitions from their starts on, or from what is named or wanted."""
         starts = self._log.bounds(Bound.START, places).offsets
         self._start_by_place |= starts
         first_of_time = starts
@@ -161,7 +181,7 @@ class LogReading:
         first_offsets: dict[TopicPartition, int] = {}
         for place in starts.keys() & first_of_time.keys():
             offset = min(first_of_time[place], needed_from.get(place, OFFSET_MAX))
-            first_offsets[place] = max(starts[place], offset)
+            first_offsets[place] = max(starts[place], offset, named_starts.get(place, 0))
         self._first_by_place |= first_offsets
         return Follower(
             self._log,
@@ -210,18 +230,36 @@ class LogReading:
             if start > 0 and is_read_from_start and not use.may_begin_late:
                 why = f"its log begins at offset {start:,}: earlier records were deleted"
                 self._holes.note(Hole(use.tables, why, *place, 0, start))
-        if not follower.is_whole and not follower.answers.offsets:
-            self._holes.note(Hole(use.tables, self._why_unread(), next(iter(read_to)).topic))
+        limit = self._limit_reached(follower)
+        why_unread = f"these records are not read: {limit or 'nothing more of them came'}"
+        if not follower.is_whole and not follower.answers.offsets and read_to:
+            topic = next(iter(read_to)).topic
+            self._note_left(Hole(use.tables, why_unread, topic), limit)
         for place, why in follower.answers.troubles.items():
             self._holes.note(Hole(use.tables, f"the partition {why}", *place))
+            self.errors.append(Unreachable(f"{place.topic}/{place.partition} {why}"))
         for place, end in follower.answers.offsets.items():
             if read_to.get(place, end) < end:
-                self._holes.note(Hole(use.tables, self._why_unread(), *place, read_to[place], end))
+                self._note_left(Hole(use.tables, why_unread, *place, read_to[place], end), limit)
 
-    def _why_unread(self) -> str:
-        """Return which limit kept this reading from records."""
-        why = self._why_reading_ends() or "the limit of one reading is reached"
-        return f"these records are not read: {why}"
+    def _note_left(self, hole: Hole, limit: str) -> None:
+        """Record what was not read, because of a limit; if `limit` is empty, because of Kafka."""
+        self._holes.note(hole)
+        where = hole.topic
+        if hole.partition is not None:
+            where = f"{hole.topic}/{hole.partition}@{hole.offset}"
+        what = f"{where}: {hole.why}"
+        if limit:
+            self.cuts.append(what)
+        else:
+            self.errors.append(Unreachable(what))
+
+    def _limit_reached(self, follower: Follower) -> str:
+        """Return which limit kept this reading from records; empty: none did."""
+        limit = self._why_reading_ends()
+        if limit or follower.is_whole or follower.why_not_whole():
+            return limit
+        return "the limit of one reading is reached"
 
     def _why_reading_ends(self) -> str:
         """Return why no topic is read any further; empty: it is."""

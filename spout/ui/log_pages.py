@@ -23,7 +23,7 @@ from acker.untrusted import Untrusted
 from acker.wire.causes import EXPLICIT
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
-from spout.inspect.dead_letters import details_of, inputs_named, matching_letters
+from spout.inspect.dead_letters import details_of, inputs_named
 from spout.inspect.diagnosis import explained
 from spout.inspect.failures import FAILURES, FailureLog, reading_text
 from spout.inspect.latency import LATENCY, CompletionLog
@@ -32,13 +32,12 @@ from spout.inspect.letter_rows import (
     LIST,
     STATS,
     key_text,
-    letter_row,
     moment,
-    stats_of,
 )
 from spout.inspect.overview import missing_services
 from spout.inspect.tables import Row
 from spout.inspect.trail import InputRecord, Trail
+from spout.questions.letters import letters_read
 from spout.ui.graph import BOLTS, Drivers, with_bolts
 from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery, query_of
 from spout.ui.timeline import Timeline, timeline_of
@@ -56,6 +55,8 @@ FAILURES_SINCE: Final = "1h"
 
 WINDOWS_MAX: Final = 4
 """How many windows of failures are followed: those that were asked for last."""
+
+STRANGERS: Final = "{:,} records are no letters of Windhover's and are left alone"
 
 WINDOW_GROWTH_MAX: Final = 10
 """A window is counted anew when it has grown by one tenth: "1h" then would be 66 minutes."""
@@ -248,22 +249,22 @@ class LogPages:
         page_values["total"] = None  # unknown, until they are read
         now_ms = self._now_ms()
         filters = query.filters(self._topics, now_ms)
-        wait_ms = self._topics.replay.limits.operation_timeout_ms
-        result = matching_letters(self.reachable_log(), filters, wait_ms=wait_ms)
-        rows = [letter_row(letter) for letter in result.letters[-LETTERS_SHOWN:]]
+        with letters_read(self.reachable_log(), self._topics, filters) as letters:
+            rows = letters.rows(LETTERS_SHOWN)
+            counted_rows = letters.counts(now_ms)
         stats_by_kind: dict[str, list[dict[str, Any]]] = {}
-        for row in stats_of(result.letters, now_ms):
+        for row in counted_rows:
             stats_by_kind.setdefault(row["of"], []).append(row)
         notes = [
-            (len(result.letters) - len(rows), "{:,} more are not shown: narrow the filter"),
-            (result.left_out, "{:,} more match and were not kept: narrow the filter"),
-            (result.other_records, "{:,} records are no letters of Windhover's and are left alone"),
+            (letters.total - len(rows), "{:,} more are not shown: narrow the filter"),
+            (letters.other_records, STRANGERS),
         ]
         # the last column says who has handled a letter: without `all` nobody has
         columns = LIST if query.all else LIST[:-1]
         page_values |= {"rows": rows, "columns": columns, "links": LETTER_LINKS}
-        page_values |= {"total": len(result.letters), "stats": stats_by_kind, "groups": STATS[1:]}
-        page_values["notes"] = [text.format(number) for number, text in notes if number]
+        page_values |= {"total": letters.total, "stats": stats_by_kind, "groups": STATS[1:]}
+        counted_notes = [text.format(number) for number, text in notes if number]
+        page_values["notes"] = [*letters.cuts, *counted_notes]
         page_values["group_links"] = {"value": lambda row: _group_address(query, row)}
         return rows
 
@@ -326,7 +327,7 @@ def _letters_address(row: Row, since: str) -> str:
 
 
 def _group_address(query: LetterQuery, row: Row) -> str:
-    """Return the address of the letters that a row of `stats_of` counts; empty: no filter names them."""
+    """Return the address of the letters that a row of `STATS` counts; empty: no filter names them."""
     kind = str(row["of"])
     field = {"dead": "reason"}.get(kind, kind)
     is_of_field = field in ("input", "error", "operator", "reason", "key")

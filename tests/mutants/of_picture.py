@@ -4,9 +4,53 @@ from tests.mutants.mutant import Mutant
 
 _QUERY = "tests/unit/spout/picture/test_picture_query.py"
 _FILES = "tests/unit/spout/picture/test_picture_files.py"
+_COUNTS = "tests/unit/spout/questions/test_letter_counts.py"
 _LOADER = "tests/unit/spout/picture/test_picture_loader.py"
 
 MUTANTS = (
+    # -- what `dlq stats` counts
+    Mutant(
+        "marks-are-written-before-their-letters",
+        "spout/picture/letter_tables.py",
+        '        self._picture.insert("letters", self._letter_rows)\n'
+        "        self._picture.connection.executemany(_MARK, self._mark_values)\n",
+        "        self._picture.connection.executemany(_MARK, self._mark_values)\n"
+        '        self._picture.insert("letters", self._letter_rows)\n',
+        f"{_COUNTS}::test_marks_are_known_however_the_letters_are_written",
+        "letters that somebody has handled would be counted as open",
+    ),
+    Mutant(
+        "letters-of-a-part-are-counted-as-all",
+        "spout/questions/letters.py",
+        "        if loader.errors:\n",
+        "        if False:\n",
+        f"{_COUNTS}::test_numbers_of_a_part_are_not_shown_as_those_of_all",
+        "while a broker is away, numbers of a part would be taken for those of all",
+    ),
+    Mutant(
+        "a-place-means-letters-of-all-inputs",
+        "spout/questions/letters.py",
+        "for input, of_input in filters for place in of_input.places",
+        "for input, _ in filters for _, of_one in filters for place in of_one.places",
+        f"{_COUNTS}::test_a_place_means_the_letters_of_its_input_alone",
+        "a letter of another input could be shown, and be meant by the sample of a redrive",
+    ),
+    Mutant(
+        "a-named-letter-is-looked-for-from-the-start",
+        "spout/picture/reading.py",
+        "max(starts[place], offset, named_starts.get(place, 0))",
+        "max(starts[place], offset)",
+        f"{_COUNTS}::test_of_a_named_letter_only_its_partition_is_read_and_from_there_on",
+        "to show one letter a whole topic would be read",
+    ),
+    Mutant(
+        "a-key-that-is-unknown-counts-as-the-key-null",
+        "spout/questions/letter_counts.sql",
+        "    FROM counted_letters WHERE has_key GROUP BY key\n",
+        "    FROM counted_letters GROUP BY key\n",
+        f"{_COUNTS}::test_the_key_of_a_record_that_could_not_be_read_is_not_the_key_null",
+        "of records that nobody could read the key would be said to be null",
+    ),
     # -- what a query may do
     Mutant(
         "a-query-of-a-picture-may-do-anything",

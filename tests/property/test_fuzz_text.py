@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from acker.config.topics import parse
 from acker.errors import ConfigError, Disagreement
 from replay.records.due import HISTORY_MAX, history_json, parse_history
-from replay.records.headers import build_headers, parse_lineage
+from replay.records.headers import build_headers, lineage_of, our_values, parse_lineage
 from spout.planning.journal import journal_of
 from tests.support.garbage import HEADERS, HISTORY, JOURNAL, LOSS, YAML, mutated
 
@@ -98,6 +98,7 @@ def test_no_header_of_anybody_raises(headers: list[tuple[str, bytes | None]]) ->
     """What cannot be read counts as missing, and the attempts are within their bounds."""
     lineage = parse_lineage(tuple(headers), "sentences", 3, 1_042)
     assert 0 <= lineage.abandoned < lineage.attempt
+    assert lineage_of(our_values(tuple(headers)), "sentences", 3, 1_042) == lineage
     again = parse_lineage(build_headers(lineage), "sentences", 3, 1_042)
     assert (again.origin, again.attempt, again.abandoned) == (
         lineage.origin,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from typing import Any
 
 import pytest
 
@@ -37,9 +38,9 @@ from spout.inspect.letter_rows import (
     letter_row,
     loss_row,
     parse_key,
-    stats_of,
 )
 from spout.inspect.tables import OutputFormat, absent_text, encoded
+from spout.questions.letters import letters_read
 from tests.support.memory.clients import Faults, NoFaults
 from tests.support.worlds.replay_world import (
     COPIES,
@@ -76,6 +77,12 @@ def let_die(world: World, *values: bytes | None, key: bytes | None = None, heade
 def found(world: World, wanted: Filter = Filter(), *places: str) -> FoundLetters:  # noqa: B008  # frozen
     """Return the letters that are meant."""
     return matching_letters(world.cluster.log(), filters_of_inputs([INPUT], places, wanted), wait_ms=100)
+
+
+def counts(world: World, wanted: Filter, now_ms: int) -> list[dict[str, Any]]:
+    """Return how many letters are meant, by kind and value."""
+    with letters_read(world.cluster.log(), ONE_LIFE, [(INPUT, wanted)]) as letters:
+        return letters.counts(now_ms)
 
 
 def do(
@@ -489,7 +496,7 @@ def test_a_rate_does_not_make_up_for_time_without_letters() -> None:
 def test_letters_are_counted_by_what_they_died_of(world: World) -> None:
     let_die(world, b"a", b"b", key=b"k")
     do(world, LetterAction.DROPPED, "sentences/0@0")
-    rows = stats_of(found(world, Filter(handled=True)).letters, world.now_ms + 7_200_000)
+    rows = counts(world, Filter(handled=True), world.now_ms + 7_200_000)
     counted = {(row["of"], row["value"]): row["letters"] for row in rows}
     assert counted == {
         ("input", "sentences"): 2, ("dead", "ATTEMPTS"): 2, ("error", "ValueError"): 2,
@@ -501,7 +508,7 @@ def test_letters_are_counted_by_what_they_died_of(world: World) -> None:
 def test_only_the_keys_with_the_most_letters_are_named_and_the_others_summed(world: World) -> None:
     for number in range(12):
         let_die(world, b"v", *([b"v"] if number == 5 else []), key=b"%d" % number)
-    keys = [row for row in stats_of(found(world).letters, world.now_ms) if row["of"] == "key"]
+    keys = [row for row in counts(world, Filter(), world.now_ms) if row["of"] == "key"]
     assert (keys[0]["value"], keys[0]["letters"]) == ("5", 2)
     assert (keys[-1]["value"], keys[-1]["letters"]) == ("(2 others)", 2)
     assert sum(row["letters"] for row in keys) == 13

@@ -482,3 +482,33 @@ def test_one_lost_record_may_have_many_positions_and_the_runs_between_them_are_n
     world.verdict(Verdicts((), (), (lost,)))
     assert values_of(of(world), "SELECT offset, end_offset FROM failures") == [(1, 4), (9, 10), (11, 13)]
     assert len(rows_of(of(world), "waiting")) == 6
+
+
+def test_a_cluster_that_does_not_say_its_id_is_a_hole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was noted behind the holes' table, which so lacked it."""
+    log = world.cluster.log()
+
+    def refuse() -> str:
+        raise Unreachable("id of the cluster: no broker answers")
+
+    monkeypatch.setattr(log, "cluster_id", refuse)
+    holes = rows_of(picture_of(log, TWICE, world.now_ms), "unknown", "what", "why")
+    assert {"what": "picture.cluster", "why": "id of the cluster: no broker answers"} in holes
+
+
+def test_records_that_do_not_come_are_not_said_to_be_behind_a_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.lose(world.emit(b"a"))
+    log = world.cluster.log()
+    open_reader = log.reader
+
+    def silent_reader(**options: bool) -> object:
+        reader = open_reader(**options)
+        monkeypatch.setattr(reader, "poll", lambda *_: ())
+        return reader
+
+    monkeypatch.setattr(log, "reader", silent_reader)
+    holes = rows_of(picture_of(log, TWICE, world.now_ms), "unknown", "topic", "why")
+    (why,) = [hole["why"] for hole in holes if hole["topic"] == "_ack_verdict"]
+    assert why == "these records are not read: nothing more of them came"

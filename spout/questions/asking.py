@@ -1,0 +1,37 @@
+"""Asks a picture the questions of commands: each is a query in a file whose name says it.
+
+The queries are ours, and what a person gave is a value that is bound to a name such as ``:since``.
+So none of it is ever part of a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from spout.picture.database import Picture, Value
+
+BoundValues = Mapping[str, Value]
+"""Values by the names that a query has for them; a time is as the database has it."""
+
+AnswerRow = Mapping[str, str | int | None]
+
+
+def ask_picture(picture: Picture, question: str, bound: BoundValues) -> list[AnswerRow]:
+    """Return the rows that answer a question, as mappings by the names of their columns.
+
+    A question whose answer others need makes a table of it, and has no rows.
+
+    Args:
+        question: the name of its file, without the ending.
+    """
+    cursor = picture.connection.execute(_query(question), bound)
+    names = [description[0] for description in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+@cache
+def _query(question: str) -> str:
+    """Return the query of a question."""
+    return files("spout.questions").joinpath(f"{question}.sql").read_text(encoding="utf-8")

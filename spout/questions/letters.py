@@ -1,0 +1,187 @@
+"""The dead letters that a filter means, read into a picture, and what is asked of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.hot_paths import uncollected
+from acker.identity import OFFSET_MAX
+from acker.kafka.port import Log, TopicPartition
+from acker.units import UNITS_MS
+from acker.untrusted import Untrusted
+from replay.handling.letter_box import letter_starts
+from replay.records.headers import location
+from replay.records.letters import Filter
+from spout.inspect.letter_rows import bytes_field, name_field, stored_moment
+from spout.picture.database import Picture, time_column
+from spout.picture.loader import PictureLoader, PicturePart
+from spout.picture.reading import Limits
+from spout.questions.asking import AnswerRow, BoundValues, ask_picture
+
+VALUES_MAX: Final = 10
+"""How many values of each kind are counted by themselves: those with the most letters."""
+
+LETTERS_BYTES_MAX: Final = 256 << 20
+"""The memory of the letters that are read, some hundreds of bytes each; payloads are not kept."""
+
+NAMES: Final = frozenset({"dead", "error", "operator"})
+"""Kinds of values that are names, which strangers may have given."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPicture:
+    """The letters that are meant, in the order in which they died.
+
+    Attributes:
+        total: how many there are.
+        other_records: how many records of their topics are no letters.
+        cuts: what was not read because of a limit.
+    """
+
+    _picture: Picture
+    total: int
+    other_records: int
+    cuts: Sequence[str]
+
+    def rows(self, rows_max: int = OFFSET_MAX) -> list[dict[str, Any]]:
+        """Return letters as rows of `LIST`, of too many the last ones."""
+        answer_rows = ask_picture(self._picture, "letter_list", {"rows_max": rows_max})
+        return [_listed_row(row) for row in answer_rows]
+
+    def counts(self, now_ms: int) -> list[dict[str, Any]]:
+        """Count letters by input, cause of death, error, operator, age and key, as rows of `STATS`.
+
+        `now_ms` is wall time.
+        """
+        bound: BoundValues = {
+            "a_minute_ago": time_column(now_ms - UNITS_MS["m"]),
+            "an_hour_ago": time_column(now_ms - UNITS_MS["h"]),
+            "a_day_ago": time_column(now_ms - UNITS_MS["d"]),
+            "a_week_ago": time_column(now_ms - 7 * UNITS_MS["d"]),
+            "values_max": VALUES_MAX,
+        }
+        return [_counted_row(row) for row in ask_picture(self._picture, "letter_counts", bound)]
+
+
+@contextmanager
+def letters_read(
+    log: Log, topics: Topics, filters: Sequence[tuple[Input, Filter]]
+) -> Iterator[LetterPicture]:
+    """Read the letters that are meant, as long as the context lasts.
+
+    Args:
+        filters: of each input which of its letters are meant; they differ in their places alone.
+
+    Raises what keeps it from any of these letters, such as `TopicError` and `Unreachable`: a part
+    of them would be taken for all.
+    """
+    starts: dict[TopicPartition, int] = {}
+    for input, meant in filters:
+        starts |= letter_starts(log, input, meant)
+    names = [input.name for input, _meant in filters]
+    limits = Limits(records_max=OFFSET_MAX, picture_bytes_max=LETTERS_BYTES_MAX)
+    with closing(Picture(has_payloads=False)) as picture:
+        loader = PictureLoader(
+            log,
+            topics,
+            picture,
+            clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
+            limits=limits,
+            input_names=names,
+            parts={PicturePart.LETTERS},
+            letter_starts=starts,
+        )
+        with closing(loader), uncollected():
+            loader.read(now_ms=0)  # nothing that is read here depends on it
+        if loader.errors:
+            raise loader.errors[0]
+        ask_picture(picture, "meant_letters", _bound_filters(filters))
+        (total,) = picture.connection.execute("SELECT count(*) FROM meant").fetchone()
+        yield LetterPicture(picture, total, loader.other_letter_records, loader.cuts)
+
+
+def _bound_filters(filters: Sequence[tuple[Input, Filter]]) -> BoundValues:
+    """Return filters as the values of a query; None means any."""
+    meant = filters[0][1] if filters else Filter()
+    places = [f"{input.name} {place}" for input, of_input in filters for place in of_input.places]
+    return {
+        "inputs": json.dumps([input.name for input, _meant in filters]),
+        "places": json.dumps(places) if meant.places else None,
+        "error": meant.error,
+        "operator": meant.operator,
+        "dead": meant.dead,
+        "since": time_column(meant.since_ms),
+        "until": time_column(meant.until_ms),
+        "has_handled": meant.handled,
+        "has_notes": meant.means_notes,
+        "is_of_key": meant.key is not None,
+        "key": None if meant.key is None else bytes_field(meant.key.key),
+    }
+
+
+def _listed_row(row: AnswerRow) -> dict[str, Any]:
+    """Return a row of an answer as a row of `LIST`."""
+    handled = ""
+    if row["handled"] is not None:
+        by = Untrusted(str(row["handled_by"]))
+        handled = f"{row['handled']} {stored_moment(row['handled_at'])} by {by}"
+    return {
+        "letter": _place(row, ""),
+        "input": row["input"],
+        "origin": _place(row, "origin_"),
+        "died": stored_moment(row["died_at"]),
+        "dead": _name(row, "dead"),
+        "reason": _name(row, "verdict"),
+        "operator": _name(row, "operator"),
+        "error": _name(row, "error"),
+        "message": row["message"],
+        "attempts": row["attempts"],
+        "key": row["key"],
+        "bytes": row["letter_bytes"],
+        "missing": row["missing"],
+        "handled": handled,
+    }
+
+
+def _counted_row(row: AnswerRow) -> dict[str, Any]:
+    """Return a row of an answer as a row of `STATS`; one of many values has no times."""
+    kind = str(row["kind"])
+    value = row["value"]
+    first_time, last_time = stored_moment(row["first"]), stored_moment(row["last"])
+    other_values = _number(row, "other_values")
+    if other_values:
+        value, first_time, last_time = f"({other_values:,} others)", "", ""
+    elif kind in NAMES:
+        value = _name(row, "value")
+        if kind == "operator":
+            value = value or None
+    return {
+        "of": kind,
+        "value": value,
+        "letters": row["letters"],
+        "first": first_time,
+        "last": last_time,
+    }
+
+
+def _place(row: Mapping[str, str | int | None], prefix: str) -> str:
+    """Return the place that a row has in three columns, whose names begin with a prefix."""
+    topic, partition = str(row[f"{prefix}topic"]), _number(row, f"{prefix}partition")
+    return location(topic, partition, _number(row, f"{prefix}offset"))
+
+
+def _name(row: AnswerRow, column: str) -> str:
+    """Return a name of a row in the notation."""
+    return name_field(str(row[column]))
+
+
+def _number(row: AnswerRow, column: str) -> int:
+    """Return a number of a row."""
+    value = row[column]
+    return value if isinstance(value, int) else 0

@@ -25,8 +25,8 @@ ROOMS = [
     "acker/service", "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/serving",
     "spout/runtime", "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/link",
     "spout/group",
-    "spout/planning_process", "spout/publishing", "spout/exactly_once", "spout/topology",
-    "spout/execution", "spout/isolation",
+    "spout/planning_process", "spout/publishing", "spout/exactly_once/columns", "spout/exactly_once",
+    "spout/topology", "spout/execution", "spout/isolation",
     "spout/streaming", "spout/held", "spout/sinks", "spout/builder", "spout/standalone",
     "spout/picture", "spout/inspect", "spout/ui", "spout/local", "spout/demo", "spout/doctor", "spout/cli",
 ]  # fmt: skip

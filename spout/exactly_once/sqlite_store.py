@@ -20,7 +20,7 @@ import pyarrow as pa
 from acker.errors import StoreFenced, Unreachable, UsageError
 from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
-from spout.exactly_once.columns.sqlite_columns import (
+from spout.store_columns.sqlite_columns import (
     Affinity,
     column_affinities,
     folded_name,
@@ -38,10 +38,18 @@ _SINK: Final = "windhover_sink"
 _NO_DATABASE_CODES: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 _FILE_CODES: Final = (
-    *_NO_DATABASE_CODES, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT,
-)  # fmt: skip
+    *_NO_DATABASE_CODES,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_INTERRUPT,
+)
 """What SQLite says of a file that it cannot read or write; all else is about the statement."""
 
 _CREATE: Final = """

@@ -30,6 +30,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from acker.errors import UsageError
+from acker.untrusted import Untrusted
 
 Affinities = Mapping[str, "Affinity"]
 """By the folded name of a column (`folded_name`)."""
@@ -46,10 +47,17 @@ _NUMBER_TEXT: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re
 """Texts that SQLite turns into numbers."""
 
 _KINDS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
-    pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
-    pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
-    pa.types.is_date, pa.types.is_timestamp,
-)  # fmt: skip
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)
 """The types of which SQLite has a value: a time is a text there, as its own functions take it."""
 
 
@@ -130,7 +138,7 @@ def stored_values(
     if row is not None:
         raise UsageError(
             f"row {row} of the batch has in {name} a value that the column of {table} would change"
-            f" ({values[row]!r:.100}): {cure}, or fail such tuples in a bolt"
+            f" ({Untrusted(f'{values[row]!r:.100}')}): {cure}, or fail such tuples in a bolt"
         )
     if pa.types.is_timestamp(kind):
         return [None if value is None else value.isoformat(" ") for value in values]

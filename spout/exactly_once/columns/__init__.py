@@ -1,1 +1,0 @@
-"""What the columns of a store's table make of values."""

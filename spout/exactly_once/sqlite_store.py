@@ -20,6 +20,8 @@ import pyarrow as pa
 from acker.errors import StoreFenced, Unreachable, UsageError
 from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
+from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
+from spout.exactly_once.value_encoding import column_values
 from spout.store_columns.sqlite_columns import (
     Affinity,
     column_affinities,
@@ -27,8 +29,6 @@ from spout.store_columns.sqlite_columns import (
     refuse_columns_of_one_folded_name,
     stored_values,
 )
-from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
-from spout.exactly_once.value_encoding import column_values
 
 LOCKED_S_MAX: Final = 30.0
 """So long a call waits for other writers of the file."""

@@ -221,8 +221,19 @@ def _json_texts(column: pa.ChunkedArray, name: str, first_row: int) -> list[str]
             # a value that takes several lines, such as an interval, is written by itself
             if len(texts) == len(values):
                 return texts
-    texts = []
+    return [text or "null" for text in json_texts(values, name, first_row)]
+
+
+def json_texts(values: Sequence[Any], name: str, first_row: int) -> list[str | None]:
+    """Return the text of JSON of each value of a column, as Python has it; of a null None.
+
+    Raises `UsageError`: JSON has no form for one.
+    """
+    texts: list[str | None] = []
     for number, value in enumerate(values, first_row):
+        if value is None:
+            texts.append(None)
+            continue
         try:
             try:
                 texts.append(_write_json(value))

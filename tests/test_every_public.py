@@ -33,21 +33,21 @@ acker/wire/leader_epochs.py: epochs_header epochs_of_runs read_epochs
 acker/wire/stacks.py: cut_stack key_of read_stack read_stacks stack_header stacks_header
 acker/ledger/contribution.py: at_or_above clip
 acker/ledger/ledger.py: block_runs
-acker/ledger/verdicts.py: in_records
+acker/ledger/verdicts.py: split_into_records
 acker/service/core.py: read_cost_bytes wrong_headers
-acker/service/freeing.py: claims_of forget_groups free_in next_generations
-acker/service/passed_over.py: damage_passed_over read_ours
+acker/service/freeing.py: claims_of forget_groups remove_claims next_generations
+acker/service/passed_over.py: damage_handler read_ack_topic
 acker/service/snapshot.py: carried_of carry_old_cohorts load_deadlines load_state take_snapshot
-acker/service/state.py: bin_part encode_state loading not_needed_from part_of_key read_shared shared_headers
-  first_verdict_to_read
+acker/service/state.py: bin_part encode_state disagreement_unless_sound not_needed_from part_of_key
+  read_shared shared_headers first_verdict_to_read
 acker/service/state_notes.py: moved_deadlines read_notes
 replay/records/copies.py: build_copy original_headers past_headers
 replay/records/dead_letter.py: build_dead_letter
 replay/records/due.py: flaw_of flaw_of_entry history_of parse_root_key root_key root_of_key
 replay/records/due_fold.py: flaw_of_newer name_of
 replay/records/headers.py: header_text joined_headers our_values parted_headers plain_headers record_id
-replay/records/letters.py: copy_of mark_record own_headers parse_letter
-replay/records/record_time.py: parse_record_time says_its_time time_headers time_of written_time
+replay/records/letters.py: copy_of_letter mark_record own_headers parse_letter
+replay/records/record_time.py: parse_record_time timestamp_says_time time_headers time_of written_time
 replay/records/redrives.py: audit_record parse_audit
 spout/group/session_state.py: status_word
 spout/planning/intake.py: cursor_of fair_shares
@@ -76,7 +76,7 @@ spout/group/tenure.py: tenure_of
 
 EXEMPT = {
     "it handles damage of a log, which tests/unit/acker/service plays batch by batch": """
-acker/service/passed_over.py: is_passed_over kind_of require_passed_over
+acker/service/passed_over.py: is_mark is_passed_over likely_writer require_passed_over
 acker/service/state.py: is_sound_part
 """,
     "it writes a sentence for people; tests/unit has the sentence": """

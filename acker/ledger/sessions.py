@@ -405,7 +405,7 @@ class Sessions:
                 return
             queued.barrier = barrier
 
-    def take_reached(self, reached: Barrier) -> Iterator[QueuedTick]:
+    def pop_reached(self, reached: Barrier) -> Iterator[QueuedTick]:
         """Remove from the queue and yield, in order, what counts since all below `reached` is applied.
 
         A tick also moves the clock of its session that counts.

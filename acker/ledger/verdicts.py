@@ -31,6 +31,12 @@ SOURCE_BYTES: Final = 40
 RECORD_BUDGET_BYTES: Final = 850_000
 """A record is filled up to this size; 50,000 bytes more below the limit are for array counts and headers."""
 
+ListRow = tuple[int, Any, int]
+"""A value of one list of a record: the number of the list, the value, and its size in bytes.
+
+A plain tuple, since a step may have a row for each root.
+"""
+
 LOST_ROOTS: Final = 100_000
 """Most positions of one `Lost`: 800,000 bytes."""
 
@@ -133,16 +139,16 @@ class VerdictSet:
 
     def records(self) -> list[Verdicts]:
         """Return all verdicts as records in canonical order, each below the size limit of the wire."""
-        # the numbers of the lists are those of the fields of `Verdicts`: acked, absent, lost
-        rows: Iterator[tuple[int, Any, int]] = chain(
-            ((0, run, RUN_BYTES) for run in self.acked.runs()),
-            ((1, run, RUN_BYTES) for run in self.absent.runs()),
-            ((2, lost, _lost_bytes(lost)) for lost in self._entries()),
+        acked_list, absent_list, lost_list = range(3)  # in the order of the fields of `Verdicts`
+        rows: Iterator[ListRow] = chain(
+            ((acked_list, run, RUN_BYTES) for run in self.acked.runs()),
+            ((absent_list, run, RUN_BYTES) for run in self.absent.runs()),
+            ((lost_list, lost, _lost_bytes(lost)) for lost in self._lost_entries()),
         )
-        return [Verdicts(*lists) for lists in in_records(3, rows)]
+        return [Verdicts(*lists) for lists in split_into_records(3, rows)]
 
-    def _entries(self) -> Iterator[Lost]:
-        """Yield the lost roots in canonical order, at most `LOST_ROOTS` of them in each entry."""
+    def _lost_entries(self) -> Iterator[Lost]:
+        """Yield the lost roots in canonical order, at most `LOST_ROOTS` of them in each `Lost`."""
         lost_roots: list[_LostRoots] = []
         for (cause, emission, source), parts in self._lost.items():
             positions = np.sort(np.concatenate(parts))
@@ -174,17 +180,17 @@ def _lost_bytes(lost: Lost) -> int:
     return len(lost.positions) + 3 * sum(len(text) for text in texts) + 100
 
 
-def in_records(lists: int, rows: Iterable[tuple[int, Any, int]]) -> list[tuple[tuple[Any, ...], ...]]:
+def split_into_records(list_count: int, rows: Iterable[ListRow]) -> list[tuple[tuple[Any, ...], ...]]:
     """Distribute rows over records of at most `RECORD_BUDGET_BYTES`, in order.
 
-    A row is the number of the record's list that it belongs to, the value, and its size in bytes.
-    Returns of each record its `lists` lists, as tuples.
+    A record has `list_count` lists, to which the rows are appended. Returns of each record its
+    lists, as tuples; without a row there is no record.
     """
     records: list[list[list[Any]]] = []
     used_bytes = RECORD_BUDGET_BYTES  # as if there were a full one: so the first row begins a record
     for list_number, value, row_bytes in rows:
         if used_bytes + row_bytes > RECORD_BUDGET_BYTES:
-            records.append([[] for _ in range(lists)])
+            records.append([[] for _ in range(list_count)])
             used_bytes = 0
         records[-1][list_number].append(value)
         used_bytes += row_bytes

@@ -60,7 +60,7 @@ class KafkaAdmin:
         self._background = Background(time.monotonic)
         self._admin = self._client.make_client(AdminClient, {}, SILENT, self._background)
         self._wait_s = deadline_ms / 1000
-        self._partitions_ordered = 0
+        self._partitions_ordered = 0  # how many this process has had made so far
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Return what the broker has of topics, with their settings, by name.
@@ -74,15 +74,18 @@ class KafkaAdmin:
     def holding_records(self, infos: Iterable[TopicInfo]) -> list[str]:
         """Return the names of those topics to which anything was ever written."""
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's stubs
-        partitions = {
-            TopicPartition(info.name, number): latest for info in infos for number in range(info.partitions)
-        }
-        futures = self._admin.list_offsets(partitions, request_timeout=self._wait_s)
-        ends = {}
-        for part, future in futures.items():
-            use = Use(Operation.DESCRIBE, topic=part.topic)
-            ends[part] = self._ask("listing offsets", partial(answer_of, future, self._wait_s, use)).offset
-        return sorted({part.topic for part, end in ends.items() if end > 0})
+        spec_by_place: dict[TopicPartition, OffsetSpec] = {}
+        for info in infos:
+            for number in range(info.partitions):
+                spec_by_place[TopicPartition(info.name, number)] = latest
+        futures = self._admin.list_offsets(spec_by_place, request_timeout=self._wait_s)
+        topics_with_records: set[str] = set()
+        for place, future in futures.items():
+            use = Use(Operation.DESCRIBE, topic=place.topic)
+            answer = self._ask("listing offsets", partial(answer_of, future, self._wait_s, use))
+            if answer.offset > 0:
+                topics_with_records.add(place.topic)
+        return sorted(topics_with_records)
 
     def make(self, specs: Iterable[TopicSpec]) -> None:
         """Make topics and wait until they are there; one that somebody else made meanwhile is as good.
@@ -95,14 +98,16 @@ class KafkaAdmin:
         futures = self._admin.create_topics(
             new_topics, operation_timeout=self._wait_s, request_timeout=self._wait_s
         )
-        already_there = self._finish("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
+        already_there = self._wait_for_answers(
+            "making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE
+        )
         self._partitions_ordered += sum(topic.num_partitions for topic in new_topics)
-        partitions = {topic.topic: topic.num_partitions for topic in new_topics}
+        partitions_by_topic = {topic.topic: topic.num_partitions for topic in new_topics}
         # how many partitions somebody else has made is not known here; one shows that the topic is there
-        self._wait_until_shown(partitions | dict.fromkeys(already_there, 1))
+        self._wait_until_shown(partitions_by_topic | dict.fromkeys(already_there, 1))
 
     def refusals(self, specs: Iterable[TopicSpec]) -> dict[str, str]:
-        """Try to make topics without making them; return of each that is refused the broker's words.
+        """Try to make topics without making them; return by refused topic the broker's words.
 
         One that is there is not refused: somebody else has made it meanwhile.
         """
@@ -112,10 +117,10 @@ class KafkaAdmin:
         futures = self._admin.create_topics(
             new_topics, operation_timeout=self._wait_s, request_timeout=self._wait_s, validate_only=True
         )
-        _, refused = self._outcomes(
+        _, error_by_topic = self._collect_errors(
             "trying to make", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE
         )
-        return {name: f"{cause.name()}: {cut(cause.str())}" for name, cause in refused.items()}
+        return {topic: f"{cause.name()}: {cut(cause.str())}" for topic, cause in error_by_topic.items()}
 
     def setting_defaults(self) -> dict[str, str] | None:
         """Return what topics get where nothing is set; None: the cluster does not say it.
@@ -124,114 +129,118 @@ class KafkaAdmin:
         settings that they have as defaults.
         """
         metadata = self._ask("listing brokers", lambda: self._admin.list_topics(timeout=self._wait_s))
-        brokers = self._configs(ConfigResource.Type.BROKER, map(str, metadata.brokers))
-        if brokers:
-            return defaults_of_brokers(
-                {name: entry.value for name, entry in entries.items() if entry.value is not None}
-                for entries in brokers
-            )
-        topics = self._configs(ConfigResource.Type.TOPIC, sorted(metadata.topics)[:DEFAULTS_TOPICS_MAX])
-        if not topics:
+        entries_of_brokers = self._read_configs(ConfigResource.Type.BROKER, map(str, metadata.brokers))
+        if entries_of_brokers:
+            return defaults_of_brokers(map(_values, entries_of_brokers))
+        topics_asked = sorted(metadata.topics)[:DEFAULTS_TOPICS_MAX]
+        entries_of_topics = self._read_configs(ConfigResource.Type.TOPIC, topics_asked)
+        if not entries_of_topics:
             return None
-        return defaults_of_topics(
-            {
-                name: entry.value
-                for name, entry in entries.items()
-                if entry.value is not None and entry.source != ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-            }
-            for entries in topics
-        )
+        return defaults_of_topics(map(_default_values, entries_of_topics))
 
-    def _configs(self, kind: Any, names: Iterable[str]) -> list[Mapping[str, Any]]:
-        """Return the settings of resources; none where the cluster does not let us see one of them.
+    def _read_configs(self, kind: Any, names: Iterable[str]) -> list[Mapping[str, Any]]:
+        """Return the entries of the settings of each resource, by name of a setting.
 
-        `kind` is a `ConfigResource.Type`, of which the client's stubs make no type.
+        Empty where the cluster does not let us see one of the resources. `kind` is a
+        `ConfigResource.Type`, of which the client's stubs make no type.
         """
-        answers = []
+        entries_of_resources: list[Mapping[str, Any]] = []
         for name in names:  # librdkafka takes one broker a request
             futures = self._admin.describe_configs([ConfigResource(kind, name)], request_timeout=self._wait_s)
             for future in futures.values():
                 try:
-                    answers.append(future.result())
+                    entries_of_resources.append(future.result())
                 except KafkaException as error:
                     cause: KafkaError = error.args[0]
                     if cause.code() in SILENCE:
                         raise self._error(f"asking for settings of {name}", cause) from None
                     return []
-        return answers
+        return entries_of_resources
 
     def grow(self, specs: Iterable[TopicSpec]) -> None:
         """Add partitions, and wait until they are there; somebody else may have added them meanwhile."""
         new_counts = [NewPartitions(spec.name, spec.partitions or 1) for spec in specs]
-        if new_counts:
-            wait = self._wait_s
-            futures = self._admin.create_partitions(new_counts, operation_timeout=wait, request_timeout=wait)
-            self._finish("adding partitions to", futures, KafkaError.INVALID_PARTITIONS, Operation.ALTER)
-            self._partitions_ordered += sum(topic.new_total_count for topic in new_counts)
-            self._wait_until_shown({topic.topic: topic.new_total_count for topic in new_counts})
+        if not new_counts:
+            return
+        futures = self._admin.create_partitions(
+            new_counts, operation_timeout=self._wait_s, request_timeout=self._wait_s
+        )
+        # Kafka says INVALID_PARTITIONS if the topic has as many already
+        self._wait_for_answers(
+            "adding partitions to", futures, KafkaError.INVALID_PARTITIONS, Operation.ALTER
+        )
+        self._partitions_ordered += sum(topic.new_total_count for topic in new_counts)
+        self._wait_until_shown({topic.topic: topic.new_total_count for topic in new_counts})
 
-    def _finish(
-        self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
+    def _wait_for_answers(
+        self, doing: str, futures: Mapping[str, Future[None]], harmless_code: int, operation: Operation
     ) -> set[str]:
         """Wait for the answers; return the topics whose error was the harmless one.
 
-        Raises `TopicError` for other errors.
+        Raises `TopicError` for other errors. The arguments are those of `_collect_errors`.
         """
-        had_harmless_error, refused = self._outcomes(doing, futures, harmless, operation)
-        if refused:
-            raise TopicError(
-                "\n".join(
-                    f"{name}: {doing} it was refused: {Untrusted(cut(cause.str()))}"
-                    for name, cause in refused.items()
-                )
-            )
-        return had_harmless_error
+        harmless_topics, error_by_topic = self._collect_errors(doing, futures, harmless_code, operation)
+        if error_by_topic:
+            lines = [
+                f"{topic}: {doing} it was refused: {Untrusted(cut(cause.str()))}"
+                for topic, cause in error_by_topic.items()
+            ]
+            raise TopicError("\n".join(lines))
+        return harmless_topics
 
-    def _outcomes(
-        self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
+    def _collect_errors(
+        self, doing: str, futures: Mapping[str, Future[None]], harmless_code: int, operation: Operation
     ) -> tuple[set[str], dict[str, KafkaError]]:
-        """Wait for the answers; return the topics with the harmless error, and the error of those refused.
-
+        """Wait for answers; return the topics with the harmless error, and other errors by topic.
         Args:
             doing: what was asked, for messages, such as ``making``.
             futures: the answers, by topic.
-            harmless: the code of an error that is as good as none, such as that a topic is there already.
+            harmless_code: of an error that is as good as none, such as that a topic is there
+                already.
             operation: what we must be allowed to do for it.
+
+        Raises the client's error if nobody answers, or we may not do it.
         """
-        had_harmless_error, refused = set[str](), dict[str, KafkaError]()
-        for name, future in futures.items():
+        harmless_topics, error_by_topic = set[str](), dict[str, KafkaError]()
+        for topic, future in futures.items():
             try:
                 future.result()
             except KafkaException as error:
                 cause: KafkaError = error.args[0]
                 if cause.code() in SILENCE or cause.code() in UNAUTHORIZED:
-                    use = Use(operation, topic=name)
-                    raise self._error(f"{doing} {name}", cause, use) from None
-                if cause.code() == harmless:
-                    had_harmless_error.add(name)
+                    use = Use(operation, topic=topic)
+                    raise self._error(f"{doing} {topic}", cause, use) from None
+                if cause.code() == harmless_code:
+                    harmless_topics.add(topic)
                 else:
-                    refused[name] = cause
-        return had_harmless_error, refused
+                    error_by_topic[topic] = cause
+        return harmless_topics, error_by_topic
 
-    def _wait_until_shown(self, partitions: Mapping[str, int]) -> None:
-        """Wait until the broker that answers us knows what the controller did."""
+    def _wait_until_shown(self, partitions_by_topic: Mapping[str, int]) -> None:
+        """Wait until the broker that answers us shows topics with so many partitions.
+
+        The controller has made them; other brokers get to know it a little later. Raises
+        `Unreachable`: it takes too long.
+        """
         timeout_ms = self._client.operation_timeout_ms + self._partitions_ordered * PARTITION_MS_MAX
         deadline = self._client.deadline(timeout_ms)
         while True:
             topics_shown = self._ask(
                 "listing topics", lambda: self._admin.list_topics(timeout=self._wait_s)
             ).topics
-            late = [
-                name
-                for name, count in partitions.items()
-                if name not in topics_shown or len(topics_shown[name].partitions) < count
+            late_topics = [
+                topic
+                for topic, count in partitions_by_topic.items()
+                if topic not in topics_shown or len(topics_shown[topic].partitions) < count
             ]
-            if not late:
+            if not late_topics:
                 return
             if deadline.is_over:
+                late = late_topics[0]
                 raise Unreachable(
-                    f"waiting for {late[0]}: Kafka at {self._client.bootstrap} took the order, but has not "
-                    f"shown all {partitions[late[0]]} partitions within {timeout_ms} ms; wait, then try again"
+                    f"waiting for {late}: Kafka at {self._client.bootstrap} took the order, but has not "
+                    f"shown all {partitions_by_topic[late]} partitions within {timeout_ms} ms; wait, then"
+                    " try again"
                 )
             time.sleep(RETRY_PAUSE_S)
 
@@ -248,6 +257,17 @@ class KafkaAdmin:
         """Translate an error; where nothing answers, add what the connection itself reported."""
         self._admin.poll(0)
         return self._client.error(cause, doing, self._client.operation_timeout_ms, self._background, use)
+
+
+def _values(entries: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of those settings of a resource that have one."""
+    return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+
+def _default_values(entries: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of those settings of a topic that were not set for the topic itself."""
+    own_source = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return _values({name: entry for name, entry in entries.items() if entry.source != own_source})
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:

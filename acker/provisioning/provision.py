@@ -14,7 +14,7 @@ from acker.kafka.port import TopicInfo
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.refused_settings import (
     LeftOut,
-    acceptable,
+    leave_out_refused,
     left_out_lines,
     require_settings,
     without_settings,
@@ -35,7 +35,12 @@ from acker.provisioning.unpacking import large_batches
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """What was found, and what was done. `created`, `grown`, `left_out` are empty for a mere check."""
+    """What was found, and what was done. `created`, `grown`, `left_out` are empty for a mere check.
+
+    Attributes:
+        there: topics that were there before.
+        left_out: settings without which topics were made.
+    """
 
     created: tuple[TopicSpec, ...]
     grown: tuple[TopicSpec, ...]
@@ -49,10 +54,13 @@ class Provisioned:
         return tuple(finding for finding in self.findings if finding.level is Level.WARNING)
 
     def lines(self) -> list[str]:
-        """Return lines for people: what was made, what was there, and warnings; of alike topics one line."""
-        lines = [f"made {spec.name} ({spec.role}, {_partitions(spec)})" for spec in self.created]
+        """Return lines for people: what was made, what was there, and warnings.
+
+        A warning that several topics share is one line.
+        """
+        lines = [f"made {spec.name} ({spec.role}, {_partitions_text(spec)})" for spec in self.created]
         lines += left_out_lines(self.left_out)
-        lines += [f"raised {spec.name} to {_partitions(spec)}" for spec in self.grown]
+        lines += [f"raised {spec.name} to {_partitions_text(spec)}" for spec in self.grown]
         if self.there:
             lines.append(f"there: {', '.join(spec.name for spec in self.there)}")
         topics_by_text: dict[str, list[str]] = {}
@@ -107,32 +115,68 @@ def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> 
        broker decides. Let replay topics grow with their sources.
     4. Compare again, refuse what is wrong with what was made, or is there since, and hand the warnings on.
     """
+    # 1. refuse
     infos = admin.topics(topics_needed(topics))
-    specs = required_topics(topics, infos)
-    todo = plan(specs, infos)
-    errors = [finding for spec in todo.there for finding in compare(spec, infos[spec.name])]
-    errors += [missing(spec) for spec in specs if spec.partitions is None and spec.name not in infos]
-    errors += _torn(topics, infos, admin)
-    raise_errors(errors)
+    _refuse_losses(topics, infos, admin)
+    # 2. and 3. make what is missing, sources first: a topic of copies is made as its source was
+    todo = plan(required_topics(topics, infos), infos)
     created: dict[str, TopicSpec] = {}
-    omitted: list[LeftOut] = []
-    while to_make := {spec.name: spec for spec in todo.make if spec.name not in created}:
-        # all of them, so that nothing is made if a topic that waits for its source is refused
-        wished, wished_out = without_settings(list(to_make.values()), without, admin)
-        taken, refused_out = acceptable(wished, admin)
-        ready = {spec.name: spec for spec in taken if spec.source not in to_make}
-        omitted += [setting for setting in (*wished_out, *refused_out) if setting.topic in ready]
-        admin.make(ready.values())
-        created |= ready
+    left_out: list[LeftOut] = []
+    to_make = list(todo.make)
+    while to_make:
+        ready, left_out_of_ready = _acceptable_now(to_make, without, admin)
+        admin.make(ready)
+        created |= {spec.name: spec for spec in ready}
+        left_out += left_out_of_ready
         infos = admin.topics(topics_needed(topics))
         todo = plan(required_topics(topics, infos), infos)
+        # the broker that answers may not show yet what was made
+        to_make = [spec for spec in todo.make if spec.name not in created]
     admin.grow(todo.grow)
+    # 4. compare again
     existing = tuple(spec for spec in todo.there if spec.name not in created)
     after = check(topics, admin)
     # the broker that answers now may not have what is new yet
-    seen = {spec.name for spec in after.there} - {spec.name for spec in todo.grow}
-    raise_errors(finding for finding in after.findings if finding.topic in seen)
-    return Provisioned(tuple(created.values()), todo.grow, existing, after.findings, tuple(omitted))
+    shown_topics = {spec.name for spec in after.there} - {spec.name for spec in todo.grow}
+    raise_errors(finding for finding in after.findings if finding.topic in shown_topics)
+    return Provisioned(
+        created=tuple(created.values()),
+        grown=todo.grow,
+        there=existing,
+        findings=after.findings,
+        left_out=tuple(left_out),
+    )
+
+
+def _refuse_losses(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaAdmin) -> None:
+    """Raise `TopicError` for what must not be as it is before anything is made; see `create`, 1."""
+    specs = required_topics(topics, infos)
+    errors: list[Finding] = []
+    for spec in plan(specs, infos).there:
+        errors += compare(spec, infos[spec.name])
+    for spec in specs:
+        # without a number of partitions nobody can make it here
+        if spec.partitions is None and spec.name not in infos:
+            errors.append(missing(spec))
+    errors += _missing_beside_records(topics, infos, admin)
+    raise_errors(errors)
+
+
+def _acceptable_now(
+    to_make: list[TopicSpec], without: Collection[str], admin: KafkaAdmin
+) -> tuple[list[TopicSpec], list[LeftOut]]:
+    """Return the topics that can be made now, as the cluster takes them, and what they lack.
+
+    A topic whose source is to be made, too, waits for it. It is tried nevertheless: nothing is
+    made if the cluster refuses any of them, which raises `TopicError`.
+    """
+    names_to_make = {spec.name for spec in to_make}
+    wished_specs, left_out_by_wish = without_settings(to_make, without, admin)
+    accepted_specs, left_out_as_refused = leave_out_refused(wished_specs, admin)
+    ready = [spec for spec in accepted_specs if spec.source not in names_to_make]
+    ready_names = {spec.name for spec in ready}
+    left_out = [*left_out_by_wish, *left_out_as_refused]
+    return ready, [setting for setting in left_out if setting.topic in ready_names]
 
 
 def raise_errors(findings: Iterable[Finding]) -> None:
@@ -145,12 +189,14 @@ def raise_errors(findings: Iterable[Finding]) -> None:
 def topics_needed(topics: Topics) -> list[str]:
     """Return the names of all topics of a file, each once."""
     names = list(topics.ack_topics.names())
-    for source in topics.inputs.values():
-        names += source.topic_names() if source.tracked else (source.topic,)
+    for input in topics.inputs.values():
+        names += input.topic_names() if input.tracked else (input.topic,)
     return list(dict.fromkeys(names))
 
 
-def _torn(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaAdmin) -> list[Finding]:
+def _missing_beside_records(
+    topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaAdmin
+) -> list[Finding]:
     """Return an error for each ack topic that is missing beside others that hold records.
 
     Without a missing one, or if all are missing, as in a new installation, there is none.
@@ -158,8 +204,8 @@ def _torn(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaAdmin) -> 
     # these two contradict nothing: what nobody could read, and what a query keeps
     independent = (topics.ack_topics.quarantine, topics.ack_topics.sink)
     names = [name for name in topics.ack_topics.names() if name not in independent]
-    gone = [name for name in names if name not in infos]
-    if not gone or len(gone) == len(names):
+    missing_names = [name for name in names if name not in infos]
+    if not missing_names or len(missing_names) == len(names):
         return []
     topics_with_records = admin.holding_records([infos[name] for name in names if name in infos])
     if not topics_with_records:
@@ -169,9 +215,9 @@ def _torn(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaAdmin) -> 
         " and open roots would be lost; restore it, or drain all groups and begin with another"
         " acker.topic_prefix"
     )
-    return [Finding(name, Level.ERROR, text) for name in gone]
+    return [Finding(name, Level.ERROR, text) for name in missing_names]
 
 
-def _partitions(spec: TopicSpec) -> str:
+def _partitions_text(spec: TopicSpec) -> str:
     """Return how many partitions a topic is to have, as a text: ``1 partition``."""
     return f"{spec.partitions} partition{'' if spec.partitions == 1 else 's'}"

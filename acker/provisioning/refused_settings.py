@@ -113,7 +113,7 @@ class TrialCluster(Protocol):
     """What is asked of a cluster before topics are made there."""
 
     def refusals(self, specs: Iterable[TopicSpec]) -> Mapping[str, str]:
-        """Try to make topics without making them; return of each that is refused the broker's words."""
+        """Try to make topics without making them; return by refused topic the broker's words."""
 
     def setting_defaults(self) -> Mapping[str, str] | None:
         """Return what topics get where nothing is set; None: the cluster does not say it."""
@@ -184,75 +184,92 @@ def without_settings(
     return kept_specs, left_out
 
 
-def acceptable(specs: Sequence[TopicSpec], cluster: TrialCluster) -> tuple[list[TopicSpec], list[LeftOut]]:
-    """Return topics as the cluster takes them, and what was left out; nothing is made.
+def leave_out_refused(
+    specs: Sequence[TopicSpec], cluster: TrialCluster
+) -> tuple[list[TopicSpec], list[LeftOut]]:
+    """Return topics without the settings that a cluster refuses, and what was left out.
+
+    The steps are those of this module; nothing is made.
 
     Raises:
         TopicError: it refuses a setting that is not its default, or a topic for another reason.
     """
-    words_by_topic = cluster.refusals(specs)
-    if not words_by_topic:
+    # 1. all topics as they must be; the broker's words are by topic
+    refusals = cluster.refusals(specs)
+    if not refusals:
         return list(specs), []
-    refused = _refused_settings([spec for spec in specs if spec.name in words_by_topic], cluster)
+    # 2. and 3. which settings of the refused ones are the reason
+    refused = _find_refused_settings([spec for spec in specs if spec.name in refusals], cluster)
+    # 4. a setting that the topic would have anyway can be left out; where nobody says, it would not
     defaults = cluster.setting_defaults()
-    # a setting that the topic would have anyway can be left out; where nobody says, it would not
     default_values = defaults or {}
     unavoidable = [setting for setting in refused if default_values.get(setting.name) != setting.value]
     if unavoidable:
-        raise TopicError("\n".join(_lines(unavoidable, defaults)))
-    left_out = {(setting.topic, setting.name) for setting in refused}
-    accepted = []
+        raise TopicError("\n".join(_refusal_lines(unavoidable, defaults)))
+    left_out_settings = {(setting.topic, setting.name) for setting in refused}
+    accepted: list[TopicSpec] = []
     for spec in specs:
-        settings = {name: value for name, value in spec.settings.items() if (spec.name, name) not in left_out}
-        accepted.append(replace(spec, settings=settings))
-    # each setting that stays is taken alone, but a policy may refuse several together
-    if words_by_topic := cluster.refusals(accepted):
-        raise TopicError(
-            "\n".join(
-                _together(spec, words_by_topic[spec.name]) for spec in accepted if spec.name in words_by_topic
-            )
-        )
+        kept_settings = {
+            name: value for name, value in spec.settings.items() if (spec.name, name) not in left_out_settings
+        }
+        accepted.append(replace(spec, settings=kept_settings))
+    # 5. each setting that stays is taken alone, but a policy may refuse several together
+    refusals = cluster.refusals(accepted)
+    if refusals:
+        refused_specs = [spec for spec in accepted if spec.name in refusals]
+        lines = [_together_line(spec, refusals[spec.name]) for spec in refused_specs]
+        raise TopicError("\n".join(lines))
     return accepted, [LeftOut(setting.topic, setting.name, setting.value) for setting in refused]
 
 
-def _refused_settings(specs: Sequence[TopicSpec], cluster: TrialCluster) -> list[_Refused]:
-    """Try each setting of these topics alone; raise `TopicError` where a topic is refused without any."""
-    if words_by_topic := cluster.refusals(replace(spec, settings={}) for spec in specs):
-        raise TopicError(
-            "\n".join(
-                f"{name}: the cluster refuses this topic, whatever its settings are: {Untrusted(text)}"
-                for name, text in words_by_topic.items()
-            )
-        )
-    refused = []
-    for setting in dict.fromkeys(name for spec in specs for name in spec.settings):
-        # one request for all topics that have the setting
-        trials = [
-            replace(spec, settings={setting: spec.settings[setting]})
-            for spec in specs
-            if setting in spec.settings
+def _find_refused_settings(specs: Sequence[TopicSpec], cluster: TrialCluster) -> list[_Refused]:
+    """Try each setting of refused topics alone, and return those that are refused; nothing is made.
+
+    Raises `TopicError`: a topic is refused even without any setting.
+    """
+    refusals = cluster.refusals(replace(spec, settings={}) for spec in specs)
+    if refusals:
+        lines = [
+            f"{topic}: the cluster refuses this topic, whatever its settings are: {Untrusted(words)}"
+            for topic, words in refusals.items()
         ]
-        for topic, text in cluster.refusals(trials).items():
-            value = next(trial.settings[setting] for trial in trials if trial.name == topic)
-            refused.append(_Refused(topic, setting, value, text))
+        raise TopicError("\n".join(lines))
+    refused: list[_Refused] = []
+    names = dict.fromkeys(name for spec in specs for name in spec.settings)  # each once, in order
+    for name in names:
+        # one request for all topics that have the setting
+        value_by_topic = {spec.name: spec.settings[name] for spec in specs if name in spec.settings}
+        trials = [
+            replace(spec, settings={name: value_by_topic[spec.name]})
+            for spec in specs
+            if spec.name in value_by_topic
+        ]
+        for topic, words in cluster.refusals(trials).items():
+            refused.append(_Refused(topic, name, value_by_topic[topic], words))
     return refused
 
 
-def _lines(refused: Sequence[_Refused], defaults: Mapping[str, str] | None) -> list[str]:
-    """Return a line for each setting and value that is refused and needed, and what to do."""
-    refused_by_value: dict[tuple[str, str], list[_Refused]] = {}
+def _refusal_lines(refused: Sequence[_Refused], defaults: Mapping[str, str] | None) -> list[str]:
+    """Return a line for each setting and value that is refused and needed, and what to do.
+
+    `defaults` None: the cluster does not say them.
+    """
+    # by name and value of a setting
+    refused_by_setting: dict[tuple[str, str], list[_Refused]] = {}
     for setting in refused:
-        refused_by_value.setdefault((setting.name, setting.value), []).append(setting)
+        refused_by_setting.setdefault((setting.name, setting.value), []).append(setting)
     lines = []
-    for (name, value), refused_of_topics in refused_by_value.items():
+    for (name, value), refused_of_topics in refused_by_setting.items():
         if defaults is None:
-            default = "the cluster does not say what its default is"
+            default_text = "the cluster does not say what its default is"
         else:
-            default = f"its default is {Untrusted(defaults.get(name, 'unknown'))}"
-        lost = LOST_WITHOUT.get(name, "the cluster's default holds")
+            default_text = f"its default is {Untrusted(defaults.get(name, 'unknown'))}"
+        loss_text = LOST_WITHOUT.get(name, "the cluster's default holds")
+        topics_text = ", ".join(setting.topic for setting in refused_of_topics)
+        words = Untrusted(refused_of_topics[0].words)  # those for the first topic are enough
         lines.append(
-            f"{', '.join(setting.topic for setting in refused_of_topics)}: the cluster refuses {name}={value}"
-            f" ({Untrusted(refused_of_topics[0].words)}), and {default}. Without it {lost}"
+            f"{topics_text}: the cluster refuses {name}={value} ({words}), and {default_text}."
+            f" Without it {loss_text}"
         )
     lines.append(
         "they were not made: let the cluster allow these settings, or give --without with each that"
@@ -262,7 +279,7 @@ def _lines(refused: Sequence[_Refused], defaults: Mapping[str, str] | None) -> l
     return lines
 
 
-def _together(spec: TopicSpec, words: str) -> str:
+def _together_line(spec: TopicSpec, words: str) -> str:
     """Return the line for a topic of which the cluster refuses only all settings together."""
     settings = ", ".join(f"{name}={value}" for name, value in spec.settings.items())
     return (
@@ -273,10 +290,11 @@ def _together(spec: TopicSpec, words: str) -> str:
 
 def left_out_lines(left_out: Iterable[LeftOut]) -> list[str]:
     """Return a line for each setting and value that topics were made without."""
+    # by name, value, and whether somebody wished it
     topics_by_setting: dict[tuple[str, str, bool], list[str]] = {}
     for omitted in left_out:
-        key = omitted.setting, omitted.value, omitted.is_wished
-        topics_by_setting.setdefault(key, []).append(omitted.topic)
+        setting_key = omitted.setting, omitted.value, omitted.is_wished
+        topics_by_setting.setdefault(setting_key, []).append(omitted.topic)
     lines: list[str] = []
     for (setting, value, is_wished), topics in topics_by_setting.items():
         why = "the cluster refuses this setting, and has the value by default"

@@ -37,7 +37,7 @@ class Role(StrEnum):
 
 
 class Of(StrEnum):
-    """Which names of a topics.yaml a need is about."""
+    """Of which names a role needs something: names in a topics.yaml, or made of them."""
 
     INIT = "`_ack_init`"
     ACK = "`_ack_ack`"
@@ -65,7 +65,7 @@ class Need:
     """What a role does with resources of one kind, and what for."""
 
     role: Role
-    of: Of
+    names: Of
     operations: tuple[Operation, ...]
     why: str
 
@@ -77,15 +77,18 @@ NEEDS: Final = (
     Need(Role.OPERATOR, Of.EVERY, (_CREATE, _DESCRIBE, _CONFIGS), "`topics create`, `topics check`"),
     Need(Role.OPERATOR, Of.REPLAYS, (_ALTER,), "`topics create`: they grow with their sources"),
     Need(
-        Role.OPERATOR, Of.INIT, (_READ, _WRITE), "`release`, `offsets reset`: who holds the group; takes it"
+        Role.OPERATOR,
+        Of.INIT,
+        (_READ, _WRITE),
+        "`release`, `offsets reset`: who holds the group; takes it",
     ),
     Need(Role.OPERATOR, Of.VERDICT, (_READ,), "the ackers' answer"),
     Need(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
     Need(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
     Need(Role.OPERATOR, Of.GROUPS, (_READ,), "to commit the group's offsets"),
     *(
-        Need(Role.OPERATOR, of, (_READ, _WRITE), "`topics repair`: finds what stops its readers, marks it")
-        for of in (Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE)
+        Need(Role.OPERATOR, names, (_READ, _WRITE), "`topics repair`: finds what stops its readers, marks it")
+        for names in (Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE)
     ),
     Need(Role.OPERATOR, Of.DUE, (_READ, _WRITE), "`replay resume`, `replay drop`: what waits for its replay"),
     Need(Role.OPERATOR, Of.REPLAY_GROUP, (_DESCRIBE,), "`replay resume`: whether a replay worker lives"),
@@ -135,13 +138,19 @@ NEEDS: Final = (
     Need(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
     Need(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`: its copies"),
     Need(
-        Role.OBSERVER, Of.DEAD_LETTERS, (_READ, _CONFIGS), "`status`, `inspect`, `dlq list`, `show`, `stats`"
+        Role.OBSERVER,
+        Of.DEAD_LETTERS,
+        (_READ, _CONFIGS),
+        "`status`, `inspect`, `dlq list`, `show`, `stats`",
     ),
     Need(Role.OBSERVER, Of.GROUPS, (_DESCRIBE,), "`status`, `inspect`: how far it has committed"),
     Need(Role.OBSERVER, Of.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
     Need(Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are accepted; who lives"),
     Need(
-        Role.KEEPER, Of.DEAD_LETTERS, (_READ, _WRITE), "all of `dlq`: letters, their marks, and who did what"
+        Role.KEEPER,
+        Of.DEAD_LETTERS,
+        (_READ, _WRITE),
+        "all of `dlq`: letters, their marks, and who did what",
     ),
     Need(Role.KEEPER, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "`dlq replay`: copies, and what became of them"),
     Need(Role.KEEPER, Of.VERDICT, (_READ,), "`dlq replay`, `redrives`: what became of the copies"),
@@ -152,15 +161,19 @@ _OF_TRACKED: Final = frozenset({Role.REPLAY, Role.OBSERVER, Role.KEEPER})
 
 
 def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
-    """Return what a role needs, each right once, sorted; of the inputs only those of a group, or all."""
+    """Return what a role needs, each right once, sorted.
+
+    `group`: only for the inputs of this group; None: for all inputs.
+    """
     inputs = []
-    for source in topics.inputs.values():
-        is_of_role = source.tracked or role not in _OF_TRACKED
-        if group in (None, source.group) and is_of_role:
-            inputs.append(source)
+    for input in topics.inputs.values():
+        is_of_role = input.tracked or role not in _OF_TRACKED
+        is_of_group = group is None or input.group == group
+        if is_of_group and is_of_role:
+            inputs.append(input)
     needed: set[Right] = set()
     for need in _needs_of(role, inputs):
-        for resource, name in _resources_of(need.of, topics, inputs):
+        for resource, name in _resources_of(need.names, topics, inputs):
             needed.update(Right(operation, resource, name) for operation in need.operations)
     return sorted(needed, key=lambda right: (right.resource, right.name, right.operation))
 
@@ -178,12 +191,12 @@ def commands(sorted_rights: Iterable[Right], principal: str, bootstrap: str) -> 
         Resource.GROUP: "--group",
         Resource.TRANSACTIONAL_ID: "--transactional-id",
     }
-    for resource, names, operations in _by_operations(sorted_rights):
+    for grant in _grants(sorted_rights):
         words = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
-        for operation in operations:
+        for operation in grant.operations:
             words += ["--operation", operation]
-        for name in names:
-            words += [options[resource], name]
+        for name in grant.names:
+            words += [options[grant.resource], name]
         yield shlex.join(words)
 
 
@@ -195,7 +208,7 @@ class _Grant(NamedTuple):
     operations: tuple[Operation, ...]
 
 
-def _by_operations(sorted_rights: Iterable[Right]) -> Iterator[_Grant]:
+def _grants(sorted_rights: Iterable[Right]) -> Iterator[_Grant]:
     """Yield a grant for each resource; transactional ids with the same operations share one, at the end.
 
     The rights are sorted as `rights` returns them: those of one resource are neighbours.
@@ -216,27 +229,27 @@ def rights_text(sorted_rights: Iterable[Right]) -> Iterator[str]:
 
     Transactional ids come together: ``TransactionalId acks-0, acks-1: Write``.
     """
-    for resource, names, operations in _by_operations(sorted_rights):
-        # "and 1 more" would take the place of the one name that it leaves out
-        shown_max = _NAMES_SHOWN if len(names) <= _NAMES_SHOWN else _NAMES_SHOWN - 1
-        yield f"{resource} {first_of(names, shown_max)}: {', '.join(operations)}"
+    for grant in _grants(sorted_rights):
+        # `first_of` writes "and 1 more" for one name too many: it would take the place of that name
+        shown_max = _NAMES_SHOWN if len(grant.names) <= _NAMES_SHOWN else _NAMES_SHOWN - 1
+        yield f"{grant.resource} {first_of(grant.names, shown_max)}: {', '.join(grant.operations)}"
 
 
 def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:
     """Return the needs of a role; a spout without tracked inputs only reads sources and commits."""
     needs = [need for need in NEEDS if need.role is role]
-    if role is Role.SPOUT and not any(source.tracked for source in inputs):
-        return [need for need in needs if need.of in (Of.SOURCES, Of.GROUPS)]
+    if role is Role.SPOUT and not any(input.tracked for input in inputs):
+        return [need for need in needs if need.names in (Of.SOURCES, Of.GROUPS)]
     return needs
 
 
-def _resources_of(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str]]:
-    """Yield the kind and the name of each resource that a need is about."""
+def _resources_of(names: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str]]:
+    """Yield the kind and the name of each resource that `names` stands for."""
     acker = topics.acker
     topic_names = _topic_names(topics, inputs)
-    match of:
+    match names:
         case Of.ACKER_IDS | Of.REPLAY_IDS:
-            group = acker.group if of is Of.ACKER_IDS else acker.replay_group
+            group = acker.group if names is Of.ACKER_IDS else acker.replay_group
             # Each by its whole name: the prefix `a-` would cover `a-b-0` of an installation whose group is
             # `a-b`, and whoever may write under an id of others can fence them out.
             for number in range(acker.partitions):
@@ -246,10 +259,10 @@ def _resources_of(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[t
                 yield Resource.TRANSACTIONAL_ID, f"{acker.replay_group}-letters-{topic}"
         case Of.SINK_IDS:
             id_of = topics.ack_topics.sink_transactional_id
-            for source in inputs:
-                if source.tracked:
-                    yield Resource.TRANSACTIONAL_ID, id_of(source.group)
-        case Of.EVERY:
+            for input in inputs:
+                if input.tracked:
+                    yield Resource.TRANSACTIONAL_ID, id_of(input.group)
+        case Of.EVERY:  # all topics
             for topic in chain.from_iterable(topic_names.values()):
                 yield Resource.TOPIC, topic
         case Of.ACKER_GROUP:
@@ -257,21 +270,24 @@ def _resources_of(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[t
         case Of.REPLAY_GROUP:
             yield Resource.GROUP, acker.replay_group
         case Of.GROUPS:
-            for source in inputs:
-                yield Resource.GROUP, source.group
-        case _:
-            for topic in topic_names[of]:
+            for input in inputs:
+                yield Resource.GROUP, input.group
+        case _:  # all others stand for topics
+            for topic in topic_names[names]:
                 yield Resource.TOPIC, topic
 
 
 def _topic_names(topics: Topics, inputs: Iterable[Input]) -> dict[Of, list[str]]:
-    """Return the names of the topics that a need may be about."""
+    """Return the topics that each member of `Of` stands for, if it stands for topics."""
+    # in the order of `AckTopics.names`
     ack_topics = (
         Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE, Of.QUARANTINE, Of.SINK,
     )  # fmt: skip
-    names = {of: [name] for of, name in zip(ack_topics, topics.ack_topics.names(), strict=True)}
-    tracked = [source for source in inputs if source.tracked]
-    names[Of.SOURCES] = [source.topic for source in inputs]
-    names[Of.REPLAYS] = [source.replay_topic for source in tracked]
-    names[Of.DEAD_LETTERS] = [source.dead_letter.topic for source in tracked]
-    return names
+    topic_names: dict[Of, list[str]] = {}
+    for member, name in zip(ack_topics, topics.ack_topics.names(), strict=True):
+        topic_names[member] = [name]
+    tracked_inputs = [input for input in inputs if input.tracked]
+    topic_names[Of.SOURCES] = [input.topic for input in inputs]
+    topic_names[Of.REPLAYS] = [input.replay_topic for input in tracked_inputs]
+    topic_names[Of.DEAD_LETTERS] = [input.dead_letter.topic for input in tracked_inputs]
+    return topic_names

@@ -81,7 +81,7 @@ POSITION_BYTES: Final = 8
 """A lost root in `_ack_fail`, and again in `_ack_verdict`."""
 DUE_BYTES: Final = 300
 """A root that waits, in `_ack_due`: its history, origin and cause, with its key of 12."""
-STACK_SHARE: Final = 0.55
+STACK_PACKED_SHARE: Final = 0.55
 """What compression leaves of a stack that stands in a write for the first time."""
 MORE_STACK_BYTES: Final = 30
 """What it leaves of each further one in a write, which is the same: those of one cause are alike."""
@@ -211,39 +211,44 @@ class Size:
 def size_of(load: Load) -> Size:
     """Return what an installation needs for a load."""
     # 1. processes, by what comes each second
-    lost_s = load.records_s * load.lost
+    lost_roots_s = load.records_s * load.lost
     # a tree that is acked tuple by tuple has a contribution for each, and one for its root
-    contributions_of_record = load.tuples + 1 if load.holds else 1
-    contributions_s = load.records_s * contributions_of_record
-    ackers = _processes(contributions_s, PAIRS_S if load.holds else RUNS_S)
-    replays = _processes(lost_s, NEAR_COPIES_S if load.lost >= NEAR else FAR_COPIES_S)
-    # 2. partitions: the next power of two, so that any
-    # number of processes that is one shares them evenly
-    power_of_two = 1 << (GROWTH * max(ackers, replays) - 1).bit_length()
-    partitions = load.partitions or min(PARTITIONS_MAX, max(PARTITIONS_MIN, power_of_two))
-    # 3. what is open at once
-    pending = math.ceil(load.records_s * _open_s(load))
+    contributions_per_record = load.tuples + 1 if load.holds else 1
+    contributions_s = load.records_s * contributions_per_record
+    acker_processes = _processes(contributions_s, PAIRS_S if load.holds else RUNS_S)
+    copies_of_process_s = NEAR_COPIES_S if load.lost >= NEAR else FAR_COPIES_S
+    replay_processes = _processes(lost_roots_s, copies_of_process_s)
+    # 2. acker partitions: the next power of two, so that any number of processes that is one shares
+    # them evenly. For 3 processes 4 times as many are 12, so 16.
+    processes = max(acker_processes, replay_processes)
+    power_of_two = 1 << (GROWTH * processes - 1).bit_length()
+    computed_partitions = min(PARTITIONS_MAX, max(PARTITIONS_MIN, power_of_two))
+    partitions = load.partitions or computed_partitions
+    # 3. what is open, and what waits for its replay, at once
+    pending = math.ceil(load.records_s * _open_time_s(load))
     pending_max = math.ceil(load.records_s * load.timeout_s)
     ranges = load.sources * math.ceil(load.timeout_s / load.batch_s)
-    writes = _writes(load, partitions)
-    waiting_roots = lost_s * load.wait_s
+    waiting_roots = lost_roots_s * load.wait_s
+    # 4. what is written, and asked for, each second
+    writes = _write_rates(load, partitions)
+    copy_bytes = load.record_bytes + COPY_BYTES + BATCH_BYTES + MARKER_BYTES
     return Size(
         pending=pending,
         pending_max=pending_max,
         acker_partitions=partitions,
-        acker_processes=ackers,
-        replay_processes=replays,
+        acker_processes=acker_processes,
+        replay_processes=replay_processes,
         acker_bytes=PROCESS_BYTES + math.ceil(ROOT_BYTES * pending_max) + RANGE_BYTES * ranges,
         replay_bytes=PROCESS_BYTES + FETCH_BYTES + math.ceil(WAITING_BYTES * waiting_roots),
         topic_bytes_s=_topic_bytes_s(load, writes),
-        replay_topic_bytes_s=lost_s * (load.record_bytes + COPY_BYTES + BATCH_BYTES + MARKER_BYTES),
-        acker_requests_s=_acker_requests_s(writes, ackers),
-        replay_requests_s=_replay_requests_s(writes, replays),
+        replay_topic_bytes_s=lost_roots_s * copy_bytes,
+        acker_requests_s=_acker_requests_s(writes, acker_processes),
+        replay_requests_s=_replay_requests_s(writes, replay_processes),
         query_requests_s=_query_requests_s(writes),
     )
 
 
-def _open_s(load: Load) -> float:
+def _open_time_s(load: Load) -> float:
     """Return how long a record is open that is acked, from the plan of its batch to its verdict.
 
     It is planned after Spark has begun its batch, and acked while Spark ends it: as long as a batch
@@ -252,145 +257,157 @@ def _open_s(load: Load) -> float:
     return min(load.timeout_s, load.work_s or load.batch_s)
 
 
-def _blocks(load: Load, bits: int) -> float:
+def _blocks_per_batch(load: Load, bits: int) -> float:
     """Return how many blocks of 2^bits positions a batch touches, on average."""
     return load.sources * (1.0 + load.records_s * load.batch_s / load.sources / (1 << bits))
 
 
-def _cells_hit(thrown: float, cells: float) -> float:
-    """Return how many of `cells` are hit, on average, if `thrown` things are thrown at them at random.
+def _expected_hits(throws: float, cells: float) -> float:
+    """Return how many of `cells` are hit, on average, by so many random throws at them.
 
-    Example: 2 things into 2 cells hit 1.5 of them. So it is with batches and acker partitions.
+    Example: 2 throws at 2 cells hit 1.5 of them. So it is with the blocks of a batch, which fall
+        into
+    acker partitions.
     """
     if cells <= 1.0:
-        return min(1.0, thrown)
-    missed_share = (1.0 - 1.0 / cells) ** thrown
+        return min(1.0, throws)
+    missed_share = (1.0 - 1.0 / cells) ** throws
     return float(cells * (1.0 - missed_share))
 
 
 @dataclass(frozen=True, slots=True)
-class _Writes:
+class _WriteRates:
     """How many writes and the like there are each second; a write goes to one acker partition.
 
     Attributes:
-        batches: micro-batches.
-        partitions_touched: by one batch; this one is no rate.
-        inits: writes of inits, and as many of acks.
-        tick_rounds: moments at which a session ticks.
-        ticks: writes of ticks, signs of life among them.
-        fails: writes of lost roots.
-        lost: lost roots.
-        verdicts: writes of verdicts.
-        states: transactions of ackers, each with a write of State.
-        progress: transactions of replay workers without copies, some of them with lost roots.
-        copies: their transactions with copies.
+        batches_s: micro-batches.
+        partitions_touched: how many acker partitions one batch writes to; this one is no rate.
+        init_writes_s: writes of inits, and as many of acks.
+        tick_rounds_s: moments at which a session ticks.
+        tick_writes_s: writes of ticks, signs of life among them.
+        fail_writes_s: writes of lost roots, each with those of one batch.
+        lost_roots_s: lost roots.
+        verdict_writes_s: writes of verdicts.
+        state_writes_s: transactions of ackers, each with a write of State.
+        progress_writes_s: transactions of replay workers without copies, some of them with lost
+            roots.
+        copy_writes_s: their transactions with copies.
     """
 
-    batches: float
+    batches_s: float
     partitions_touched: float
-    inits: float
-    tick_rounds: float
-    ticks: float
-    fails: float
-    lost: float
-    verdicts: float
-    states: float
-    progress: float
-    copies: float
+    init_writes_s: float
+    tick_rounds_s: float
+    tick_writes_s: float
+    fail_writes_s: float
+    lost_roots_s: float
+    verdict_writes_s: float
+    state_writes_s: float
+    progress_writes_s: float
+    copy_writes_s: float
 
 
-def _writes(load: Load, partitions: int) -> _Writes:
-    """Return the rates of all writes for a load, over `partitions` acker partitions.
-
-    A local without a unit is a rate, that is per second; those `of_batch` or `of_partition`, and
-    `partitions_touched`, are not.
-    """
-    batches = 1.0 / load.batch_s
-    partitions_touched = _cells_hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
-    inits = partitions_touched * batches
-    # A session ticks while it has open roots, which it has for `open_s` of each batch: half a tick
-    # more than fits, since the first one comes at once. For the rest of the batch it gives signs of
-    # life.
-    open_s = min(load.batch_s, _open_s(load))
-    rounds_of_batch = min(load.batch_s / TICK_S, open_s / TICK_S + 0.5)
-    tick_rounds = rounds_of_batch * batches
-    signs_of_life = math.floor((load.batch_s - open_s) / SIGN_S) * batches
-    lost = load.records_s * load.lost
-    fails = _cells_hit(lost * load.batch_s, partitions_touched) * batches
-    early_fails = EARLY_FAILS * fails
-    # beside the State with its verdicts, a batch has one each time that a step was put off for long
-    # enough
-    put_off_of_batch = max(0.0, open_s - STATE_PUT_OFF_S) / (STATE_PUT_OFF_S + TICK_S)
-    progress_of_partition = min(2 * batches, 1 / PROGRESS_S)
-    return _Writes(
-        batches=batches,
+def _write_rates(load: Load, partitions: int) -> _WriteRates:
+    """Return the rates of all writes for a load, over `partitions` acker partitions."""
+    # 1. inits: one in each acker partition that a batch touches
+    batches_s = 1.0 / load.batch_s
+    partitions_touched = _expected_hits(_blocks_per_batch(load, ACKER_BLOCK_BITS), partitions)
+    inits_s = partitions_touched * batches_s
+    # 2. ticks. A session ticks while it has open roots, which it has for `open_s` of each batch:
+    # half a tick more than fits, since the first one comes at once. For the rest of the batch it
+    # gives signs of life.
+    open_time_s = min(load.batch_s, _open_time_s(load))
+    tick_rounds_per_batch = min(load.batch_s / TICK_S, open_time_s / TICK_S + 0.5)
+    tick_rounds_s = tick_rounds_per_batch * batches_s
+    signs_of_life_s = math.floor((load.batch_s - open_time_s) / SIGN_S) * batches_s
+    # 3. lost roots: those of a batch fall into some of the acker partitions that it touches
+    lost_roots_s = load.records_s * load.lost
+    fails_s = _expected_hits(lost_roots_s * load.batch_s, partitions_touched) * batches_s
+    early_fails_s = EARLY_FAILS * fails_s  # those that get a verdict before the acks of their batch
+    # 4. State: beside the one with its verdicts, a batch has one each time that a step was put off
+    # for long enough
+    put_off_writes_per_batch = max(0.0, open_time_s - STATE_PUT_OFF_S) / (STATE_PUT_OFF_S + TICK_S)
+    # 5. replay workers: progress for the verdict of a batch and for the end of its transaction, and
+    # copies in the acker partitions of the lost roots, spread by their back-off
+    progress_s_per_partition = min(2 * batches_s, 1 / PROGRESS_S)
+    copies_s = fails_s * _expected_hits(lost_roots_s / fails_s, COPY_STEPS) if fails_s else 0.0
+    return _WriteRates(
+        batches_s=batches_s,
         partitions_touched=partitions_touched,
-        inits=inits,
-        tick_rounds=tick_rounds,
-        ticks=tick_rounds * partitions_touched + signs_of_life,
-        fails=fails,
-        lost=lost,
-        verdicts=inits + early_fails,
-        states=inits * (1.0 + put_off_of_batch) + early_fails + signs_of_life,
-        progress=partitions_touched * progress_of_partition + early_fails,
-        copies=fails * _cells_hit(lost / fails, COPY_STEPS) if fails else 0.0,
+        init_writes_s=inits_s,
+        tick_rounds_s=tick_rounds_s,
+        tick_writes_s=tick_rounds_s * partitions_touched + signs_of_life_s,
+        fail_writes_s=fails_s,
+        lost_roots_s=lost_roots_s,
+        verdict_writes_s=inits_s + early_fails_s,
+        state_writes_s=inits_s * (1.0 + put_off_writes_per_batch) + early_fails_s + signs_of_life_s,
+        progress_writes_s=partitions_touched * progress_s_per_partition + early_fails_s,
+        copy_writes_s=copies_s,
     )
 
 
-def _topic_bytes_s(load: Load, writes: _Writes) -> dict[str, float]:
+def _topic_bytes_s(load: Load, writes: _WriteRates) -> dict[str, float]:
     """Return the bytes/s that each ack topic grows by."""
-    run_bytes_s = _blocks(load, ACKER_BLOCK_BITS) * RUN_BYTES * writes.batches
-    stack_bytes = STACK_SHARE * min(load.stack_bytes, STACK_BYTES_MAX)
+    run_bytes_s = _blocks_per_batch(load, ACKER_BLOCK_BITS) * RUN_BYTES * writes.batches_s
+    stack_bytes = STACK_PACKED_SHARE * min(load.stack_bytes, STACK_BYTES_MAX)
     return {
         "_ack_init": _init_bytes_s(writes, run_bytes_s),
         "_ack_ack": _ack_bytes_s(load, writes),
-        "_ack_fail": writes.fails * (BATCH_BYTES + FAILS_BYTES + stack_bytes) + writes.lost * POSITION_BYTES,
+        "_ack_fail": writes.fail_writes_s * (BATCH_BYTES + FAILS_BYTES + stack_bytes)
+        + writes.lost_roots_s * POSITION_BYTES,
         "_ack_verdict": _verdict_bytes_s(writes, run_bytes_s, stack_bytes),
         "_ack_state": _state_bytes_s(load, writes),
         "_ack_due": _due_bytes_s(load, writes),
     }
 
 
-def _init_bytes_s(writes: _Writes, run_bytes_s: float) -> float:
+def _init_bytes_s(writes: _WriteRates, run_bytes_s: float) -> float:
     """Return the bytes/s of `_ack_init`: inits and ticks."""
-    inits_bytes_s = writes.inits * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
-    ticks_bytes_s = writes.ticks * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES)
-    return inits_bytes_s + run_bytes_s + ticks_bytes_s + writes.tick_rounds * CLOCK_BYTES
+    inits_bytes_s = writes.init_writes_s * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
+    ticks_bytes_s = writes.tick_writes_s * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES)
+    return inits_bytes_s + run_bytes_s + ticks_bytes_s + writes.tick_rounds_s * CLOCK_BYTES
 
 
-def _ack_bytes_s(load: Load, writes: _Writes) -> float:
-    """Return the bytes/s of `_ack_ack`: contributions."""
-    records_s = max(writes.inits, _blocks(load, WIRE_BLOCK_BITS) * writes.batches)
-    first_records_bytes_s = writes.inits * (BATCH_BYTES + ACKS_BYTES)
-    more_records_bytes_s = (records_s - writes.inits) * MORE_ACKS_BYTES
-    copies_bytes_s = writes.lost * COPY_ACKS_BYTES
+def _ack_bytes_s(load: Load, writes: _WriteRates) -> float:
+    """Return the bytes/s of `_ack_ack`: contributions.
+
+    A batch writes a record of them for each wire block that it touches, in one write to each acker
+    partition: the further records of a write are compressed to little.
+    """
+    wire_blocks_s = _blocks_per_batch(load, WIRE_BLOCK_BITS) * writes.batches_s
+    records_s = max(writes.init_writes_s, wire_blocks_s)
+
+    first_records_bytes_s = writes.init_writes_s * (BATCH_BYTES + ACKS_BYTES)
+    more_records_bytes_s = (records_s - writes.init_writes_s) * MORE_ACKS_BYTES
+    copies_bytes_s = writes.lost_roots_s * COPY_ACKS_BYTES
     # trees that are held are acked tuple by tuple
     pairs_bytes_s = load.records_s * (load.tuples + 1) * PAIR_BYTES if load.holds else 0.0
     return first_records_bytes_s + more_records_bytes_s + copies_bytes_s + pairs_bytes_s
 
 
-def _verdict_bytes_s(writes: _Writes, run_bytes_s: float, stack_bytes: float) -> float:
+def _verdict_bytes_s(writes: _WriteRates, run_bytes_s: float, stack_bytes: float) -> float:
     """Return the bytes/s of `_ack_verdict`: acked runs, lost roots and their causes."""
-    verdicts_bytes_s = writes.verdicts * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
-    causes_bytes_s = writes.fails * (LOST_CAUSE_BYTES + stack_bytes)
-    return verdicts_bytes_s + run_bytes_s + causes_bytes_s + writes.lost * POSITION_BYTES
+    verdicts_bytes_s = writes.verdict_writes_s * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
+    causes_bytes_s = writes.fail_writes_s * (LOST_CAUSE_BYTES + stack_bytes)
+    return verdicts_bytes_s + run_bytes_s + causes_bytes_s + writes.lost_roots_s * POSITION_BYTES
 
 
-def _state_bytes_s(load: Load, writes: _Writes) -> float:
+def _state_bytes_s(load: Load, writes: _WriteRates) -> float:
     """Return the bytes/s of `_ack_state`."""
     state_bytes = STATE_BYTES + CLOCK_BYTES + STATE_OF_SOURCE_BYTES * load.sources
-    return writes.states * (BATCH_BYTES + state_bytes + MARKER_BYTES)
+    return writes.state_writes_s * (BATCH_BYTES + state_bytes + MARKER_BYTES)
 
 
-def _due_bytes_s(load: Load, writes: _Writes) -> float:
+def _due_bytes_s(load: Load, writes: _WriteRates) -> float:
     """Return the bytes/s of `_ack_due`: progress, and roots that wait, until their tombstones."""
-    progress_bytes_s = writes.progress * (BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES)
-    copies_bytes_s = writes.copies * (BATCH_BYTES + MARKER_BYTES)
-    roots_bytes_s = writes.lost * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)
+    progress_bytes = BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES
+    progress_bytes_s = writes.progress_writes_s * progress_bytes
+    copies_bytes_s = writes.copy_writes_s * (BATCH_BYTES + MARKER_BYTES)
+    roots_bytes_s = writes.lost_roots_s * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)
     return progress_bytes_s + copies_bytes_s + roots_bytes_s + _waiting_stack_bytes_s(load, writes)
 
 
-def _waiting_stack_bytes_s(load: Load, writes: _Writes) -> float:
+def _waiting_stack_bytes_s(load: Load, writes: _WriteRates) -> float:
     """Return the bytes/s of the stacks in `_ack_due`: each root that waits has its own, cut to a limit.
 
     What fails in one batch is taken over in one transaction of each partition: the first stack
@@ -398,52 +415,58 @@ def _waiting_stack_bytes_s(load: Load, writes: _Writes) -> float:
     """
     if not load.stack_bytes:
         return 0.0
-    first_bytes = STACK_SHARE * min(load.stack_bytes, WAITING_STACK_BYTES_MAX)
-    return writes.fails * first_bytes + max(0.0, writes.lost - writes.fails) * MORE_STACK_BYTES
+    first_stack_bytes = STACK_PACKED_SHARE * min(load.stack_bytes, WAITING_STACK_BYTES_MAX)
+    more_stacks_s = max(0.0, writes.lost_roots_s - writes.fail_writes_s)
+    return writes.fail_writes_s * first_stack_bytes + more_stacks_s * MORE_STACK_BYTES
 
 
-def _fetches_s(bursts_s: float, partitions: float) -> float:
-    """Return the fetches/s of one reader, of whose partitions a burst writes to `partitions` on average.
+def _fetches_s(bursts_s: float, partitions_per_burst: float) -> float:
+    """Return the fetches/s of one reader, with those that the broker answers empty.
 
-    Below 1 it is the part of the bursts that write to one of its partitions: 0.25 is every fourth.
+    `partitions_per_burst` is to how many of its partitions a burst writes, on average. Below 1 it
+    is the share of the bursts that write to one of them: 0.25 is every fourth.
     """
-    part_of_bursts = min(1.0, partitions)
-    fetches_of_burst = min(FETCHES_OF_BURST_MAX, max(1.0, partitions))
-    return IDLE_FETCHES_S + bursts_s * part_of_bursts * (fetches_of_burst - FETCH_CUT_SHORT)
+    share_of_bursts = min(1.0, partitions_per_burst)
+    fetches_per_burst = min(FETCHES_OF_BURST_MAX, max(1.0, partitions_per_burst))
+    return IDLE_FETCHES_S + bursts_s * share_of_bursts * (fetches_per_burst - FETCH_CUT_SHORT)
 
 
-def _acker_requests_s(writes: _Writes, ackers: int) -> float:
+def _acker_requests_s(writes: _WriteRates, ackers: int) -> float:
     """Return the requests/s of all ackers: fetches, ends of topics, group and transactions."""
-    # the partitions of one acker to which a burst writes; below 1: the part of the bursts that
-    # write to one
-    partitions = writes.partitions_touched / ackers
-    part_of_bursts = min(1.0, partitions)
+    # of one acker; below 1: the share of the bursts that write to it
+    partitions_per_burst = writes.partitions_touched / ackers
+    share_of_bursts = min(1.0, partitions_per_burst)
     # each answer to a fetch of contributions begins a step
-    steps_s = part_of_bursts * min(FETCHES_OF_BURST_MAX, max(1.0, partitions)) * writes.batches
-    init_fetches_s = _fetches_s(writes.batches + writes.tick_rounds, partitions)
-    ack_fetches_s = _fetches_s(writes.batches, partitions)
+    fetches_per_burst = min(FETCHES_OF_BURST_MAX, max(1.0, partitions_per_burst))
+    steps_s = share_of_bursts * fetches_per_burst * writes.batches_s
+    init_fetches_s = _fetches_s(writes.batches_s + writes.tick_rounds_s, partitions_per_burst)
+    ack_fetches_s = _fetches_s(writes.batches_s, partitions_per_burst)
     # a tick needs its barrier, which is one question more
-    ends_s = ENDS_REQUESTS * steps_s + part_of_bursts * writes.tick_rounds
-    member_s = MEMBER_REQUESTS_S + min(1.0, writes.states / ackers)
+    ends_s = ENDS_REQUESTS * steps_s + share_of_bursts * writes.tick_rounds_s
+    member_s = MEMBER_REQUESTS_S + min(1.0, writes.state_writes_s / ackers)
     # each transaction writes State, and some write verdicts
-    transactions_s = TRANSACTION_REQUESTS * writes.states + writes.states + writes.verdicts
+    transactions_s = (
+        TRANSACTION_REQUESTS * writes.state_writes_s + writes.state_writes_s + writes.verdict_writes_s
+    )
     return ackers * (init_fetches_s + ack_fetches_s + ends_s + member_s) + transactions_s
 
 
-def _replay_requests_s(writes: _Writes, replays: int) -> float:
+def _replay_requests_s(writes: _WriteRates, replays: int) -> float:
     """Return the requests/s of all replay workers: fetches, group and transactions."""
-    partitions = writes.partitions_touched / replays  # those of one worker to which a burst writes
-    member_s = MEMBER_REQUESTS_S + min(1.0, (writes.progress + writes.copies) / replays)
-    progress_s = (TRANSACTION_REQUESTS + 1) * writes.progress
-    copies_s = (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copies
-    return replays * (_fetches_s(writes.batches, partitions) + member_s) + progress_s + copies_s
+    partitions_per_burst = writes.partitions_touched / replays  # of one worker
+    transactions_s = writes.progress_writes_s + writes.copy_writes_s
+    member_s = MEMBER_REQUESTS_S + min(1.0, transactions_s / replays)
+    progress_s = (TRANSACTION_REQUESTS + 1) * writes.progress_writes_s
+    copies_s = (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copy_writes_s
+    fetches_s = _fetches_s(writes.batches_s, partitions_per_burst)
+    return replays * (fetches_s + member_s) + progress_s + copies_s
 
 
-def _query_requests_s(writes: _Writes) -> float:
+def _query_requests_s(writes: _WriteRates) -> float:
     """Return the requests/s of one query beside its records: plans, writes and verdicts."""
-    plans_s = PLANNING_REQUESTS * writes.batches + min(1.0, writes.batches) + METADATA_S
-    writes_s = 2 * writes.inits + writes.ticks + writes.fails
-    return writes_s + plans_s + _fetches_s(writes.batches, writes.partitions_touched)
+    plans_s = PLANNING_REQUESTS * writes.batches_s + min(1.0, writes.batches_s) + METADATA_S
+    writes_s = 2 * writes.init_writes_s + writes.tick_writes_s + writes.fail_writes_s
+    return writes_s + plans_s + _fetches_s(writes.batches_s, writes.partitions_touched)
 
 
 def _processes(needed_s: float, process_s: float) -> int:

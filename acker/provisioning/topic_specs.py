@@ -98,7 +98,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `windhover topics create` has to do."""
+    """What `windhover topics create` has to do.
+
+    Attributes:
+        make: topics that are missing.
+        grow: topics that need more partitions.
+        there: topics that exist and stay as they are.
+    """
 
     make: tuple[TopicSpec, ...]
     grow: tuple[TopicSpec, ...]
@@ -116,15 +122,15 @@ _BROKERS_TIME: Final[Mapping[str, str]] = MappingProxyType({"message.timestamp.t
 """Of every ack topic: so none refuses what a process with a wrong clock writes. Ackers also compare the
 clocks and epochs of sessions with the time of their records."""
 
-_AFTER: Final = "message.timestamp.after.max.ms"
-_BEFORE: Final = "message.timestamp.before.max.ms"
-_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+_AHEAD_LIMIT: Final = "message.timestamp.after.max.ms"
+_AGE_LIMIT: Final = "message.timestamp.before.max.ms"
+_DIFFERENCE_LIMIT: Final = "message.timestamp.difference.max.ms"
 """Both limits in one, in brokers before 4.0."""
 
-AGE_LIMITS: Final = (_BEFORE, _DIFFERENCE)
+AGE_LIMITS: Final = (_AGE_LIMIT, _DIFFERENCE_LIMIT)
 """Settings by which a topic refuses records that are older than so many ms; a replay topic has no limit."""
 
-_TIME_LIMITS: Final = (_AFTER, *AGE_LIMITS)
+_TIME_LIMITS: Final = (_AHEAD_LIMIT, *AGE_LIMITS)
 _TIME_TYPE: Final = "message.timestamp.type"
 _APPEND_TIME: Final = "LogAppendTime"
 _SCHEMA_CHECK: Final = ".schema.validation"
@@ -142,8 +148,8 @@ MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
         (TopicRole.LOG, "retention.bytes"): _NEEDED_BY_ROOTS,
         (TopicRole.TABLE, "cleanup.policy"): "state that a restart needs would be deleted",
         (TopicRole.REPLAY, "cleanup.policy"): "a copy would replace another one of the same key",
-        (TopicRole.REPLAY, _BEFORE): _KEPT_TIME,
-        (TopicRole.REPLAY, _DIFFERENCE): _KEPT_TIME,
+        (TopicRole.REPLAY, _AGE_LIMIT): _KEPT_TIME,
+        (TopicRole.REPLAY, _DIFFERENCE_LIMIT): _KEPT_TIME,
         (TopicRole.DEAD_LETTER, "cleanup.policy"): "a dead letter would replace another one of the same key",
     }
 )
@@ -151,41 +157,50 @@ MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
 
 
 def required_topics(topics: Topics, infos: Mapping[str, TopicInfo]) -> list[TopicSpec]:
-    """Return how each topic must be. A source topic that the broker has decides about its replay topic."""
-    count, replication = topics.acker.partitions, topics.acker.replication_factor
-    basic = _basic(replication) | {"max.message.bytes": str(MESSAGE_BYTES)}
+    """Return how each topic must be, each topic once.
+
+    `infos` is what the broker has, by name: a source topic that is there decides about its replay
+    topic.
+    """
+    specs_by_name = {spec.name: spec for spec in _specs_of_ack_topics(topics)}
+    # Several inputs may read one topic, and it is enough that one of them says how large it is
+    # made. The first of them counts.
+    partitions_by_topic: dict[str, int] = {}
+    for input in topics.inputs.values():
+        if input.partitions is not None:
+            partitions_by_topic.setdefault(input.topic, input.partitions)
+    for input in topics.inputs.values():
+        partitions = partitions_by_topic.get(input.topic)  # None: nobody says it
+        for spec in _specs_of_input(input, partitions, infos, topics.acker.replication_factor):
+            same_topic = specs_by_name.setdefault(spec.name, spec)
+            # One input's dead letters may be another's source: they are kept as dead letters.
+            if same_topic.role is TopicRole.SOURCE and spec.role is TopicRole.DEAD_LETTER:
+                specs_by_name[spec.name] = spec
+    return list(specs_by_name.values())
+
+
+def _specs_of_ack_topics(topics: Topics) -> Iterator[TopicSpec]:
+    """Yield how each ack topic must be: a log, or a compacted table that restarts read whole."""
     names = topics.ack_topics
     tables = (names.state, names.due, names.sink)
-    specs = {}
-    for name in topics.ack_topics.names():
-        role, settings = (TopicRole.TABLE, _TABLE) if name in tables else (TopicRole.LOG, _LOG)
-        settings = {**basic, **settings, **_BROKERS_TIME}
-        specs[name] = TopicSpec(
-            name,
-            role,
-            "acker.partitions",
-            count,
-            replication,
-            settings,
+    replication = topics.acker.replication_factor
+    basic = _basic_settings(replication) | {"max.message.bytes": str(MESSAGE_BYTES)}
+    for name in names.names():
+        is_table = name in tables
+        settings = _TABLE if is_table else _LOG
+        yield TopicSpec(
+            name=name,
+            role=TopicRole.TABLE if is_table else TopicRole.LOG,
+            key="acker.partitions",
+            partitions=topics.acker.partitions,
+            replication=replication,
+            settings={**basic, **settings, **_BROKERS_TIME},
             has_clocks=name in (names.init, names.ack),
             only_for=EXACTLY_ONCE if name == names.sink else "",
         )
-    # Several inputs may read one topic, and it is enough that one of them says how large it is made. The
-    # first of them counts.
-    partitions_by_topic: dict[str, int] = {}
-    for source in topics.inputs.values():
-        if source.partitions is not None:
-            partitions_by_topic.setdefault(source.topic, source.partitions)
-    for source in topics.inputs.values():
-        for spec in _of_input(source, partitions_by_topic.get(source.topic), infos, replication):
-            earlier = specs.get(spec.name)
-            # One input's dead letters may be another's source: they are kept as dead letters.
-            if earlier is None or (earlier.role is TopicRole.SOURCE and spec.role is TopicRole.DEAD_LETTER):
-                specs[spec.name] = spec
-    return list(specs.values())
 
 
-def _basic(replication: int) -> dict[str, str]:
+def _basic_settings(replication: int) -> dict[str, str]:
     """Return the settings of every topic; `replication` is `acker.replication_factor`, -1 the broker's."""
     settings = {"unclean.leader.election.enable": "false"}
     if replication > 0:
@@ -193,20 +208,20 @@ def _basic(replication: int) -> dict[str, str]:
     return settings
 
 
-def _of_input(
-    source: Input, partitions: int | None, infos: Mapping[str, TopicInfo], replication: int
+def _specs_of_input(
+    input: Input, partitions: int | None, infos: Mapping[str, TopicInfo], replication: int
 ) -> Iterator[TopicSpec]:
     """Yield the topics of one input; a replay or dead-letter topic exists only where records are tracked.
 
     `partitions` is what it, or another input of its topic, says; None: nobody does.
     """
-    path, basic = f"inputs.{source.name}", _basic(replication)
-    # 1. the source itself
-    yield TopicSpec(source.topic, TopicRole.SOURCE, f"{path}.topic", partitions, replication, basic)
-    if not source.tracked:
+    path, basic = f"inputs.{input.name}", _basic_settings(replication)
+    # 1. the source topic itself
+    yield TopicSpec(input.topic, TopicRole.SOURCE, f"{path}.topic", partitions, replication, basic)
+    if not input.tracked:
         return
-    # 2. what topics of copies take over from it
-    info = infos.get(source.topic)
+    # 2. what topics of copies take over from it; it may not be there yet
+    info = infos.get(input.topic)
     copy_partitions = info.partitions if info else partitions
     source_settings = info.settings if info else {}
     record_bytes_max = int(source_settings.get("max.message.bytes", MESSAGE_BYTES))
@@ -219,32 +234,42 @@ def _of_input(
             settings[name] = NO_LIMIT
     # 3. both of them: the replay topic, and that of dead letters
     copies = TopicSpec(
-        source.replay_topic,
-        TopicRole.REPLAY,
-        f"{path}.replay_topic",
-        copy_partitions,
-        replication,
-        settings,
-        source.topic,
+        name=input.replay_topic,
+        role=TopicRole.REPLAY,
+        key=f"{path}.replay_topic",
+        partitions=copy_partitions,
+        replication=replication,
+        settings=settings,
+        source=input.topic,
+        of_source=source_settings,
     )
-    yield replace(copies, of_source=source_settings)
+    yield copies
     yield replace(
         copies,
-        name=source.dead_letter.topic,
+        name=input.dead_letter.topic,
         role=TopicRole.DEAD_LETTER,
         key=f"{path}.dead_letter.topic",
-        of_source=source_settings,
     )
 
 
 def plan(specs: list[TopicSpec], infos: Mapping[str, TopicInfo]) -> Plan:
-    """Plan what to make. Only a replay topic grows: a copy keeps its record's partition number."""
-    grow = [spec for spec in specs if spec.role is TopicRole.REPLAY and _too_few(spec, infos.get(spec.name))]
-    return Plan(
-        make=tuple(spec for spec in specs if spec.name not in infos and spec.partitions is not None),
-        grow=tuple(grow),
-        there=tuple(spec for spec in specs if spec.name in infos and spec not in grow),
-    )
+    """Plan what to make. Only a replay topic grows: a copy keeps its record's partition number.
+
+    A missing topic whose number of partitions nobody knows is in no part of the plan.
+    """
+    make: list[TopicSpec] = []
+    grow: list[TopicSpec] = []
+    there: list[TopicSpec] = []
+    for spec in specs:
+        info = infos.get(spec.name)
+        if info is None:
+            if spec.partitions is not None:
+                make.append(spec)
+        elif spec.role is TopicRole.REPLAY and _too_few(spec, info):
+            grow.append(spec)
+        else:
+            there.append(spec)
+    return Plan(tuple(make), tuple(grow), tuple(there))
 
 
 def _too_few(spec: TopicSpec, info: TopicInfo | None) -> bool:
@@ -259,6 +284,7 @@ def missing(spec: TopicSpec) -> Finding:
         return Finding(spec.name, Level.WARNING, text)
     if spec.partitions is not None:
         text = "does not exist; run `windhover topics create`"
+    # without a number of partitions `windhover topics create` cannot make it
     elif spec.role is TopicRole.SOURCE:
         text = f"does not exist; create it, or give {spec.key.removesuffix('topic')}partitions"
     else:
@@ -269,7 +295,7 @@ def missing(spec: TopicSpec) -> Finding:
 def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
     """Return in what a topic is not as it must be: errors and warnings."""
     settings = info.settings
-    findings = [*_partitions(spec, info), *_copies(spec, info)]
+    findings = [*_partition_findings(spec, info), *_replica_findings(spec, info)]
     for name, value in spec.settings.items():
         why = MUST_BE.get((spec.role, name))
         if why and settings.get(name, value) != value:
@@ -279,26 +305,28 @@ def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
         text = "has unclean.leader.election.enable=true: acknowledged records can vanish; set it to false"
         level = Level.WARNING if spec.role is TopicRole.SOURCE else Level.ERROR
         findings.append(Finding(spec.name, level, text, "unclean.leader.election.enable=false"))
-    findings += _sizes(spec, settings)
-    findings += _times(spec, settings)
-    findings += _brokers_time(spec, settings)
+    findings += _size_findings(spec, settings)
+    findings += _time_findings(spec, settings)
+    findings += _writer_time_findings(spec, settings)
     return findings
 
 
-def _brokers_time(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a warning where an ack topic has the time of who writes, and that can do harm."""
+def _writer_time_findings(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a warning where an ack topic takes the time of each writer, and that can do harm."""
     time_type = settings.get(_TIME_TYPE, _APPEND_TIME)
     if spec.role not in (TopicRole.LOG, TopicRole.TABLE) or time_type == _APPEND_TIME:
         return
-    limits = [name for name in _TIME_LIMITS if _limit(settings, name) < _limit({}, name)]
+    limits_set = [name for name in _TIME_LIMITS if _limits_time(settings, name)]
     harms = []
     if spec.has_clocks:
         harms.append(
             "ackers compare a session's clock and epoch with the time of its record, which its writer chooses"
         )
-    if limits:
-        refusing = ", ".join(f"{name}={settings[name]}" for name in limits)
-        harms.append(f"with {refusing} it refuses what a machine with a wrong clock writes, which ends there")
+    if limits_set:
+        limits_text = ", ".join(f"{name}={settings[name]}" for name in limits_set)
+        harms.append(
+            f"with {limits_text} it refuses what a machine with a wrong clock writes, which ends there"
+        )
     if harms:
         setting = f"{_TIME_TYPE}={_APPEND_TIME}"
         text = f"has {_TIME_TYPE}={time_type}: {'; '.join(harms)}; set {setting}"
@@ -315,30 +343,32 @@ def _warning(spec: TopicSpec, text: str, setting: str = "") -> Finding:
     return Finding(spec.name, Level.WARNING, text, setting)
 
 
-def _partitions(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
+def _partition_findings(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
     """Yield what is wrong with how many partitions a topic has."""
     if spec.partitions is None or spec.partitions == info.partitions:
         return
-    has = f"has {info.partitions} partitions"
+    has_partitions = f"has {info.partitions} partitions"
     if spec.role in (TopicRole.LOG, TopicRole.TABLE):
         yield _error(
             spec,
-            f"{has}, acker.partitions is {spec.partitions}: a root's place is computed from N, so N never "
-            f"changes; give acker.partitions: {info.partitions} if that is what the others have, else drain "
-            "all groups and begin with another acker.topic_prefix",
+            f"{has_partitions}, acker.partitions is {spec.partitions}: a root's place is computed"
+            f" from N, so N never changes; give acker.partitions: {info.partitions} if that is what"
+            " the others have, else drain all groups and begin with another acker.topic_prefix",
         )
     elif spec.role is TopicRole.REPLAY and _too_few(spec, info):
         text = (
-            f"{has}, its source {spec.partitions}: a copy keeps its partition; run `windhover topics create`"
+            f"{has_partitions}, its source {spec.partitions}: a copy keeps its partition; run"
+            " `windhover topics create`"
         )
         yield _error(spec, text)
     elif spec.role is TopicRole.SOURCE:
-        more_partitions = "; or add partitions by Kafka's own tool, then run `windhover topics create` again"
-        cure = f"correct the file{more_partitions if _too_few(spec, info) else ''}"
-        yield _warning(spec, f"{has}, topics.yaml says {spec.partitions}; {cure}")
+        cure = "correct the file"
+        if _too_few(spec, info):
+            cure += "; or add partitions by Kafka's own tool, then run `windhover topics create` again"
+        yield _warning(spec, f"{has_partitions}, topics.yaml says {spec.partitions}; {cure}")
 
 
-def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
+def _replica_findings(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
     """Yield what is wrong with how many copies of each partition a topic has."""
     in_sync = int(info.settings.get("min.insync.replicas", "1"))
     copies = "one copy" if info.replication == 1 else f"{info.replication} copies"
@@ -359,7 +389,7 @@ def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
         yield _warning(spec, text, "min.insync.replicas=2")
 
 
-def _sizes(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+def _size_findings(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is wrong with how large a record of a topic may be."""
     has_bytes = int(settings.get("max.message.bytes", MESSAGE_BYTES))
     if spec.role in (TopicRole.LOG, TopicRole.TABLE) and has_bytes < MESSAGE_BYTES_MIN:
@@ -386,7 +416,7 @@ def _sizes(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
             yield _warning(spec, text, setting)
 
 
-def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+def _time_findings(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is wrong with how long a topic keeps records, and which times it takes."""
     if spec.role in (TopicRole.REPLAY, TopicRole.DEAD_LETTER):
         for name in ("retention.ms", "retention.bytes"):
@@ -395,8 +425,8 @@ def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
                 text = f"has {name}={settings[name]}: {why}; set it to -1"
                 level = Level.ERROR if spec.role is TopicRole.REPLAY else Level.WARNING
                 yield Finding(spec.name, level, text, f"{name}=-1")
-        yield from _refused_times(spec, settings)
-        yield from _refused_by_schema(spec, settings)
+        yield from _refused_time_findings(spec, settings)
+        yield from _schema_findings(spec, settings)
     if spec.role is TopicRole.REPLAY and settings.get(_TIME_TYPE) == _APPEND_TIME:
         text = (
             f"has {_TIME_TYPE}={_APPEND_TIME}: a copy has its record's time in a header alone, which other"
@@ -411,30 +441,36 @@ def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
         yield _warning(spec, text)
 
 
-def _refused_times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the limits by which a topic refuses the time of a copy, or the present one of a dead letter."""
+def _refused_time_findings(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield warnings on limits by which a topic refuses the time of a copy or dead letter.
+
+    A copy has the time of its record, and a dead letter that of its writing.
+    """
     if settings.get(_TIME_TYPE) == _APPEND_TIME:
         return  # then the broker looks at no time
     if spec.role is TopicRole.DEAD_LETTER:
         for name in _TIME_LIMITS:
-            if _limit(settings, name) < _limit({}, name):
+            if _limits_time(settings, name):
+                cure = f"{name}={NO_LIMIT}"
                 text = (
                     f"has {name}={settings[name]}: a dead letter has the time of a replay worker, whose clock"
+                    f" may differ by more; set {cure}"
                 )
-                yield _warning(
-                    spec, f"{text} may differ by more; set {name}={NO_LIMIT}", f"{name}={NO_LIMIT}"
-                )
+                yield _warning(spec, text, cure)
+    # a source that sets the time itself has none that is ahead
     elif spec.of_source.get(_TIME_TYPE) != _APPEND_TIME:
-        has, source_has = _limit(settings, _AFTER), _limit(spec.of_source, _AFTER)
-        if has < source_has:
+        limit_ms = _time_limit_ms(settings, _AHEAD_LIMIT)
+        source_limit_ms = _time_limit_ms(spec.of_source, _AHEAD_LIMIT)
+        if limit_ms < source_limit_ms:
+            cure = f"{_AHEAD_LIMIT}={NO_LIMIT}"
             text = (
-                f"has {_AFTER}={has}, its source {source_has}: a copy of a record that is dated further ahead"
-                f" is refused, and the record becomes a dead letter; set {_AFTER}={NO_LIMIT}"
+                f"has {_AHEAD_LIMIT}={limit_ms}, its source {source_limit_ms}: a copy of a record"
+                f" that is dated further ahead is refused, and the record becomes a dead letter; set {cure}"
             )
-            yield _warning(spec, text, f"{_AFTER}={NO_LIMIT}")
+            yield _warning(spec, text, cure)
 
 
-def _refused_by_schema(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+def _schema_findings(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the settings by which a topic refuses records that have no schema of it."""
     for name, value in settings.items():
         if name.endswith(_SCHEMA_CHECK) and value == "true":
@@ -442,13 +478,22 @@ def _refused_by_schema(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator
             yield _warning(spec, text, f"{name}=false")
 
 
-def _limit(settings: Mapping[str, str], name: str) -> int:
+def _time_limit_ms(settings: Mapping[str, str], name: str) -> int:
     """Return a limit of time, in ms; where none is set, one that no record reaches."""
     return int(settings.get(name, NO_LIMIT))
 
 
+def _limits_time(settings: Mapping[str, str], name: str) -> bool:
+    """Return whether a limit of time is set, to less than `NO_LIMIT`."""
+    return _time_limit_ms(settings, name) < int(NO_LIMIT)
+
+
 def refused_by_client(spec: TopicSpec, kafka: Mapping[str, str]) -> list[Finding]:
-    """Return in what the client's own settings refuse a copy or dead letter that its topic takes."""
+    """Return a warning if our own client refuses a copy or dead letter that its topic takes.
+
+    `kafka` is the section of topics.yaml; without a limit there the client takes all that a topic
+    does.
+    """
     name = "message.max.bytes"
     client_bytes = kafka.get(name)
     if spec.role not in (TopicRole.REPLAY, TopicRole.DEAD_LETTER) or client_bytes is None:

@@ -41,10 +41,12 @@ def _waits_ms(retry: Retry, count: int) -> int:
 
 def _schedule_waits_ms(retry: RetrySchedule, wait_count: int) -> int:
     """Return the sum of the first `wait_count` waits of a schedule, with all of their jitter, in ms."""
+    # listed delays, of which the last one holds for all further waits
     if retry.delays:
-        listed_ms = retry.delays[:wait_count]
-        repeated = max(0, wait_count - len(retry.delays))
-        return math.ceil((sum(listed_ms) + repeated * retry.delays[-1]) * (1 + retry.jitter))
+        listed_ms = sum(retry.delays[:wait_count])
+        further_ms = max(0, wait_count - len(retry.delays)) * retry.delays[-1]
+        return math.ceil((listed_ms + further_ms) * (1 + retry.jitter))
+    # delays that grow by a factor, up to the longest
     total_ms, delay_ms = 0.0, float(min(retry.initial_ms, retry.max_ms))
     for waits_left in range(wait_count, 0, -1):
         next_delay_ms = min(delay_ms * retry.multiplier, retry.max_ms)
@@ -56,28 +58,37 @@ def _schedule_waits_ms(retry: RetrySchedule, wait_count: int) -> int:
     return math.ceil(total_ms * (1 + retry.jitter))
 
 
-def longest_need_ms(source: Input) -> int | None:
+def longest_need_ms(input: Input) -> int | None:
     """Return for how long a record may be needed from its emission on, in ms; None: there is no end to it.
 
-    It times out at every attempt, and waits as long as it may between them. With a time limit its last
-    attempt is the one behind the longest wait that began before that. Beside its attempts its session is
-    taken over as often as it may, each time at the end of the timeout; only the first of these waits for
-    nothing. While a session is down no time passes for its records, so that is not counted.
+    That is the worst case: it times out at every attempt, and each back-off is as long as it may
+    be. While a session is down no time passes for its records, so that is not counted.
     """
-    retry, timeout_ms = source.retry, source.timeout_ms
+    retry, timeout_ms = input.retry, input.timeout_ms
     if not timeout_ms:
         return None
-    by_attempts = retry.attempts_max * timeout_ms + backoff_horizon_ms(retry)
+    # 1. by the number of attempts. Where takeovers do not count as attempts, its session may be
+    # taken over `max_abandoned` times besides, each at the end of the timeout; all but the first
+    # with a back-off.
+    attempts_ms = retry.attempts_max * timeout_ms + backoff_horizon_ms(retry)
     if not retry.count_abandoned:
-        by_attempts += retry.max_abandoned * timeout_ms + _waits_ms(retry, max(0, retry.max_abandoned - 1))
+        takeover_waits = max(0, retry.max_abandoned - 1)
+        attempts_ms += retry.max_abandoned * timeout_ms + _waits_ms(retry, takeover_waits)
     if not retry.time_limit_ms:
-        return by_attempts
-    longest_ms = max(
-        math.ceil(max(schedule.delays or (schedule.max_ms,)) * (1 + schedule.jitter))
-        for schedule in retry.schedules
-    )
-    by_time = retry.time_limit_ms + (1 + retry.max_abandoned) * (longest_ms + timeout_ms)
-    return min(by_attempts, by_time) if retry.count_timed_out else by_time
+        return attempts_ms
+    # 2. by the time limit: the last attempt, and each takeover, begins behind the longest wait that
+    # began just before the limit
+    longest_wait_ms = max(_longest_wait_ms(schedule) for schedule in retry.schedules)
+    last_attempts = 1 + retry.max_abandoned
+    time_limited_ms = retry.time_limit_ms + last_attempts * (longest_wait_ms + timeout_ms)
+    # an attempt that timed out may not count as one: then only the time ends it
+    return min(attempts_ms, time_limited_ms) if retry.count_timed_out else time_limited_ms
+
+
+def _longest_wait_ms(schedule: RetrySchedule) -> int:
+    """Return the longest wait of a schedule, with all of its jitter, in ms."""
+    longest_delay_ms = max(schedule.delays or (schedule.max_ms,))
+    return math.ceil(longest_delay_ms * (1 + schedule.jitter))
 
 
 def in_seconds_ms(duration_ms: int) -> int:
@@ -87,62 +98,69 @@ def in_seconds_ms(duration_ms: int) -> int:
 
 def long_needs(topics: Topics) -> Iterator[Finding]:
     """Yield a warning for each tracked input that may need a record for longer than Kafka's default."""
-    for source in topics.inputs.values():
-        need_ms = longest_need_ms(source)
-        if source.tracked and (need_ms is None or need_ms > KAFKA_DEFAULT_MS):
+    for input in topics.inputs.values():
+        need_ms = longest_need_ms(input)
+        if input.tracked and (need_ms is None or need_ms > KAFKA_DEFAULT_MS):
             least = "-1" if need_ms is None else f"above {in_seconds_ms(need_ms)}, or -1"
             text = (
-                f"input {source.name} {_need(source, need_ms)}, and Kafka keeps records for"
+                f"input {input.name} {_need_text(input, need_ms)}, and Kafka keeps records for"
                 f" {duration_text(KAFKA_DEFAULT_MS)} where a topic does not say: set its {RETENTION} {least};"
                 " `windhover topics check` looks whether it is so"
             )
-            yield Finding(source.topic, Level.WARNING, text)
+            yield Finding(input.topic, Level.WARNING, text)
 
 
 def short_retention(topics: Topics, infos: Mapping[str, TopicInfo]) -> Iterator[Finding]:
     """Yield a warning for each tracked input whose topic may delete records that are still needed."""
-    for source in topics.inputs.values():
-        info = infos.get(source.topic)
-        if source.tracked and info is not None:
-            kept_ms = int(info.settings.get(RETENTION, "-1"))
-            need_ms = longest_need_ms(source)
-            deletes = "delete" in info.settings.get("cleanup.policy", "delete")
-            if deletes and kept_ms >= 0 and (need_ms is None or kept_ms < need_ms):
-                least = -1 if need_ms is None else in_seconds_ms(need_ms)
-                text, setting = _text(source, kept_ms, need_ms), f"{RETENTION}={least}"
-                yield Finding(source.topic, Level.WARNING, text, setting)
-            if deletes and int(info.settings.get(RETENTION_BYTES, "-1")) >= 0:
-                text = (
-                    f"has {RETENTION_BYTES}={info.settings[RETENTION_BYTES]}, and input {source.name}"
-                    f" {_need(source, need_ms)}: when more than that comes meanwhile, one that is deleted"
-                    f" before it is copied becomes a dead letter without payload; set {RETENTION_BYTES}=-1,"
-                    " or leave room for what comes in that time"
-                )
-                yield Finding(source.topic, Level.WARNING, text, f"{RETENTION_BYTES}=-1")
+    for input in topics.inputs.values():
+        info = infos.get(input.topic)
+        if not input.tracked or info is None:
+            continue
+        if "delete" not in info.settings.get("cleanup.policy", "delete"):
+            continue  # it is only compacted
+        need_ms = longest_need_ms(input)
+        # by time; a negative retention is none
+        kept_ms = int(info.settings.get(RETENTION, "-1"))
+        is_short = need_ms is None or kept_ms < need_ms
+        if kept_ms >= 0 and is_short:
+            least_ms = -1 if need_ms is None else in_seconds_ms(need_ms)
+            text = _short_retention_text(input, kept_ms, need_ms)
+            yield Finding(input.topic, Level.WARNING, text, f"{RETENTION}={least_ms}")
+        # by size: how long that lasts depends on what is written
+        kept_bytes = info.settings.get(RETENTION_BYTES, "-1")
+        if int(kept_bytes) >= 0:
+            text = (
+                f"has {RETENTION_BYTES}={kept_bytes}, and input {input.name}"
+                f" {_need_text(input, need_ms)}: when more than that comes meanwhile, one that is"
+                " deleted before it is copied becomes a dead letter without payload; set"
+                f" {RETENTION_BYTES}=-1, or leave room for what comes in that time"
+            )
+            yield Finding(input.topic, Level.WARNING, text, f"{RETENTION_BYTES}=-1")
 
 
-def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:
+def _short_retention_text(input: Input, kept_ms: int, need_ms: int | None) -> str:
     """Return the warning of a topic that deletes records which an input may still need.
 
     `need_ms` None: it may need them without end.
     """
-    retention_text = f"has {RETENTION}={kept_ms} ({duration_text(kept_ms)}), and input {source.name}"
+    retention_text = f"has {RETENTION}={kept_ms} ({duration_text(kept_ms)}), and input {input.name}"
     if need_ms is None:
         return (
             f"{retention_text} has timeout: 0: an open record is needed without end; set {RETENTION}=-1,"
             " or a timeout"
         )
     return (
-        f"{retention_text} {_need(source, need_ms)}: one that is deleted before it is copied becomes a dead"
-        f" letter without payload; set {RETENTION} above {in_seconds_ms(need_ms)}, or lower timeout or retry"
+        f"{retention_text} {_need_text(input, need_ms)}: one that is deleted before it is copied"
+        f" becomes a dead letter without payload; set {RETENTION} above"
+        f" {in_seconds_ms(need_ms)}, or lower timeout or retry"
     )
 
 
-def _need(source: Input, need_ms: int | None) -> str:
+def _need_text(input: Input, need_ms: int | None) -> str:
     """Return for how long an input may need a record, and why, in words that follow its name."""
     if need_ms is None:
         return "may need a record without end (timeout: 0)"
-    retry, timeout_text = source.retry, duration_text(source.timeout_ms)
+    retry, timeout_text = input.retry, duration_text(input.timeout_ms)
     # takeovers that count as attempts are among these
     takeovers = 0 if retry.count_abandoned else retry.max_abandoned
     takeovers_text = ""

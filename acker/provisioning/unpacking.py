@@ -48,7 +48,7 @@ def unpacked_bytes_max(settings: Mapping[str, str]) -> int:
 
 def large_batches(topics: Topics, infos: Mapping[str, TopicInfo]) -> Iterator[Finding]:
     """Yield a warning for each source topic of which one batch may take more memory than readers have."""
-    for name in dict.fromkeys(source.topic for source in topics.inputs.values()):
+    for name in dict.fromkeys(input.topic for input in topics.inputs.values()):
         info = infos.get(name)
         if info is None:
             continue

@@ -1,9 +1,9 @@
 """Bins: cohorts that State carries by value, so that a restart need not read too much of the logs.
 
-A bin is one record of ``_ack_state``. It contains every open root of its
-cohorts with what the root misses, so a restart needs nothing else from the
-logs for them. A bin is written again when one of its cohorts changes. It is
-also written again at times without a change, so that a restart, which reads
+A *cohort* is the roots of one init in one block of positions. A bin is one record of
+``_ack_state``. It contains every open root of its cohorts with what the root misses, so a restart
+needs nothing else from the logs for them. A bin is written again when one of its cohorts changes.
+It is also written again at times without a change, so that a restart, which reads
 the log from its end backwards, finds it soon.
 """
 
@@ -32,24 +32,25 @@ class Bins:
 
     def __init__(self) -> None:
         self._cohorts_by_bin: dict[int, list[RootCohort]] = {}
-        # by bin, the step in which it was last written; the one that was
-        # written longest ago comes first
+        # by bin: the number of the step in which it was last written; the one
+        # that was written longest ago comes first
         self._written_step_by_bin: dict[int, int] = {}
-        self._steps = 0  # how many were begun
+        self._steps = 0  # how many steps were begun
         self._filling_bin = 0  # the number of the bin that gets further cohorts
-        self._roots_left = 0  # how many more open roots it has room for
+        self._roots_left = 0  # how many more open roots that bin has room for
 
     def add(self, cohort: RootCohort) -> None:
         """Put a cohort into the bin that is being filled, or into a new one if that has no room."""
         if cohort.roots.open > self._roots_left:
-            self._find_bin(cohort.roots.open)
+            self._choose_filling_bin(cohort.roots.open)
         self._roots_left -= cohort.roots.open
         self.load(self._filling_bin, cohort)
 
     def load(self, bin_number: int, cohort: RootCohort) -> None:
         """Put a cohort into a bin, whether there is room or not, and go on filling that one."""
         self._cohorts_by_bin.setdefault(bin_number, []).append(cohort)
-        # a new bin counts as one that is to be written again at the next step
+        # a new bin counts as one that was written `REWRITE_STEPS` ago, so it
+        # is due at the next step
         self._written_step_by_bin.setdefault(bin_number, self._steps - REWRITE_STEPS)
         self._filling_bin = bin_number
         cohort.bin = bin_number
@@ -67,33 +68,35 @@ class Bins:
             self._written_step_by_bin.pop(bin_number, None)
         return open_cohorts
 
-    def begin_step(self, changed: set[int]) -> set[int]:
-        """Begin a step; return the numbers of the bins that it writes. They count as written from now on.
+    def take_due_bins(self, changed: set[int]) -> set[int]:
+        """Begin a step; return the numbers of the bins that it writes, and record them as written.
 
         These are the `changed` ones, and the one that was written longest
-        ago, if `REWRITE_STEPS` are over.
+        ago, if `REWRITE_STEPS` are over. A changed bin may be none any more; then the
+        step removes its record.
         """
         self._steps += 1
-        due = set(changed)
-        oldest = next(iter(self._written_step_by_bin), None)  # the bin that was written longest ago
-        if oldest is not None and self._steps - self._written_step_by_bin[oldest] > REWRITE_STEPS:
-            due.add(oldest)
-        for bin_number in due & self._written_step_by_bin.keys():
+        due_bins = set(changed)
+        oldest_bin = next(iter(self._written_step_by_bin), None)  # None: there is no bin
+        if oldest_bin is not None:
+            steps_since = self._steps - self._written_step_by_bin[oldest_bin]
+            if steps_since > REWRITE_STEPS:
+                due_bins.add(oldest_bin)
+        for bin_number in due_bins & self._written_step_by_bin.keys():
             # removed and set again: so it becomes the last one in the order of the dict
             del self._written_step_by_bin[bin_number]
             self._written_step_by_bin[bin_number] = self._steps
-        return due
+        return due_bins
 
-    def _find_bin(self, needed: int) -> None:
-        """Go on filling the last bin if enough of its roots have settled, else begin a new one.
+    def _choose_filling_bin(self, needed_roots: int) -> None:
+        """Set the bin to fill: the last one if enough of its roots have settled, else a new one.
 
-        `needed` is a number of roots. The roots of a bin are counted only
-        here, since counting them for every cohort would cost too much.
+        The roots of a bin are counted only here, since counting them for every
+        cohort would cost too much.
         """
-        self._roots_left = BIN_ROOTS - sum(
-            cohort.roots.open for cohort in self.remove_settled(self._filling_bin)
-        )
-        if needed > self._roots_left:
+        open_cohorts = self.remove_settled(self._filling_bin)
+        self._roots_left = BIN_ROOTS - sum(cohort.roots.open for cohort in open_cohorts)
+        if needed_roots > self._roots_left:
             # of n bins one of the numbers 0 to n is free
             numbers = range(len(self._cohorts_by_bin) + 1)
             self._filling_bin = next(number for number in numbers if number not in self._cohorts_by_bin)

@@ -6,12 +6,12 @@ are the orders between topics in docs/design/protocol.md, section 4:
 1. `read_inits`: inits open roots; takes and ticks are queued, those of lower sessions are refused; (a)
 2. `set_barrier`: what was queued gets its barrier: where contributions and fails end now; (b)
 3. `apply_fails`, then `apply_acks`: FAILED goes before ABSENT, and in each sweep ABSENT before ACKED; (a)
-4. `count_ticks`: takes and ticks count whose barrier is reached; (b)
+4. `apply_reached_ticks`: takes and ticks take effect (*count*) whose barrier is reached; (b)
 5. `take_output`: returns what to write, all in one transaction.
 
-A *mark* makes a record count once: it is the last batch of a *lane*, which is one query of one session. A
-*pin* is the place of a record that a restart needs. A *flaw* is a text on what is wrong with a record; empty
-if nothing is.
+A *lane* is one query of one session, as a writer of numbered batches. Its *mark* says which records
+of its last batch were applied, so that each is applied once. A *pin* is the place of a record that
+a restart needs. A *flaw* is a text on what is wrong with a record; empty if nothing is.
 
 Source: docs/design/protocol.md, sections 3, 4 and 5.3.
 """
@@ -36,9 +36,9 @@ from acker.ledger.ledger import Ledger
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
 from acker.ledger.output import AckerEventKind, OutputBuilder, StepOutput
 from acker.ledger.sessions import Barrier, QueuedTick, SessionRank, Sessions
-from acker.ledger.verdicts import RUN_BYTES, SOURCE_BYTES, LossCause, in_records
+from acker.ledger.verdicts import RUN_BYTES, SOURCE_BYTES, ListRow, LossCause, split_into_records
 from acker.service.bins import Bins
-from acker.service.passed_over import marked_offset
+from acker.service.passed_over import is_mark
 from acker.wire import checks
 from acker.wire.clusters import UNKNOWN_CLUSTER, other_cluster
 from acker.wire.codec import Codec, read_acks
@@ -64,11 +64,15 @@ NONDETERMINISTIC: Final = "NONDETERMINISTIC"
 """The error class of a root whose bolt did something else when it ran again."""
 
 QUESTION_EPOCH: Final = 0
-"""The epoch of a take that only asks which session owns the group."""
+"""The epoch of a take that only asks which session owns the group; sessions have higher ones."""
 
 SWEEP_BYTES: Final = 1 << 20
 """Contributions are folded in sweeps of about this size, which stay in the processor's cache."""
 
+
+_SOURCES_LIST: Final = 0
+_OPEN_LIST: Final = 1
+"""The numbers of the two lists of an answer to a take: its sources, and its open runs."""
 
 RECORD_BYTES: Final = 4_096
 """Even the shortest record costs a restart some 50 microseconds, as much as reading so many bytes."""
@@ -90,12 +94,16 @@ class PartitionCore:
         partition: its number; `partitions` is how many there are.
         init_next: offset of the next record of ``_ack_init`` to apply; so
             `ack_next` and `fail_next` of their topics.
-        ack_bytes: read_cost_bytes of the contributions that were applied; see
-            `read_cost_bytes`.
-        ahead_until: the ledger keeps verdicts for inits below this offset of
-            ``_ack_init``: those verdicts were read before the inits of their
-            roots.
-        too_late: what came too late for a watermark, by group, since State
+        ack_bytes: what it costs to read the contributions again that were
+            applied; see `read_cost_bytes`.
+        ahead_inits_end: the end of ``_ack_init`` at the restore, if verdicts
+            were read before the inits of their roots. Inits below this offset
+            may be theirs, so the ledger keeps those verdicts until it is reached.
+        ack_marks: by lane, which contributions were applied; `fail_marks`: which
+            fails.
+        bins: what State carries by value.
+        outbox: what the present step writes and reports.
+        late_counts_by_group: what came too late for a watermark, since State
             first had it.
         leader_epochs: those in which roots were emitted.
         cluster_id: empty if it is unknown.
@@ -106,19 +114,19 @@ class PartitionCore:
         self.partitions = partitions
         self.limits = limits
         self.codec = codec
-        self.init_next = self.ack_next = self.fail_next = 0
+        self.init_next = self.ack_next = self.fail_next = 0  # offsets
         self.ack_bytes = 0
-        self.ahead_until = 0
+        self.ahead_inits_end = 0
         self.ledger = Ledger()
         self.sessions = Sessions(limits.pending_ticks, limits.sources, limits.groups)
         self.ack_marks = TrailingMarks(limits.lanes)
         self.fail_marks = Marks(limits.lanes)
         self.bins = Bins()
         self.outbox = OutputBuilder(partition, codec)
-        self.too_late: dict[str, LateCounts] = {}
+        self.late_counts_by_group: dict[str, LateCounts] = {}
         self.leader_epochs = LeaderEpochs()
         self.cluster_id = UNKNOWN_CLUSTER
-        self._acks_header = codec.header(Acks)
+        self._acks_header = codec.header(Acks)  # each record of contributions begins with it
 
     # -- 1. inits, ticks and takes
 
@@ -137,7 +145,11 @@ class PartitionCore:
             self.init_next = record.offset + 1
 
     def _read_take(self, record: Record, take: Take) -> None:
-        """Queue a take, or refuse it; the takes of the former owner that still wait are refused, too."""
+        """Queue the take of a session that becomes the owner of its group, or refuse it.
+
+        The takes of the former owner that still wait are refused, too.
+        """
+        # 1. what nobody may write is quarantined
         flaw = checks.wrong_take(take, record.timestamp_ms)
         if flaw:
             self._quarantine(record, flaw)
@@ -153,26 +165,31 @@ class PartitionCore:
             self._quarantine(record, objection)
             self._refuse(take.group, take.session, objection)
             return
+        # 2. a question gets the answer of a refusal, which names the owner, and counts as none
         session = Session(take.group, take.epoch, take.session)
         if take.epoch <= QUESTION_EPOCH:
             self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")
             detail = f"session {take.session} asks who holds group {take.group}"
             self.outbox.report(AckerEventKind.QUERIED, detail)
-        elif self.sessions.rank(session, written_ms=record.timestamp_ms) is SessionRank.LOWER:
+            return
+        # 3. of two sessions the higher one owns the group
+        rank = self.sessions.rank(session, written_ms=record.timestamp_ms)
+        if rank is SessionRank.LOWER:
             self._refuse(take.group, take.session, self._owner_text(take.group))
-        else:
-            for overtaken in self.sessions.record_take(take):
-                self._refuse(take.group, overtaken.session.id, self._owner_text(take.group))
+            return
+        for overtaken_take in self.sessions.record_take(take):
+            self._refuse(take.group, overtaken_take.session.id, self._owner_text(take.group))
 
     def _read_tick(self, record: Record, tick: Tick) -> None:
-        """Queue a tick of the owner."""
+        """Queue a tick of the owner; one of another session is refused or quarantined."""
         session = Session(tick.group, tick.epoch, tick.session)
         flaw = checks.wrong_take(tick, record.timestamp_ms)
-        if self._accept_from_owner(record, session, flaw, root_count=1):
+        if not self._reject_unless_owner(record, session, flaw, refused_count=1):
             self.sessions.record_tick(session, tick.now)
 
     def _read_init(self, record: Record, init: Init) -> None:
         """Open the roots of an owner's init; an init with a flaw is quarantined as a whole."""
+        # 1. check all of it before anything is opened
         session = Session(init.group, init.epoch, init.session)
         flaw = checks.wrong_init(
             init, self.partition, self.partitions, self.limits.init_roots, record.timestamp_ms
@@ -180,32 +197,35 @@ class PartitionCore:
         if init.partitions != self.partitions:
             flaw = f"the ack topics have {self.partitions} partitions, the init says {init.partitions}"
         root_count = sum(run.end - run.start for run in init.runs)
-        if not self._accept_from_owner(record, session, flaw, root_count):
+        if self._reject_unless_owner(record, session, flaw, refused_count=root_count):
             return
         for run in init.runs:
             objection = self.sessions.contradiction(init.group, run.source, init.topic)
             if objection:
                 self._quarantine(record, objection)
                 return
-        gap = self._gap_of(init)
-        if gap:
-            self._quarantine(record, gap)
+        gap_flaw = self._gap_of(init)
+        if gap_flaw:
+            self._quarantine(record, gap_flaw)
             return
+        # 2. what all of its roots share
         grace_ms = self.sessions.record_emission(session, init.now)
         # a timeout of 0 or less means none
         timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
         emission = InitEmission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
         epochs = read_epochs(record.headers)
+        # 3. open the runs
         for run in init.runs:
             if not self._is_in_generation(init.group, run):
                 self.ledger.counts.refused += run.end - run.start
                 continue
             # positions below the watermark were emitted before, perhaps in
-            # another epoch
+            # another leader epoch
             first_new = max(run.start, self.ledger.watermark(run.source))
             if first_new < run.end:
-                self.leader_epochs.add(EpochStep(run.source, first_new, epochs.at(run.source, first_new)))
-            self.ledger.init(emission, run, self.ack_next)
+                leader_epoch = epochs.at(run.source, first_new)
+                self.leader_epochs.add(EpochStep(run.source, first_new, leader_epoch))
+            self.ledger.init(emission, run, ack_from=self.ack_next)
 
     def _is_in_generation(self, group: str, run: SourceRun) -> bool:
         """Return whether a run lies in the present generation of a source of its group."""
@@ -238,26 +258,32 @@ class PartitionCore:
             reached[run.source] = max(first_allowed, run.end)
         return ""
 
-    def _accept_from_owner(self, record: Record, session: Session, flaw: str, root_count: int) -> bool:
-        """Return whether a record is to be applied: it has no flaw, and is of the owner of its group.
+    def _reject_unless_owner(
+        self, record: Record, session: Session, flaw: str, *, refused_count: int
+    ) -> bool:
+        """Reject a record with a flaw, or of a session that is no owner; return whether it was.
 
-        If not: it is quarantined, or `root_count` is counted as refused if it
-        is of a lower session.
+        A lower session may not know yet that it lost the group: `refused_count`
+        is counted as refused. Any other record that is rejected is quarantined.
         """
         if flaw:
             self._quarantine(record, flaw)
-            return False
+            return True
         rank = self.sessions.rank(session)
         if rank is SessionRank.LOWER:
-            self.ledger.counts.refused += root_count
+            self.ledger.counts.refused += refused_count
         elif rank is not SessionRank.OWNER:
             self._quarantine(record, "its session has not taken the group")
-        return rank is SessionRank.OWNER
+        return rank is not SessionRank.OWNER
 
     # -- 2. barriers
 
     def set_barrier(self, ack_end: int, fail_end: int) -> None:
-        """Set the ends of ``_ack_ack`` and ``_ack_fail``, fetched after the last `read_inits`."""
+        """Set the barrier of the ticks and takes that have none yet.
+
+        It is the end offsets of ``_ack_ack`` and ``_ack_fail``, fetched after the
+        last `read_inits`: a tick or take counts when both are applied up to there.
+        """
         self.sessions.set_barrier(Barrier(ack_end, fail_end))
 
     # -- 3. fails and contributions
@@ -281,13 +307,14 @@ class PartitionCore:
             return
         session = Session(fails.group, fails.epoch, fails.session)
         seen = self._mark_fails(record, session, fails)
-        if not self._accept_new(seen, record, session, fails):
+        if seen is not Seen.NEW:
+            self._record_not_new(seen, record, session, fails)
             return
-        decided_ms = self.sessions.clock(session).counted_ms
+        decided_at_ms = self.sessions.clock(session).counted_ms
         self.outbox.keep_stacks(read_stacks(record.headers))
-        self._pass_on_calls(record)
+        self._forward_passed_calls(record)
         for cause in fails.causes:
-            loss_cause = LossCause(Verdict.FAILED, cause.operator, cause.error, cause.message, decided_ms)
+            loss_cause = LossCause(Verdict.FAILED, cause.operator, cause.error, cause.message, decided_at_ms)
             failed_positions = distinct(positions(cause.positions))
             self.ledger.fail(session, fails.source, failed_positions, loss_cause)
 
@@ -310,56 +337,59 @@ class PartitionCore:
         before ACKED.
         """
         # 1. accept what is new; this fails the roots of repeats with other content
-        accepted: list[_AcceptedAcks] = []
+        accepted_records: list[_AcceptedAcks] = []
         for record in records:
             event = self._decode_acks(record)
             if isinstance(event, Acks):
                 session = Session(event.group, event.epoch, event.session)
-                contribution = self._accepted_contribution(record, session, event)
+                contribution = self._mark_and_unpack(record, session, event)
                 if contribution is not None:
                     pin = Pin(record.offset, self.ack_bytes)
-                    accepted.append(_AcceptedAcks(session, event, contribution, pin))
-                    self._pass_on_notes(record, session)
+                    accepted_records.append(_AcceptedAcks(session, event, contribution, pin))
+                    self._forward_notes(record, session)
             elif event is not None:
                 self._quarantine(record, f"{type(event).__name__} does not belong into this topic")
             self.ack_bytes += read_cost_bytes(record.value)
             self.ack_next = record.offset + 1
-        # 2. absent roots
-        for session, acks, _, _ in accepted:
+        # 2. settle the roots that the records call absent
+        for accepted in accepted_records:
+            acks = accepted.acks
             if acks.absent:
-                self.ledger.absent(session, acks.source, acks.absent)
-        # 3. values
-        for session, acks, contribution, pin in accepted:
+                self.ledger.absent(accepted.session, acks.source, acks.absent)
+        # 3. fold the values, which settles what is complete; then move deadlines of what stays open
+        for session, acks, contribution, pin in accepted_records:
             self.ledger.fold(session, contribution, pin)
             if acks.touched:
                 touched_positions = distinct(positions(acks.touched))
                 self.ledger.touch(session, acks.source, touched_positions, acks.touched_at, pin)
 
-    def _pass_on_notes(self, record: Record, session: Session) -> None:
-        """Pass on the notes in the headers of contributions to the verdict log, and count what came too late.
+    def _forward_notes(self, record: Record, session: Session) -> None:
+        """Forward notes in the headers of contributions to the verdict log, and count late rows.
 
-        A note on what a watermark dropped counts if it is of the group of its
-        `session`, and the session may have roots.
+        One note says which rows and roots Spark's event-time watermark dropped. It
+        counts if it is of the group of its `session`, and the session may have roots.
         """
-        self._pass_on_calls(record)
-        note = read_too_late(record.headers) if record.headers else None
-        if note is None or note.group != session.group or not self.sessions.has_clock(session):
+        self._forward_passed_calls(record)
+        late_note = read_too_late(record.headers) if record.headers else None
+        if late_note is None or late_note.group != session.group:
+            return
+        if not self.sessions.has_clock(session):
             return
         # a note of tomorrow would stay the last one of its group for ever
-        if not checks.wrong_clock(note.wall, record.timestamp_ms):
-            self.outbox.add_too_late(note)
-            counts = self.too_late.get(note.group, LateCounts())
-            self.too_late[note.group] = counts.plus(note)
+        if not checks.wrong_clock(late_note.wall, record.timestamp_ms):
+            self.outbox.add_too_late(late_note)
+            counts = self.late_counts_by_group.get(late_note.group, LateCounts())
+            self.late_counts_by_group[late_note.group] = counts.plus(late_note)
 
-    def _pass_on_calls(self, record: Record) -> None:
-        """Pass on to the verdict log the note of which bolt calls passed when they were made again."""
-        note = read_passed_calls(record.headers) if record.headers else None
-        if note is None:
+    def _forward_passed_calls(self, record: Record) -> None:
+        """Forward the header that says which bolt calls passed when they were made again."""
+        passed_calls = read_passed_calls(record.headers) if record.headers else None
+        if passed_calls is None:
             return
-        for header in passed_calls_header(*note):  # one, or none
+        for header in passed_calls_header(*passed_calls):  # one, or none
             self.outbox.add_note(header)
 
-    def unpack_contribution(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
+    def unpack_contributions(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
         """Check and unpack contributions; return them and an empty text, or None and the flaw.
 
         `written_ms` is the time of their record, wall time.
@@ -374,24 +404,27 @@ class PartitionCore:
             return None, checks.OUTSIDE
         return contribution, ""
 
-    def _accepted_contribution(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
-        """Mark a record, and return its contributions if they are to be applied.
+    def _mark_and_unpack(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
+        """Mark a record as applied, and return its contributions; None: they must not be applied.
 
-        If not, return None: a record with a flaw is quarantined, and what is
-        not new is treated by `_accept_new`.
+        A record with a flaw is quarantined; one that was read before is
+        treated by `_record_not_new`.
         """
-        contribution, flaw = self.unpack_contribution(acks, record.timestamp_ms)
+        contribution, flaw = self.unpack_contributions(acks, record.timestamp_ms)
         if contribution is None:
             self._quarantine(record, flaw)
             return None
         seen = self.mark_acks(record, session, acks)
-        return contribution if self._accept_new(seen, record, session, acks) else None
+        if seen is not Seen.NEW:
+            self._record_not_new(seen, record, session, acks)
+            return None
+        return contribution
 
-    def _accept_new(self, seen: Seen, record: Record, session: Session, event: Acks | Fails) -> bool:
-        """Return whether a record is to be applied: whether the marks had not `seen` it.
+    def _record_not_new(self, seen: Seen, record: Record, session: Session, event: Acks | Fails) -> None:
+        """Record why a record is not applied.
 
-        If not: a repeat is counted, one with other content fails its roots,
-        and a record of too many lanes is quarantined.
+        A repeat is counted, one with other content fails its roots, and a record
+        for whose lane there is no room is quarantined.
         """
         if seen is Seen.NO_ROOM:
             self._quarantine(record, f"more than {self.limits.lanes} lanes")
@@ -399,10 +432,9 @@ class PartitionCore:
             self.ledger.counts.repeated_records += 1
         elif seen is Seen.DIFFERENT:
             self._fail_repeated(session, event)
-        return seen is Seen.NEW
 
     def mark_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
-        """Compare a record of contributions with the marks, and mark it if it is new."""
+        """Compare a record of contributions with the marks, and mark it as applied if it is NEW."""
         # a session that has ended, or never began here, leaves no mark: the ledger passes its roots
         # over
         if not self.sessions.has_clock(session):
@@ -411,68 +443,73 @@ class PartitionCore:
         return self.ack_marks.compare_and_mark(record.offset, SessionLane(session, acks.lane), content)
 
     def _mark_fails(self, record: Record, session: Session, fails: Fails) -> Seen:
-        """Compare a record of fails with the marks, and mark it if it is new."""
+        """Compare a record of fails with the marks, as `mark_acks` does."""
         if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(fails.seq, fails.source, fails.block, isal_zlib.crc32(record.value or b""))
         return self.fail_marks.compare_and_mark(SessionLane(session, fails.lane), content)
 
     def _fail_repeated(self, session: Session, event: Acks | Fails) -> None:
-        """Fail the roots of a repeat with other content: a bolt did something else when it ran again."""
+        """Fail the roots of a repeat with other content: a bolt did something else when it reran.
+
+        What was applied of it before cannot be taken back, so no value of these roots is right.
+        """
         self.ledger.counts.nondeterministic_records += 1
         message = f"lane {event.lane}, batch {event.seq}: written again with other content"
         block_text = f"source {event.source}, block {event.block}"
         self.outbox.report(AckerEventKind.NONDETERMINISTIC, f"{message}, {block_text}")
-        decided_ms = self.sessions.clock(session).counted_ms
         loss_cause = LossCause(
             Verdict.FAILED,
             operator="",
             error=NONDETERMINISTIC,
             message=message,
-            decided_at_ms=decided_ms,
+            decided_at_ms=self.sessions.clock(session).counted_ms,
         )
         self.ledger.fail(session, event.source, distinct(_positions_in(event)), loss_cause)
 
     # -- 4. ticks and takes
 
     def move_positions(self, init_next: int, fail_next: int, ack_next: int) -> None:
-        """Move the positions to the offsets up to which the topics were read; they never go back.
+        """Move the next offsets of the three topics to where reading has come; they never go back.
 
-        These may lie behind the last record: behind markers and aborted records.
+        That may lie behind the last record applied: behind Kafka's markers of transactions, and
+        aborted records, which no reader gets.
         """
         self.init_next = max(self.init_next, init_next)
         self.fail_next = max(self.fail_next, fail_next)
         self.ack_next = max(self.ack_next, ack_next)
-        if self.ledger.ahead_pin and self.init_next >= self.ahead_until:
+        if self.ledger.ahead_pin and self.init_next >= self.ahead_inits_end:
             self.ledger.forget_ahead()  # no init that it was kept for can come any more
 
-    def count_ticks(self) -> bool:
+    def apply_reached_ticks(self) -> bool:
         """Apply the queued ticks and takes whose barrier is reached; return whether there were any.
 
         A tick expires roots; a take abandons the roots of other sessions, and is answered.
         """
-        has_counted = False
-        for queued in self.sessions.take_reached(Barrier(self.ack_next, self.fail_next)):
-            has_counted = True
+        has_applied = False
+        for queued in self.sessions.pop_reached(Barrier(self.ack_next, self.fail_next)):
+            has_applied = True
             if queued.is_take:
-                self._count_take(queued)
+                self._complete_takeover(queued)
             else:
                 clock = self.sessions.clock(queued.session)
                 self.ledger.expire(queued.session, clock.counted_ms)
-        return has_counted
+        return has_applied
 
-    def _count_take(self, take: QueuedTick) -> None:
-        """Abandon all other sessions of the group, write their verdicts, and answer the new owner."""
+    def _complete_takeover(self, take: QueuedTick) -> None:
+        """Abandon the roots of all other sessions of a group, and answer its new owner."""
         session = take.session
-        decided_ms = self.sessions.clock(session).counted_ms
+        decided_at_ms = self.sessions.clock(session).counted_ms
         group = self.sessions.groups[session.group]
         # a session may have marks, a clock or open roots without the others
-        writers = self.ack_marks.latest.sessions(session.group) | self.fail_marks.sessions(session.group)
-        for former in writers | group.clocks.keys() | set(self.ledger.sessions(session.group)):
+        acked_sessions = self.ack_marks.latest.sessions(session.group)
+        marked_sessions = acked_sessions | self.fail_marks.sessions(session.group)
+        sessions_with_roots = set(self.ledger.sessions(session.group))
+        for former in marked_sessions | group.clocks.keys() | sessions_with_roots:
             # All others are lower, save one whose epoch was higher than any
             # session's can be.
             if former != session:
-                self.ledger.abandon(former, decided_ms)
+                self.ledger.abandon(former, decided_at_ms)
                 self.ack_marks.forget(former)
                 self.fail_marks.forget(former)
                 self.sessions.forget(former)
@@ -489,33 +526,34 @@ class PartitionCore:
         restart: its answer has its own clock.
         """
         clock_ms = self.sessions.clock(session).read_ms if before_ms is None else before_ms
-        # an answer has two lists, sources (0) and open runs (1): each row
-        # says its list and its size
-        run_rows = ((1, run, RUN_BYTES) for run in self.ledger.open_runs(session))
+        run_rows = ((_OPEN_LIST, run, RUN_BYTES) for run in self.ledger.open_runs(session))
         source_rows = self._source_rows(session.group)
-        parts = in_records(2, chain(source_rows, run_rows)) or [((), ())]
-        return [
-            Taken(
+        parts = split_into_records(2, chain(source_rows, run_rows))
+        if not parts:  # a group without sources gets an answer, too
+            parts = [((), ())]
+        answers: list[Taken] = []
+        for part_number, (sources, open_runs) in enumerate(parts):
+            answer = Taken(
                 group=session.group,
                 session=session.id,
                 epoch=session.epoch,
                 asked_by=session.id,
                 refused="",
-                part=part,
+                part=part_number,
                 parts=len(parts),
                 clock=clock_ms,
                 sources=sources,
                 open=open_runs,
             )
-            for part, (sources, open_runs) in enumerate(parts)
-        ]
+            answers.append(answer)
+        return answers
 
-    def _source_rows(self, group: str) -> Iterator[tuple[int, TakenSource, int]]:
-        """Yield the sources of a group as rows of `in_records`: 0 for the list of sources, and the size."""
+    def _source_rows(self, group: str) -> Iterator[ListRow]:
+        """Yield the sources of a group, as rows of `split_into_records`."""
         for number, source in self.sessions.sources_of(group):
             watermark = self.ledger.watermark(number)
-            row = TakenSource(number, source.topic_id, source.generation, source.from_, watermark)
-            yield 0, row, SOURCE_BYTES + len(source.topic_id.encode())
+            taken_source = TakenSource(number, source.topic_id, source.generation, source.from_, watermark)
+            yield _SOURCES_LIST, taken_source, SOURCE_BYTES + len(source.topic_id.encode())
 
     # -- 5. output
 
@@ -558,9 +596,9 @@ class PartitionCore:
         owner = owned_group.owner if owned_group else Session(group, epoch=0, id="")
         # each part fits into a record and has one list, the sources; a group without any has no
         # part
-        parts = in_records(1, self._source_rows(group)) or [((),)]
+        parts = split_into_records(1, self._source_rows(group)) or [((),)]
         (sources,) = parts[0]
-        clock_ms = self.sessions.clock(owner).read_ms
+        clock_ms = self.sessions.clock(owner).read_ms  # 0 where nobody owns the group
         refusal = Taken(
             group=group,
             session=owner.id,
@@ -576,7 +614,7 @@ class PartitionCore:
         self.outbox.add_records([refusal])
 
     def _owner_text(self, group: str) -> str:
-        """Return the words of messages on the owner of a group."""
+        """Return a sentence on who owns a group, for messages."""
         owner = self.sessions.groups[group].owner
         return f"session {owner.id} (epoch {owner.epoch}) holds group {group}"
 
@@ -592,12 +630,14 @@ class PartitionCore:
         """Decode as `_decode` does; a plain record of contributions, as most are, in the quickest way."""
         if record.unreadable_names:
             return self._decode(record)
-        return read_acks(record.value or b"", self._acks_header) or self._decode(record)
+        acks = read_acks(record.value or b"", self._acks_header)  # None: it is not plain
+        return acks or self._decode(record)
 
     def _decode(self, record: Record) -> Event | None:
-        """Decode a record; None if it cannot be decoded, and then quarantine it.
+        """Decode a record; one that cannot be decoded is quarantined, and None is returned.
 
-        A record by which an operator lets pass over another one is only passed over.
+        An operator's mark cannot be decoded either, and is not quarantined: see
+        `acker.service.passed_over`.
         """
         flaw = wrong_headers(record)
         if flaw:
@@ -606,7 +646,7 @@ class PartitionCore:
         try:
             return self.codec.decode(record.value)
         except CodecError as error:
-            if marked_offset(record) is None:
+            if not is_mark(record):
                 self._quarantine(record, str(error))
             return None
 

@@ -2,10 +2,11 @@
 
 Ackers learn from takes which group has which input, and the first take of an
 id decides: they cannot know which group has a right to it. So a take that
-somebody wrote by mistake, or on purpose, keeps an id from its owner. Here an
-operator names the group that has no right to it. This program becomes the
-owner of each acker partition in place of its acker, which then restores the
-partition from what was written.
+somebody wrote by mistake, or on purpose, keeps an id from its owner. What an
+acker partition has learned so is a *claim*: this input id is that group's. Here
+an operator names the group that has no right to an id, and its claims are
+removed. This program becomes the owner of each acker partition in place of its
+acker, which then restores the partition from what was written.
 
 What was initialised under a freed id stays initialised, since a position is
 initialised once. So the input goes on in a new generation. Open roots are
@@ -38,7 +39,7 @@ from acker.service.view import AckerView, ViewReader
 from acker.wire.codec import wire_codec
 
 TRIES: Final = 5
-"""An acker that was fenced may take its partition back meanwhile. It is fenced so often in all."""
+"""How often a partition is taken from its acker, which may take it back before we are done."""
 
 IsToFree = Callable[[int, str], bool]
 """Called with an input id and the group that has it; returns whether that is to be freed."""
@@ -49,7 +50,9 @@ class Claim:
     """That an input id is a group's, as one acker partition has it, and what it has of the input.
 
     Attributes:
+        partition: the number of the acker partition.
         topics: the topics that were named for it.
+        sources: those of the input that takes have named.
         initialised: by source, the generation of the last position that was
             initialised.
         open_roots: those of the input that have no verdict.
@@ -77,24 +80,25 @@ class Claim:
 
 def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
     """Return the claims of an acker partition that are to be removed, ascending by input id."""
-    sources_by_input: dict[int, dict[int, SourceGeneration]] = {}
+    # by input id, then by source
+    generations_by_input: dict[int, dict[int, SourceGeneration]] = {}
     for source, source_generation in view.sources().items():
         input_id = input_id_of(source)
         if source_generation.group != FREE and is_to_free(input_id, source_generation.group):
-            sources_by_input.setdefault(input_id, {})[source] = source_generation
-    if not sources_by_input:
+            generations_by_input.setdefault(input_id, {})[source] = source_generation
+    if not generations_by_input:
         return []
     open_counts = Counter[int]()  # by input id
     for open_range in view.open_ranges():
         open_counts[input_id_of(open_range.source)] += len(open_range.at)
     claims: list[Claim] = []
-    for input_id, sources in sorted(sources_by_input.items()):
-        initialised: dict[int, int] = {}
+    for input_id, sources in sorted(generations_by_input.items()):
+        initialised: dict[int, int] = {}  # by source, a generation
         for source in sources:
             watermark = view.watermark(source)
             if watermark:  # else no position of it was ever initialised here
                 initialised[source] = generation_of(watermark)
-        # one group has all sources of an input
+        # one group has all sources of an input, so the first source shows it
         group = next(iter(sources.values())).group
         topics = {source_generation.topic for source_generation in sources.values()}
         claims.append(
@@ -113,9 +117,10 @@ def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
 
 
 def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
-    """Return by source the generation in which it can go on; sources without an initialised one are missing.
+    """Return by source the generation in which it can go on: the one after all that it used.
 
-    Raises `UsageError`: the last generation is used.
+    A source of which no position was initialised is missing. Raises `UsageError`:
+    the last generation is used, so that none can follow.
     """
     generations: dict[int, int] = {}
     for claim in claims:
@@ -131,13 +136,15 @@ def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
     return generations
 
 
-def free_in(core: PartitionCore, claims: Iterable[Claim], generations: Mapping[int, int]) -> None:
+def remove_claims(core: PartitionCore, claims: Iterable[Claim], generations: Mapping[int, int]) -> None:
     """Remove claims from an acker partition, and abandon the open roots of their sources.
 
-    `generations` are by source, as `next_generations` returns them.
+    `generations` are by source, as `next_generations` returns them: there the
+    sources go on.
     """
 
     def session_time_ms(session: Session) -> int:
+        """Return what the clock of a session shows; it is the time of the verdicts."""
         return core.sessions.clock(session).counted_ms
 
     for claim in claims:
@@ -147,17 +154,23 @@ def free_in(core: PartitionCore, claims: Iterable[Claim], generations: Mapping[i
 
 
 def forget_groups(core: PartitionCore, names: Collection[str]) -> list[str]:
-    """Remove those of the named groups that have no source any more; return their names, sorted."""
+    """Remove those of the named groups that have no source any more; return their names, sorted.
+
+    Their open roots are settled as ABANDONED.
+    """
     used_groups = {source_generation.group for source_generation in core.sessions.sources.values()}
-    forgotten = sorted(core.sessions.groups.keys() & set(names) - used_groups)
-    for name in forgotten:
-        marked_sessions = core.ack_marks.latest.sessions(name) | core.fail_marks.sessions(name)
-        for session in marked_sessions | set(core.ledger.sessions(name)):
-            core.ledger.abandon(session, core.sessions.clock(session).counted_ms)
+    unused_groups = sorted(core.sessions.groups.keys() & set(names) - used_groups)
+    for group in unused_groups:
+        # a session may have marks of the records that it wrote without open roots, and the reverse
+        marked_sessions = core.ack_marks.latest.sessions(group) | core.fail_marks.sessions(group)
+        sessions_with_roots = set(core.ledger.sessions(group))
+        for session in marked_sessions | sessions_with_roots:
+            decided_at_ms = core.sessions.clock(session).counted_ms
+            core.ledger.abandon(session, decided_at_ms)
             core.ack_marks.forget(session)
             core.fail_marks.forget(session)
-        core.sessions.forget_group(name)
-    return forgotten
+        core.sessions.forget_group(group)
+    return unused_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +178,7 @@ class Freeing:
     """Works on the acker partitions of an installation, with the rights of an acker.
 
     Attributes:
+        partitions: how many acker partitions there are.
         group: of the ackers; their transactional ids begin with it.
     """
 
@@ -181,8 +195,8 @@ class Freeing:
         """
         reader = ViewReader(self.log, self.topics, self.partitions, self.limits)
         claims: list[Claim] = []
-        for number in range(self.partitions):
-            view = reader.view(number)
+        for partition in range(self.partitions):
+            view = reader.view(partition)
             if view is not None:
                 claims += claims_of(view, is_to_free)
         return claims
@@ -200,46 +214,61 @@ class Freeing:
         """
         generations = next_generations(claims)
         changed_count = 0
-        for number in range(self.partitions):
-            if self._free_partition(number, is_to_free, generations, groups):
+        for partition in range(self.partitions):
+            if self._free_with_retries(partition, is_to_free, generations, groups):
                 changed_count += 1
         return changed_count
 
-    def _free_partition(
-        self, number: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
+    def _free_with_retries(
+        self, partition: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
     ) -> bool:
-        """Do as `_try_partition` does, `TRIES` times while an acker takes the partition back."""
+        """Remove claims and groups from an acker partition; return whether it had any of them.
+
+        It is tried again while the acker takes the partition back, `TRIES` times
+        in all; the last try raises `Fenced` or `Aborted`.
+        """
         for _ in range(TRIES - 1):
             try:
-                return self._try_partition(number, is_to_free, generations, groups)
+                return self._free_once(partition, is_to_free, generations, groups)
             except (Fenced, Aborted):
                 continue
-        return self._try_partition(number, is_to_free, generations, groups)
+        return self._free_once(partition, is_to_free, generations, groups)
 
-    def _try_partition(
-        self, number: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
+    def _free_once(
+        self, partition: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
     ) -> bool:
-        """Become the owner of a partition, restore it, change it, and write its State.
+        """Become the owner of an acker partition, restore it, change it, and write its State.
 
-        Returns whether it was changed; else nothing is written. Raises what
-        `free` raises, and `Aborted`.
+        It removes claims, and the `groups` that have no source any more. Returns
+        whether there was anything to remove; else nothing is written.
+
+        Args:
+            generations: by source, where freed sources go on, as `free` has decided it.
+
+        Raises:
+            Fenced: the acker took the partition back.
+            Aborted: the transaction with State was aborted.
+            UsageError: more was initialised than `generations` allow for.
         """
-        transactions = self.log.transactions(f"{self.group}-{number}")
+        transactions = self.log.transactions(f"{self.group}-{partition}")
         with closing(transactions):
             transactions.init(self.limits.operation_ms)  # fences the acker
             restore = Restore(
                 self.log, self.topics, self.partitions, self.limits, wire_codec(), state_codec()
             )
-            core = restore.restore(number)
-            claims = claims_of(AckerView(core, 0, StateNotes(), is_behind=False), is_to_free)
+            core = restore.restore(partition)
+            # of the view only the sources, watermarks and open ranges are looked at, and no times
+            view = AckerView(core, at_ms=0, notes=StateNotes(), is_behind=False)
+            claims = claims_of(view, is_to_free)
             for source, generation in next_generations(claims).items():
-                # `free` has decided on generations before this partition was ours
+                # the generations were decided before this partition was ours: a session may have
+                # initialised positions of a later one since
                 if generation > generations.get(source, 0):
                     raise UsageError(
                         f"a session goes on with source {source} of input id {input_id_of(source)}: stop it,"
                         " and repeat the command"
                     )
-            free_in(core, claims, generations)
+            remove_claims(core, claims, generations)
             forgotten = forget_groups(core, groups)
             if not claims and not forgotten:
                 return False

@@ -82,16 +82,16 @@ class PreparedWrite:
     Attributes:
         records: none where State is full; then there is nothing to commit.
         output: what the core has given out.
-        safe: offset of the first contribution that a restart reads.
-        verdict: offset of the first verdict that a restart reads; negative: it reads none of today's, see
-            `not_needed_from`.
+        first_ack_offset: offset of the first contribution that a restart reads.
+        first_verdict_offset: offset of the first verdict that a restart reads; negative: it reads
+            none of those that are written by now, see `not_needed_from`.
         has_restore: whether State says when its partition was restored last.
     """
 
     records: Sequence[Outgoing]
     output: StepOutput
-    safe: int = 0
-    verdict: int = -1
+    first_ack_offset: int = 0
+    first_verdict_offset: int = -1
     has_restore: bool = False
 
 
@@ -114,8 +114,9 @@ class PartitionAcker:
         transactions: Transactions,
         topics: AckTopics,
         limits: AckerLimits,
-        stored: Codec[Stored],
+        state_codec: Codec[Stored],
     ) -> None:
+        """Begin with nothing to write; `core` is new, or as a restore has made it."""
         self.core = core
         self.unwritten_since_ms: int | None = None
         self.quarantine_form = QuarantineForm.WHOLE
@@ -126,11 +127,11 @@ class PartitionAcker:
         self.needed_offsets: dict[TopicPartition, int] = {}
         self.read_offsets = self._read_offsets()
         self._limits = limits
-        self._state_codec = stored
-        self._last_restore: LastRestore | None = None
-        self._has_written_restore = False
+        self._state_codec = state_codec
+        self._last_restore: LastRestore | None = None  # None: it was not timed yet
+        self._has_written_restore = False  # whether the last State has it
         self.why_full = ""
-        self._ranges_when_full = 0
+        self._ranges_when_full = 0  # how many ranges State had when it was measured as full
         self._is_filling = False  # whether State was reported to take much of a limit
 
     @property
@@ -163,6 +164,7 @@ class PartitionAcker:
             return self._must_write_restore(now_ms)
         if self.why_full and self.core.ledger.ranges >= self._ranges_when_full:
             return False  # to measure a large State takes a second, and it has not become smaller
+        # a clock that was set back makes it late, too
         is_late = not 0 <= now_ms - since_ms < self._limits.put_off_ms
         return is_late or self._has_read_acks or self.core.has_output
 
@@ -191,19 +193,27 @@ class PartitionAcker:
         `max_spout_pending`. State has `now_ms`, wall time, as the time of this machine's clock;
         None: it has none.
         """
+        # 1. State
         core = self.core
         carry_old_cohorts(core)
         state = take_snapshot(core)
         encoded = encode_state(self._state_codec, state)
         if encoded.size.share > 1:
             return self._hold_back(encoded.size)
+        # 2. verdicts, answers and what is quarantined
         output = core.take_output()
         output.events += self._record_fitting_size(encoded.size)
+        # 3. all of it as records
         headers = (*self._state_headers(), *clock_header(now_ms))
-        records = self._transaction_records(output, encoded.parts(), self._bin_parts(), headers)
+        records = self._transaction_records(output, encoded.parts(), self._take_bin_parts(), headers)
         self.has_quarantined = bool(output.quarantined)
-        has_restore = self._last_restore is not None
-        return PreparedWrite(records, output, state.safe, state.verdict, has_restore)
+        return PreparedWrite(
+            records,
+            output,
+            first_ack_offset=state.safe,
+            first_verdict_offset=state.verdict,
+            has_restore=self._last_restore is not None,
+        )
 
     def commit(self, write: PreparedWrite) -> None:
         """Write in one transaction, and wait until it has committed; any thread may call it.
@@ -224,18 +234,25 @@ class PartitionAcker:
         if not write.records:
             return output
         self.read_offsets = self._read_offsets()
-        # each note is a record of the verdict topic, too; see `_transaction_records`
-        notes = [b""] * (len(output.too_late) + len(output.notes))
-        core.count_committed([*output.verdicts, *notes])
+        # each note is a record of the verdict topic, too, with a short value; see
+        # `_transaction_records`
+        note_values = [b""] * (len(output.too_late) + len(output.notes))
+        core.count_committed([*output.verdicts, *note_values])
         self._has_written_restore = write.has_restore
         self.unwritten_since_ms = None
         self._has_read_acks = False
         core.ledger.counts.transactions += 1
         verdict_place = TopicPartition(self._topics.verdict, core.partition)
-        first_verdict = write.verdict if write.verdict >= 0 else core.ledger.verdict_next.offset
+        first_verdict_offset = write.first_verdict_offset
+        if first_verdict_offset < 0:  # a restart needs none of those that are written by now
+            first_verdict_offset = core.ledger.verdict_next.offset
         ack_place = TopicPartition(self._topics.ack, core.partition)
-        self.needed_offsets = {**self.read_offsets, ack_place: write.safe, verdict_place: first_verdict}
-        output.events += core.take_output().events
+        self.needed_offsets = {
+            **self.read_offsets,
+            ack_place: write.first_ack_offset,
+            verdict_place: first_verdict_offset,
+        }
+        output.events += core.take_output().events  # those that were reported since `prepare`
         if self.quarantine_form is QuarantineForm.NOTHING:
             output.events += [
                 AckerEvent(AckerEventKind.NOT_COPIED, core.partition, f"{record.place}: {why}")
@@ -245,7 +262,7 @@ class PartitionAcker:
 
     def _hold_back(self, size: StateSize) -> PreparedWrite:
         """Return a write of nothing, and keep the output of the core; report once that State is full."""
-        is_new = not self.why_full
+        was_full = bool(self.why_full)
         self.why_full = (
             f"State would have {size}. Verdicts are held back until there is room, by acks or timeouts:"
             f" {FULL_CURE}"
@@ -253,22 +270,25 @@ class PartitionAcker:
         self._ranges_when_full = size.ranges
         self.has_quarantined = False
         events: list[AckerEvent] = []
-        if is_new:
+        if not was_full:
             events.append(AckerEvent(AckerEventKind.FULL, self.core.partition, self.why_full))
         return PreparedWrite(records=(), output=StepOutput(events=events))
 
     def _record_fitting_size(self, size: StateSize) -> list[AckerEvent]:
-        """Record that State is small enough to be written, and how full it is; return what to report."""
+        """Record that State can be written, and how full it is; return what to report.
+
+        `size.share` is the part that it takes of the limit to which it is nearest.
+        """
         events: list[AckerEvent] = []
         if self.why_full:
             self.why_full = ""
             text = f"State is small enough again: {size}"
             events.append(AckerEvent(AckerEventKind.GOES_ON, self.core.partition, text))
         was_filling = self._is_filling
-        # a State about half full goes up and down: it is reported again only when it was clearly
-        # below
-        filling_from = EMPTIER_SHARE if was_filling else FILLING_SHARE
-        self._is_filling = size.share >= filling_from
+        # A State about half full goes up and down: it is reported again only when it was clearly
+        # below. At 0.51, 0.49, 0.51 it is reported once; at 0.51, 0.39, 0.51 twice.
+        filling_from_share = EMPTIER_SHARE if was_filling else FILLING_SHARE
+        self._is_filling = size.share >= filling_from_share
         if self._is_filling and not was_filling:
             text = f"State has {size}. When it is full, verdicts are held back: {FULL_CURE}"
             events.append(AckerEvent(AckerEventKind.FILLING, self.core.partition, text))
@@ -286,11 +306,15 @@ class PartitionAcker:
             TopicPartition(topics.fail, core.partition): core.fail_next,
         }
 
-    def _bin_parts(self) -> list[tuple[int, StatePart | None]]:
-        """Return the bins to write in this step, each with its part number; None where no root is open."""
+    def _take_bin_parts(self) -> list[tuple[int, StatePart | None]]:
+        """Return the bins to write, each with its part number, and record them as written.
+
+        None stands for a bin without an open root: its record is removed.
+        """
         core = self.core
         numbered_parts: list[tuple[int, StatePart | None]] = []
-        for bin_number in sorted(core.bins.begin_step(core.ledger.take_changed_bins())):
+        changed_bins = core.ledger.take_changed_bins()
+        for bin_number in sorted(core.bins.take_due_bins(changed_bins)):
             cohorts = core.bins.remove_settled(bin_number)
             part = None
             if cohorts:
@@ -319,17 +343,19 @@ class PartitionAcker:
         for index, value in enumerate(output.verdicts):
             headers = (*cluster, *output.headers.get(index, ()))
             records.append(Outgoing(verdict_topic, partition, value, headers=headers))
-        # a note is the header of a record that decides nothing
-        nothing = self.core.codec.encode(NOTHING_DECIDED)
-        notes = (*map(too_late_header, output.too_late), *output.notes)
-        records += [Outgoing(verdict_topic, partition, nothing, headers=(*cluster, note)) for note in notes]
+        # a note is the header of a record that has no verdict
+        no_verdict = self.core.codec.encode(NOTHING_DECIDED)
+        note_headers = (*map(too_late_header, output.too_late), *output.notes)
+        for note_header in note_headers:
+            headers = (*cluster, note_header)
+            records.append(Outgoing(verdict_topic, partition, no_verdict, headers=headers))
         if self.quarantine_form is not QuarantineForm.NOTHING:
-            records += [self._quarantined(record, why) for record, why in output.quarantined]
+            records += [self._quarantine_copy(record, why) for record, why in output.quarantined]
         # bins before the State that names them; the first piece of State (0) has its headers
         numbered_parts = [*bins, *((part.part, part) for part in parts)]
         for part_number, part in numbered_parts:
             encoded = None if part is None else self._state_codec.encode(part)  # None removes an empty bin
-            part_headers = () if part_number else state_headers
+            part_headers = state_headers if part_number == 0 else ()
             key = part_key(partition, part_number)
             records.append(Outgoing(self._topics.state, partition, encoded, key, part_headers))
         return records
@@ -337,14 +363,17 @@ class PartitionAcker:
     def _state_headers(self) -> Headers:
         """Return the headers of a State's first piece; what each means is said where it is made."""
         core = self.core
-        late_counts = {group: core.too_late.get(group, LateCounts()) for group in core.sessions.groups}
+        # a group of which nothing was late gets zeros
+        late_counts = {
+            group: core.late_counts_by_group.get(group, LateCounts()) for group in core.sessions.groups
+        }
         notes = StateNotes(self._last_restore, moved_deadlines(core.ledger.cohorts()), late_counts)
         # sessions of which two processes may live
         shared = shared_headers(core.sessions.shared_until_ms())
         cluster = cluster_header(core.cluster_id)
         return (*cluster, *notes.headers(), *shared, *core.leader_epochs.headers())
 
-    def _quarantined(self, record: Record, why: str) -> Outgoing:
+    def _quarantine_copy(self, record: Record, why: str) -> Outgoing:
         """Return the copy of a record that cannot be applied, in the present form and cut to size."""
         headers = (
             (ORIGIN_HEADER, record.place.encode()),
@@ -353,8 +382,8 @@ class PartitionAcker:
         if self.quarantine_form is QuarantineForm.PLACE:
             return Outgoing(self._topics.quarantine, self.core.partition, None, None, headers)
         key = None if record.key is None else record.key[:QUARANTINE_BYTES]
-        room = QUARANTINE_BYTES - len(key or b"")
-        value = None if record.value is None else record.value[:room]
+        value_bytes_max = QUARANTINE_BYTES - len(key or b"")
+        value = None if record.value is None else record.value[:value_bytes_max]
         return Outgoing(self._topics.quarantine, self.core.partition, value, key, headers)
 
     def _commit(self, records: Sequence[Outgoing]) -> None:

@@ -12,6 +12,9 @@ that may read the record may read the mark, a mark stays as long as its
 record, and only a process that met such a record has to search for marks. The
 value of a mark is text, which older versions pass over like any garbage.
 
+Here and in `acker.service.state` a *mark* is this; the ledger's marks, of lanes, are something
+else.
+
 Source: docs/design/protocol.md, section 4.
 """
 
@@ -68,6 +71,11 @@ def passed_over_mark(place: TopicPartition, offset: int, why: str, by: str, unti
     )
 
 
+def is_mark(record: Record) -> bool:
+    """Return whether a record is a mark: an operator wrote it, so it is no garbage itself."""
+    return marked_offset(record) is not None
+
+
 def marked_offset(record: Record) -> int | None:
     """Return the offset of the record that a mark is about; None for a record that is no mark."""
     key = record.key
@@ -77,16 +85,20 @@ def marked_offset(record: Record) -> int | None:
 
 
 def marked_offsets(record: Record) -> range:
-    """Return all offsets that a mark is about; none for a record that is no mark."""
+    """Return all offsets that a mark is about; an empty range for a record that is no mark."""
     first_offset = marked_offset(record)
     if first_offset is None:
         return range(0)
-    until = _number(dict(record.headers).get(UNTIL_HEADER) or b"")
-    return range(first_offset, max(first_offset + 1, until or 0))
+    # a mark for one offset has no such header
+    end_offset = _number(dict(record.headers).get(UNTIL_HEADER) or b"") or 0
+    return range(first_offset, max(first_offset + 1, end_offset))
 
 
 def _number(digits: bytes) -> int | None:
-    """Return the number that decimal digits are; None for other bytes, and beyond any offset."""
+    """Return the number that decimal digits are; None for other bytes, and for 20 digits or more.
+
+    The largest offset has 19 digits.
+    """
     if not digits.isdigit() or len(digits) >= 20:
         return None
     return int(digits)
@@ -95,28 +107,28 @@ def _number(digits: bytes) -> int | None:
 def is_passed_over(log: Log, record: Record, *, wait_ms: int) -> bool:
     """Return whether the log has a mark that lets all pass over a record."""
     place = TopicPartition(record.topic, record.partition)
-    return _marked_to(log, place, record.offset, wait_ms) is not None
+    return _end_of_mark(log, place, record.offset, wait_ms) is not None
 
 
-def damage_passed_over(log: Log, wait_ms: int = WAIT_MS) -> OnDamage:
-    """Return the function for readers of ack topics that is called at each damaged batch.
+def damage_handler(log: Log, wait_ms: int = WAIT_MS) -> OnDamage:
+    """Return the function that readers of ack topics call at each damaged batch.
 
-    It returns where a mark for the batch ends, or raises `Damaged` with the
-    way out if there is no mark.
+    It returns the offset from which to read on: where the mark for the batch ends.
+    Without a mark it raises `Damaged` with the way out.
     """
 
-    def marked_end(error: Damaged) -> int | None:
+    def offset_to_read_on(damage: Damaged) -> int | None:
         """Return where the mark of a damaged batch ends; raise the damage if there is no mark."""
-        place = TopicPartition(error.topic, error.partition)
-        until = _marked_to(log, place, error.first, wait_ms)
-        if until is None:
-            raise error.with_cure(DAMAGE_CURE) from error
-        return until
+        place = TopicPartition(damage.topic, damage.partition)
+        end_offset = _end_of_mark(log, place, damage.first, wait_ms)
+        if end_offset is None:
+            raise damage.with_cure(DAMAGE_CURE) from damage
+        return end_offset
 
-    return marked_end
+    return offset_to_read_on
 
 
-def read_ours(
+def read_ack_topic(
     log: Log,
     place: TopicPartition,
     start: int,
@@ -126,36 +138,44 @@ def read_ours(
     wait_ms: int,
     alive: Callable[[], None] = lambda: None,
 ) -> Iterator[Record]:
-    """Yield the records of an ack topic as `read_piece` does, and pass over damaged batches that are marked.
+    """Yield the records of an ack topic's partition in [`start`, `end`).
 
+    A damaged batch is left out if it is marked. The other arguments are those of `read_piece`:
+    `committed` leaves out records of aborted transactions, and `alive` is called before each poll.
     Raises `Damaged`: a damaged batch is not marked; the error names the way out.
     """
-    on_damage = damage_passed_over(log, wait_ms)
+    on_damage = damage_handler(log, wait_ms)
     return read_piece(
         log, place, start, end, committed=committed, wait_ms=wait_ms, alive=alive, on_damage=on_damage
     )
 
 
-def _marked_to(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> int | None:
-    """Return where the offsets end that a mark for one offset names; None: it is not marked.
+def _end_of_mark(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> int | None:
+    """Find the mark for one offset; return where its offsets end. None: there is no mark.
 
-    The partition is searched from its end back to the offset, and over
-    whatever is damaged there.
+    A mark is a later record of the same partition. So the partition is searched from its end back
+    to the offset, in pieces that grow; damaged batches there are passed over.
     """
-    end = log.stable_ends([place])[place]
-    reach = _TAIL_RECORDS
+    piece_end = log.stable_ends([place])[place]
+    piece_records = _TAIL_RECORDS
     while True:
-        first_offset = max(offset + 1, end - reach, log.starts([place])[place])
+        piece_start = max(offset + 1, piece_end - piece_records, log.starts([place])[place])
         piece = read_piece(
-            log, place, first_offset, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage
+            log,
+            place,
+            piece_start,
+            piece_end,
+            committed=True,
+            wait_ms=wait_ms,
+            on_damage=pass_damage,
         )
         for record in piece:
             marked = marked_offsets(record)
             if offset in marked:
                 return marked.stop
-        if end - reach <= offset + 1:
+        if piece_end - piece_records <= offset + 1:
             return None  # all behind the offset was searched
-        end, reach = first_offset, reach * 8
+        piece_end, piece_records = piece_start, piece_records * 8
 
 
 def require_passed_over(
@@ -166,17 +186,17 @@ def require_passed_over(
     kind: type[WindhoverError] = UnknownVersion,
     wait_ms: int = WAIT_MS,
 ) -> str:
-    """Return the text of `error` if a mark lets all pass over a record of an unknown version.
+    """Require a mark for a record of an unknown version; return the text of `error`, to report it.
 
-    Else it raises an error of the class `kind`; `cure` is what to do if a
-    newer Windhover wrote the record.
+    Raises an error of the class `kind` if there is no mark; `cure` is what to do
+    if a newer Windhover wrote the record.
     """
     if is_passed_over(log, record, wait_ms=wait_ms):
         return str(error)
     raise kind(f"{record.place}: {error}: if {cure}; {CURE}") from error
 
 
-def kind_of(value: bytes | None) -> str:
+def likely_writer(value: bytes | None) -> str:
     """Return what an unreadable record may be, in words: of a newer Windhover, or garbage."""
     if value is not None and value[:2] == MAGIC and len(value) >= HEADER_BYTES:
         return "perhaps a newer Windhover's: C3 01 and a fingerprint that this version does not know"

@@ -5,7 +5,8 @@
    or from those that were written with State, to its end. Verdicts without a State of their own count, too.
 3. Fold the contributions in [safe, position) again, except to roots that State carries by value.
 
-Only the verdict log decides what is settled: contributions that are read
+To *fold* contributions is to XOR them into what their roots miss. Only the
+verdict log decides what is settled: contributions that are read
 again give no verdict. ``_ack_init`` and ``_ack_fail`` are not read again:
 State has the roots that inits opened, and the step that read a fail also
 wrote its verdicts.
@@ -33,9 +34,16 @@ from acker.kafka.read_to_end import require_start
 from acker.ledger.cohort import Pin, Session
 from acker.ledger.marks import Seen
 from acker.service.core import PartitionCore, read_cost_bytes, wrong_headers
-from acker.service.passed_over import marked_offset, read_ours, require_passed_over
+from acker.service.passed_over import is_mark, read_ack_topic, require_passed_over
 from acker.service.snapshot import load_state
-from acker.service.state import LastState, State, Stored, first_verdict_to_read, loading, read_last_state
+from acker.service.state import (
+    LastState,
+    State,
+    Stored,
+    disagreement_unless_sound,
+    first_verdict_to_read,
+    read_last_state,
+)
 from acker.wire.checks import wrong_verdicts
 from acker.wire.clusters import require_cluster
 from acker.wire.codec import Codec
@@ -43,15 +51,16 @@ from acker.wire.events import Acks, Event, Verdicts, positions
 
 
 def _load_last_state(core: PartitionCore, last_state: LastState) -> None:
-    """Load a State, with the headers beside it, into a new core."""
+    """Load a State into a new core, with its bins and its headers."""
     load_state(core, last_state.state, last_state.bins)
     for session, until_ms in last_state.shared.items():
         core.sessions.set_shared_until(session, until_ms)
-    core.too_late = dict(last_state.notes.too_late)
+    core.late_counts_by_group = dict(last_state.notes.too_late)
     core.leader_epochs = last_state.leader_epochs
     if not last_state.is_last:
-        # Behind this State there may be bins with other values, which do not
-        # count: the next step writes all bins again.
+        # Behind this State there may be bins with other values, of a
+        # transaction that was committed in part. They do not count: the next
+        # step writes all bins again.
         for cohort in core.ledger.cohorts():
             core.ledger.mark_changed(cohort)
 
@@ -63,7 +72,8 @@ class Restore:
     Attributes:
         partitions: how many there are, the N of topics.yaml.
         codec: of the wire's records; `state_codec` is that of State's.
-        name_operation: called with the name of what is done now, before each record that is read.
+        name_operation: called with the name of what is done now, before each record that is read,
+            so that a watchdog sees that a long restore goes on.
     """
 
     log: Log
@@ -85,7 +95,7 @@ class Restore:
                 meanwhile.
         """
         place = TopicPartition(self.topics.state, partition)
-        end = self.log.stable_ends([place])[place]
+        state_end = self.log.stable_ends([place])[place]
         try:
             return self._restore(partition)
         except (DataLoss, Disagreement, OutOfRange) as error:
@@ -93,7 +103,7 @@ class Restore:
             # process writes it while we restore, that process has fenced us,
             # and deletes the records that it does not need: so the records
             # that we miss are not lost.
-            if self.log.stable_ends([place])[place] > end:
+            if self.log.stable_ends([place])[place] > state_end:
                 raise Fenced(f"partition {partition} has got another owner; give it up") from error
             raise
 
@@ -101,7 +111,8 @@ class Restore:
         """Restore in the three steps of this module; raises what `restore` raises, and `OutOfRange`."""
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
         core.cluster_id = self.log.cluster_id()
-        with loading(TopicPartition(self.topics.state, partition)):
+        # 1. State; without one the partition is new
+        with disagreement_unless_sound(TopicPartition(self.topics.state, partition)):
             last_state = self._read_state(partition)
             state = last_state.state if last_state else None
             if last_state is not None:
@@ -112,13 +123,15 @@ class Restore:
         if state is None:
             self._require_no_verdict(core, verdict_place, verdict_end)
         else:
-            self._settle_logged(core, state, verdict_place, verdict_end)
+            # 2. verdicts
+            self._settle_logged_roots(core, state, verdict_place, verdict_end)
             if core.ledger.ahead_pin:  # there are verdicts of roots whose inits are not read yet
                 init_place = TopicPartition(self.topics.init, partition)
-                core.ahead_until = self.log.ends([init_place])[init_place]
-            self._refold(core, state)
+                core.ahead_inits_end = self.log.ends([init_place])[init_place]
+            # 3. contributions
+            self._refold_contributions(core, state)
         core.ledger.verdict_next = Pin(verdict_end, core.ledger.verdict_next.bytes)
-        core.ledger.take_settled()  # the verdict log has them already
+        core.ledger.take_settled()  # drops these verdicts: the verdict log has them already
         return core
 
     # -- 1. State
@@ -162,7 +175,7 @@ class Restore:
         start = self.log.starts([place])[place]
         wait_ms = self.limits.operation_ms
         self.name_operation("restoring: looking for verdicts without State")
-        for record in read_ours(self.log, place, start, end, committed=True, wait_ms=wait_ms):
+        for record in read_ack_topic(self.log, place, start, end, committed=True, wait_ms=wait_ms):
             if self._decode(core, record) is None:
                 continue
             raise Disagreement(
@@ -173,12 +186,14 @@ class Restore:
 
     # -- 2. verdicts
 
-    def _settle_logged(self, core: PartitionCore, state: State, place: TopicPartition, end: int) -> None:
+    def _settle_logged_roots(
+        self, core: PartitionCore, state: State, place: TopicPartition, end: int
+    ) -> None:
         """Read the verdicts that State does not contain, up to `end`, and settle their roots."""
         first_offset = first_verdict_to_read(self.log, place, state, end)
         bytes_read = 0  # the bytes of pins count from the first verdict that was read
         wait_ms = self.limits.operation_ms
-        for record in read_ours(self.log, place, first_offset, end, committed=True, wait_ms=wait_ms):
+        for record in read_ack_topic(self.log, place, first_offset, end, committed=True, wait_ms=wait_ms):
             self.name_operation("restoring: verdicts")
             verdicts = self._verdicts_of(core, record)
             if verdicts is not None:
@@ -198,7 +213,10 @@ class Restore:
         return event
 
     def _decode(self, core: PartitionCore, record: Record) -> Event | None:
-        """Decode a record of the verdict topic; None for one that no acker wrote, or an operator lets pass.
+        """Decode a record of the verdict topic; report one that is passed over, and return None.
+
+        No acker wrote it, or it is marked; a mark itself is passed over without
+        a report.
 
         Raises:
             Disagreement: perhaps a newer acker wrote it, and the roots that
@@ -219,17 +237,19 @@ class Restore:
             )
             core.report_passed_over(record, why)
         except CodecError as error:
-            if marked_offset(record) is None:
+            if not is_mark(record):
                 core.report_passed_over(record, str(error))
         return None
 
     # -- 3. contributions
 
-    def _refold(self, core: PartitionCore, state: State) -> None:
+    def _refold_contributions(self, core: PartitionCore, state: State) -> None:
         """Read again the contributions that State does not contain, and fold them."""
         place = TopicPartition(self.topics.ack, core.partition)
         wait_ms = self.limits.operation_ms
-        for record in read_ours(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms):
+        # not only committed records, so that these are the same as when they were applied first
+        records = read_ack_topic(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms)
+        for record in records:
             self.name_operation("restoring: contributions")
             # in this order, as when it was applied first: a root is pinned
             # by the bytes that lie before its record
@@ -237,7 +257,11 @@ class Restore:
             core.ack_bytes += read_cost_bytes(record.value)
 
     def _refold_record(self, core: PartitionCore, record: Record) -> None:
-        """Fold the contributions of a record; pass over those that were quarantined when they were read."""
+        """Fold the contributions of a record, and move the deadlines that it touches.
+
+        A record that was quarantined when it was read first changes nothing, and
+        so does a repeat.
+        """
         if wrong_headers(record):
             return
         try:
@@ -246,7 +270,7 @@ class Restore:
             return
         if not isinstance(acks, Acks):
             return
-        contribution, _ = core.unpack_contribution(acks, record.timestamp_ms)
+        contribution, _ = core.unpack_contributions(acks, record.timestamp_ms)
         if contribution is None:
             return
         session = Session(acks.group, acks.epoch, acks.session)

@@ -39,7 +39,8 @@ from acker.errors import (
 )
 from acker.kafka.port import Bound, Log, TopicPartition, Transactions
 from acker.kafka.standing import StandingNews
-from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts
+from acker.ledger.cohort import RootCohort, Session
+from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts, StepOutput
 from acker.ledger.tally import VerdictTally
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker, QuarantineForm
@@ -77,6 +78,7 @@ class Retention:
         if 0 <= now_ms - self._deleted_at_ms < self.interval_ms:
             return
         self._deleted_at_ms = now_ms
+        # 1. what a restart needs; verdicts also as long as they are young or not replayed
         first_needed: dict[TopicPartition, int] = {}
         for acker in ackers:
             first_needed |= acker.needed_offsets
@@ -87,6 +89,7 @@ class Retention:
                 first_needed[place] = min(first_needed[place], deletable_ends[place])
             else:
                 del first_needed[place]
+        # 2. delete below these offsets, where that is more than was deleted before
         new_ends = {
             place: offset
             for place, offset in first_needed.items()
@@ -106,7 +109,9 @@ class Retention:
         if not verdict_places:
             return {}
         replayed_ends = self.log.committed(self.replay_group, verdict_places)
+        # by place, the offset of the first verdict that is younger than `keep_ms`
         first_young = self.log.bounds(max(0, now_ms - self.keep_ms), verdict_places).offsets
+        # a place without a commit of the replay workers keeps all: 0
         return {place: min(replayed_ends.get(place, 0), offset) for place, offset in first_young.items()}
 
 
@@ -114,7 +119,7 @@ PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group: by then
 a process that hangs has ended, and one with much to restore keeps its place."""
 
-_OwnError = Fenced | Unreachable | Damaged
+_OwnershipError = Fenced | Unreachable | Damaged
 """Why a partition cannot be owned now."""
 
 LEFT_ALONE_MS: Final = 3_000
@@ -175,30 +180,32 @@ class AckerService:
             topics.state,
             topics.quarantine,
         )
-        self._partition_counts = PartitionCounts(log, checked_topics, partitions)
+        self._partition_counts = PartitionCounts(log, checked_topics, partitions)  # checks them
         self._restore = Restore(
             log, topics, partitions, self._limits, wire_codec(), state_codec(), name_operation
         )
         interval_ms = self._limits.retention_interval_ms
         self._retention = Retention(log, topics, replay_group, interval_ms, verdict_retention_ms)
+        # All mappings are by partition.
         self._owned_ackers: dict[int, PartitionAcker] = {}
         self._writes = WritesUnderWay(log, clock_ms)
-        self._fencings: dict[int, FencingUnderWay] = {}  # by partition, as all that follow
+        self._fencings: dict[int, FencingUnderWay] = {}
         self._assigned_count = 0  # how many partitions the group has assigned to us
         # when another owner fenced us; such a partition is not tried for the limit `fenced_ms`
         self._fenced_at_ms: dict[int, int] = {}
         self._silent_partitions = SilentPartitions(LEFT_ALONE_MS, self._limits.unreachable_ms)
-        # by partition, then by name of a log that has no leader: why, in words that follow its name
+        # then by the name of a log that has no leader: why, in words that follow its name
         self._troubles_by_partition: dict[int, dict[str, str]] = {}
         self._failed_commits: dict[int, int] = {}  # how many failed one after the other
-        # of partitions whose quarantined records were refused
+        # how much is copied of what a partition quarantines; one that may copy all is missing
         self._quarantine_forms: dict[int, QuarantineForm] = {}
         self._past_counts = Counts()  # of partitions that were given up
         self._tally = tally or VerdictTally()
         self._waiting_since_ms: dict[int, int] = {}  # when the group assigned what is not restored yet
+        # how many restores there were, and the ms that they took together
         self._restored_count = self._restored_ms = 0
-        self._damage_by_partition: dict[int, Damaged] = {}
-        self._broker = SilentBroker(clock_ms)
+        self._damage_by_partition: dict[int, Damaged] = {}  # why a partition could not be read
+        self._broker = SilentBroker(clock_ms)  # for how long no broker has answered
         self._is_amid_step = False  # it stays true where an error ended the step
         self._reader = StepReader(log, topics, self._limits)
         pause_ms = PAUSE_LIMITS * self._limits.hung_ms
@@ -219,17 +226,17 @@ class AckerService:
         """
         self._is_amid_step = True
         try:
-            worked = self._round(now_ms)
+            has_worked = self._do_round(now_ms)
             if not self._waits_for_writes():  # else nothing was asked that could be answered
                 self._broker.record_answer()
         except Unreachable as error:
-            worked = False
-            if self._broker.record_failure():
+            has_worked = False
+            if self._broker.record_failure():  # the first failure since an answer
                 self._report(AckerEvent(_kind_of(error), -1, str(error)))  # -1: of no single partition
             if self._broker.silent_ms > self._limits.unreachable_ms:
                 raise
         self._is_amid_step = False
-        return worked
+        return has_worked
 
     def close(self) -> None:
         """Commit what steps have put off, end what is under way, and leave the group.
@@ -255,16 +262,15 @@ class AckerService:
         """Commit what steps have put off, and wait for all transactions that are under way."""
         to_write: list[PartitionAcker] = []
         if not self._is_amid_step:  # what a step has left half done must not be written
-            to_write = [acker for acker in self._ready() if acker.unwritten_since_ms is not None]
-        for ackers in self._in_turns(to_write, "last commit of"):
+            to_write = [acker for acker in self._ready_ackers() if acker.unwritten_since_ms is not None]
+        for ackers in self._commit_turns(to_write, "last commit of"):
             self._writes.begin(ackers, now_ms=None)
             self._writes.wait(_partitions_of(ackers), self._limits.operation_ms)
         if self._writes.partitions():
             self._name_operation(f"last commit of {_partitions_text(self._writes.partitions())}")
         for acker, outcome in self._writes.take_all():
-            if isinstance(
-                outcome, WindhoverError
-            ):  # reported, since raised it would hide what ends the acker
+            if isinstance(outcome, WindhoverError):
+                # reported, since raised it would hide what ends the acker
                 partition = acker.core.partition
                 self._report(AckerEvent(AckerEventKind.ABORTED, partition, str(outcome)))
             else:
@@ -277,14 +283,18 @@ class AckerService:
         counts.add(self._past_counts)
         for core in cores:
             counts.add(core.ledger.counts)
-        cohorts = [cohort for core in cores for cohort in core.ledger.cohorts()]
-        owners = {group.owner for core in cores for group in core.sessions.groups.values()}
+        cohorts: list[RootCohort] = []
+        owners: set[Session] = set()
+        for core in cores:
+            cohorts += core.ledger.cohorts()
+            owners |= {group.owner for group in core.sessions.groups.values()}
+        without_timeout = [cohort for cohort in cohorts if cohort.emission.timeout_ms <= 0]
         return AckerStatus(
             partitions=tuple(sorted(self._owned_ackers)),
             assigned=self._assigned_count,
             open_roots=sum(core.ledger.open for core in cores),
             ranges=len(cohorts),
-            never_expiring=sum(c.roots.open for c in cohorts if c.emission.timeout_ms <= 0),
+            never_expiring=sum(cohort.roots.open for cohort in without_timeout),
             sessions=tuple(sorted(f"{owner.group}/{owner.id}" for owner in owners)),
             pending=sum(len(core.sessions.queue) for core in cores),
             counts=counts,
@@ -295,7 +305,10 @@ class AckerService:
         )
 
     def _standing(self) -> dict[str, str]:
-        """Return the partitions of ack topics that do not go on, by name, each with a sentence why."""
+        """Return the partitions of ack topics that do not go on, by name, each with a sentence why.
+
+        A name is like ``_ack_init/3``.
+        """
         reasons_by_name = {standing.name: str(standing) for standing in self._reader.standing()}
         for troubles in self._troubles_by_partition.values():
             reasons_by_name |= {name: f"{name} {text}" for name, text in troubles.items()}
@@ -307,7 +320,7 @@ class AckerService:
 
     # -- the round
 
-    def _round(self, now_ms: int) -> bool:
+    def _do_round(self, now_ms: int) -> bool:
         """Do one round: finish writes, follow the group, step all partitions, delete what is not needed.
 
         Returns whether anything was done. A partition that cannot be read is given up.
@@ -315,14 +328,14 @@ class AckerService:
         self._name_operation("asking the group what is ours")
         self._partition_counts.check_if_due(now_ms)
         has_finished = self._finish_writes(now_ms)
-        has_moved = self._follow_assignment(now_ms)
+        has_changed_owner = self._follow_assignment(now_ms)
         if not self._owned_ackers:
-            return has_moved or has_finished
+            return has_changed_owner or has_finished
         try:
             has_stepped = self._step_partitions(now_ms)
         except Damaged as error:
             self._give_up_for(error.partition, AckerEventKind.DAMAGED, error)
-            self._leave_damaged(error.partition, error, now_ms)
+            self._leave_damaged_alone(error.partition, error, now_ms)
             return True
         except OutOfRange as error:
             self._give_up_shortened(error, now_ms)
@@ -330,41 +343,44 @@ class AckerService:
         if not self._writes.partitions():  # else a broker is silent, and would hold up all
             self._name_operation("shortening logs")
             self._retention.delete_if_due(self._owned_ackers.values(), now_ms)
-        return has_stepped or has_moved or has_finished
+        return has_stepped or has_changed_owner or has_finished
 
     def _step_partitions(self, now_ms: int) -> bool:
         """Fetch, apply, count and commit for all partitions; return whether anything was done.
 
         Partitions whose transaction is under way are left out.
         """
-        ready = self._ready()
-        if not ready:
-            under_way = self._writes.partitions()
-            self._name_operation(f"waiting for {_partitions_text(under_way)}")
-            self._writes.wait(under_way[:1], self._limits.poll_ms)
+        ready_ackers = self._ready_ackers()
+        if not ready_ackers:
+            partitions_under_way = self._writes.partitions()
+            self._name_operation(f"waiting for {_partitions_text(partitions_under_way)}")
+            oldest = partitions_under_way[:1]  # the one whose transaction began first
+            self._writes.wait(oldest, self._limits.poll_ms)
             return False
         self._name_operation("fetching contributions")
-        is_quiet = all(acker.is_quiet for acker in ready)
-        self._report_news(self._reader.fetch(now_ms, is_quiet=is_quiet))
+        is_quiet = all(acker.is_quiet for acker in ready_ackers)
+        standing_news = self._reader.fetch(now_ms, is_quiet=is_quiet)
+        self._report_standing(standing_news)
         if self._reader.clock_news:  # set by the fetch
             self._report(AckerEvent(AckerEventKind.CLOCK, -1, self._reader.clock_news))
-        applied = [self._apply(acker.core.partition, acker.core, now_ms) for acker in ready]
-        self._set_barriers(ready)
-        counted = [self._count_ticks(acker, now_ms) for acker in ready]
-        due = [acker for acker in ready if acker.must_write(now_ms)]
+        # lists: each function is called for all partitions, whatever it returns for the first
+        applied = [self._apply_fetched(acker.core, now_ms) for acker in ready_ackers]
+        self._set_barriers(ready_ackers)
+        ticked = [self._apply_ticks(acker, now_ms) for acker in ready_ackers]
+        due = [acker for acker in ready_ackers if acker.must_write(now_ms)]
         self._commit(due, now_ms)
-        return any(applied) or any(counted) or bool(due)
+        return any(applied) or any(ticked) or bool(due)
 
-    def _ready(self) -> list[PartitionAcker]:
+    def _ready_ackers(self) -> list[PartitionAcker]:
         """Return the owned partitions that have no transaction under way."""
         return [acker for partition, acker in self._owned_ackers.items() if partition not in self._writes]
 
     def _waits_for_writes(self) -> bool:
         """Return whether no partition can do anything before a transaction is over."""
-        return bool(self._owned_ackers) and not self._ready()
+        return bool(self._owned_ackers) and not self._ready_ackers()
 
-    def _report_news(self, news: StandingNews) -> None:
-        """Report which partitions of the ack topics stand, and which go on again."""
+    def _report_standing(self, news: StandingNews) -> None:
+        """Report which partitions of the ack topics stand from now on, and which go on again."""
         for standing in news.stand:
             event = AckerEvent(AckerEventKind.STANDS, standing.place.partition, str(standing))
             self._report(event)
@@ -372,8 +388,12 @@ class AckerService:
             detail = f"{place.topic}/{place.partition} goes on"
             self._report(AckerEvent(AckerEventKind.GOES_ON, place.partition, detail))
 
-    def _apply(self, partition: int, core: PartitionCore, now_ms: int) -> bool:
-        """Apply what was fetched of a partition, in the order of the rules; return whether it was any."""
+    def _apply_fetched(self, core: PartitionCore, now_ms: int) -> bool:
+        """Apply the records that were fetched of a partition; return whether there were any.
+
+        The order is that of `acker.service.core`: inits, fails, contributions.
+        """
+        partition = core.partition
         self._name_operation(f"partition {partition}")
         fetched = self._reader.take_ready(partition)
         core.read_inits(fetched.inits)
@@ -394,31 +414,35 @@ class AckerService:
         Contributions and fails below it are applied before the tick or take counts. One request
         asks for the barriers of all partitions.
         """
-        waiting = _partitions_of(acker for acker in ready if acker.core.sessions.waits_for_ends())
-        if waiting:
+        waiting_partitions = _partitions_of(acker for acker in ready if acker.core.sessions.waits_for_ends())
+        if waiting_partitions:
             self._name_operation("looking for the ends of contributions")
-            for partition, barrier in self._reader.read_barriers(waiting).items():
+            for partition, barrier in self._reader.read_barriers(waiting_partitions).items():
                 self._owned_ackers[partition].core.set_barrier(barrier.ack, barrier.fail)
 
-    def _count_ticks(self, acker: PartitionAcker, now_ms: int) -> bool:
-        """Count the ticks and takes of a partition whose turn has come; return whether there were any."""
-        counted = acker.core.count_ticks()
-        if counted:
+    def _apply_ticks(self, acker: PartitionAcker, now_ms: int) -> bool:
+        """Apply the ticks and takes whose barrier is reached; return whether there were any."""
+        has_applied = acker.core.apply_reached_ticks()
+        if has_applied:
             acker.record_change(now_ms, has_read_acks=False)
-        return counted
+        return has_applied
 
     def _commit(self, due: list[PartitionAcker], now_ms: int) -> None:
-        """Commit partitions, some at a time; a commit that takes long is finished by a later step."""
-        for ackers in self._in_turns(due, "committing"):
+        """Commit partitions, some at a time; a commit that takes long is finished by a later step.
+
+        Until then its partition is not read.
+        """
+        for ackers in self._commit_turns(due, "committing"):
             self._writes.begin(ackers, now_ms)
             self._writes.wait(_partitions_of(ackers), PATIENCE_MS)
             self._finish_writes(now_ms)
         self._reader.pause(self._writes.partitions())
 
-    def _in_turns(self, due: list[PartitionAcker], doing: str) -> Iterator[list[PartitionAcker]]:
-        """Yield partitions, `commits_at_once` in each turn; `doing` names the work where it hangs.
+    def _commit_turns(self, due: list[PartitionAcker], doing: str) -> Iterator[list[PartitionAcker]]:
+        """Yield the partitions that are committed side by side, `commits_at_once` in each turn.
 
-        Each waits for the broker some 20 ms, and computes little.
+        Each waits for the broker some 20 ms, and computes little. `doing` begins the name of the
+        operation that the watchdog reports if a turn hangs.
         """
         for first_index in range(0, len(due), self._limits.commits_at_once):
             ackers = due[first_index : first_index + self._limits.commits_at_once]
@@ -427,11 +451,13 @@ class AckerService:
 
     def _finish_writes(self, now_ms: int) -> bool:
         """Report what has committed, give up partitions whose commit failed; return whether any was over."""
-        overdue = self._writes.overdue(self._limits.hung_ms)
-        if overdue:  # past all their deadlines: this thread waits, so that its watchdog sees that they hang
-            self._name_operation(f"committing {_partitions_text(overdue)}")
-            self._writes.wait(overdue, 2 * self._limits.hung_ms)
+        overdue_partitions = self._writes.overdue(self._limits.hung_ms)
+        if overdue_partitions:
+            # past all their deadlines: this thread waits, so that its watchdog sees that they hang
+            self._name_operation(f"committing {_partitions_text(overdue_partitions)}")
+            self._writes.wait(overdue_partitions, 2 * self._limits.hung_ms)
         finished = self._writes.take_finished()
+        # errors are handled after all successes are recorded: handling one may raise it
         failed: list[tuple[int, WindhoverError]] = []
         for acker, outcome in finished:
             partition = acker.core.partition
@@ -439,30 +465,39 @@ class AckerService:
             if isinstance(outcome, WindhoverError):
                 failed.append((partition, outcome))
                 continue
-            self._membership.commit_soon(acker.read_offsets)
-            self._failed_commits.pop(partition, None)
-            if acker.has_quarantined:  # it was taken: the next records may be copied whole again
-                self._quarantine_forms.pop(partition, None)
-                acker.quarantine_form = QuarantineForm.WHOLE
-            self._tally.add(outcome.settled, now_ms)
-            self._tally.add_too_late(outcome.too_late)
-            for event in outcome.events:
-                self._report(event)
+            self._record_commit(acker, outcome, now_ms)
         for partition, error in failed:
             self._handle_failed_commit(partition, error, now_ms)
         return bool(finished)
 
+    def _record_commit(self, acker: PartitionAcker, output: StepOutput, now_ms: int) -> None:
+        """Count, report and publish to the group what a partition has committed."""
+        partition = acker.core.partition
+        self._membership.commit_soon(acker.read_offsets)
+        self._failed_commits.pop(partition, None)
+        if acker.has_quarantined:  # the broker took it: the next records may be copied whole again
+            self._quarantine_forms.pop(partition, None)
+            acker.quarantine_form = QuarantineForm.WHOLE
+        self._tally.add(output.settled, now_ms)
+        self._tally.add_too_late(output.too_late)
+        for event in output.events:
+            self._report(event)
+
     def _handle_failed_commit(self, partition: int, error: WindhoverError, now_ms: int) -> None:
-        """Give a partition up whose commit failed, or raise what cannot pass."""
+        """Give a partition up whose commit failed; a later step restores it.
+
+        Raises `error` if a restore cannot help, or if `restore_attempts` of them did not.
+        """
         if isinstance(error, Fenced):
             self._fenced_at_ms[partition] = now_ms
             self._give_up_for(partition, AckerEventKind.FENCED, error)
         elif isinstance(error, PartitionStands):  # it is restored again, however often
+            # without a name yet: the next restore looks for the logs without a leader
             self._troubles_by_partition[partition] = {}
             self._give_up_for(partition, AckerEventKind.STANDS, error)
         elif isinstance(error, Aborted | Unreachable):
             if isinstance(error, RecordRefused) and self._owned_ackers[partition].has_quarantined:
-                self._copy_less(partition, error)
+                self._reduce_quarantine_copies(partition, error)
             self._give_up_for(partition, AckerEventKind.ABORTED, error)
             self._failed_commits[partition] = self._failed_commits.get(partition, 0) + 1
             if self._failed_commits[partition] > self._limits.restore_attempts:
@@ -470,8 +505,11 @@ class AckerService:
         else:
             raise error
 
-    def _copy_less(self, partition: int, error: RecordRefused) -> None:
-        """Make a partition, once restored, copy less of what it quarantines: no copy must end the acker."""
+    def _reduce_quarantine_copies(self, partition: int, error: RecordRefused) -> None:
+        """Make a partition copy less of what it quarantines, from its next restore on.
+
+        The broker has refused what it copies now, and no copy must end the acker.
+        """
         form = self._quarantine_forms[partition] = self._owned_ackers[partition].quarantine_form.lesser()
         detail = f"of records that cannot be applied {form.name.lower()} is copied now: {error.reason}"
         self._report(AckerEvent(AckerEventKind.NOT_COPIED, partition, detail))
@@ -484,23 +522,27 @@ class AckerService:
         Returns whether a partition was given up or tried. Raises `Unreachable`: the partition does
         not come up, and no other one works.
         """
-        ours = self._membership.poll(0 if self._owned_ackers else self._limits.poll_ms)
-        self._partition_counts.require(ours)
-        self._assigned_count = len(ours)
-        self._time_restores(ours, now_ms)
-        # one whose transaction is under way is given up when that is over
-        gone = [partition for partition in _partitions_of(self._ready()) if partition not in ours]
+        # 1. ask the group; the wait is for a first assignment
+        wait_ms = 0 if self._owned_ackers else self._limits.poll_ms
+        assigned_partitions = self._membership.poll(wait_ms)
+        self._partition_counts.require(assigned_partitions)
+        self._assigned_count = len(assigned_partitions)
+        self._record_restore_times(assigned_partitions, now_ms)
+        # 2. give up what others have; one whose transaction is under way when that is over
+        ready_partitions = _partitions_of(self._ready_ackers())
+        gone = [partition for partition in ready_partitions if partition not in assigned_partitions]
         for partition in gone:
             self._give_up(partition)
             self._report(AckerEvent(AckerEventKind.LOST, partition, "the group has taken it back"))
-        self._forget_others(ours, now_ms)
-        missing = ours - self._owned_ackers.keys() - self._fenced_at_ms.keys()
+        self._forget_partitions_of_others(assigned_partitions, now_ms)
+        # 3. restore what is missing
+        missing = assigned_partitions - self._owned_ackers.keys() - self._fenced_at_ms.keys()
         to_try = self._silent_partitions.partitions_to_try(
             missing, now_ms, others_work=bool(self._owned_ackers)
         )
         # one at a time: a restore may take seconds, in which the others wait
         new = [partition for partition in to_try if partition not in self._fencings][:1]
-        has_fenced = self._restore_fenced(ours, now_ms)
+        has_fenced = self._restore_fenced(assigned_partitions, now_ms)
         for partition in new:
             self._try_to_own(partition, now_ms)
         has_changed = bool(new or has_fenced or gone)
@@ -508,17 +550,23 @@ class AckerService:
             self._assign()
         return has_changed
 
-    def _forget_others(self, ours: frozenset[int], now_ms: int) -> None:
-        """Forget what is known of partitions that are not ours any more, and fences that are over."""
+    def _forget_partitions_of_others(self, assigned_partitions: frozenset[int], now_ms: int) -> None:
+        """Forget what is known of partitions that are not ours any more.
+
+        A partition from which another owner fenced us may be tried again when `fenced_ms` are over.
+        """
         for partition, since_ms in list(self._fenced_at_ms.items()):
+            # a clock that was set back ends the wait, too
             is_over = not 0 <= now_ms - since_ms < self._limits.fenced_ms
-            if partition not in ours or (is_over and not self._membership.is_out):
+            if partition not in assigned_partitions or (is_over and not self._membership.is_out):
                 del self._fenced_at_ms[partition]
         self._troubles_by_partition = {
             partition: self._troubles_by_partition[partition]
-            for partition in self._troubles_by_partition.keys() & ours
+            for partition in self._troubles_by_partition.keys() & assigned_partitions
         }
-        still_damaged = (self._damage_by_partition.keys() & ours) - self._owned_ackers.keys()
+        not_restored = assigned_partitions - self._owned_ackers.keys()
+        still_damaged = self._damage_by_partition.keys() & not_restored
+
         self._damage_by_partition = {
             partition: self._damage_by_partition[partition] for partition in still_damaged
         }
@@ -526,10 +574,11 @@ class AckerService:
     def _try_to_own(self, partition: int, now_ms: int) -> None:
         """Fence a partition's former owner and restore it; leave it alone for a while if that fails.
 
-        The fencing waits for the former owner's transaction. If that takes long, a later step goes
-        on.
+        The fencing waits for the former owner's transaction. If that takes long, `_restore_fenced`
+        goes on in a later step.
 
-        Raises `Unreachable` if no other one works, and `Damaged` if none can be read.
+        Raises `Unreachable` if this process owns no other partition, and `Damaged` if none of those
+        that are assigned to it can be read.
         """
         self._name_operation(f"taking over partition {partition}")
         try:
@@ -537,7 +586,7 @@ class AckerService:
             transactions = self._log.transactions(f"{self._group}-{partition}")
             fence = partial(transactions.init, self._limits.operation_ms)
             with ExitStack() as undo:
-                undo.callback(transactions.close)
+                undo.callback(transactions.close)  # unless `pop_all` takes it out
                 if self._owned_ackers:
                     fencing = self._log.begin(fence)
                     if not fencing.is_over(PATIENCE_MS):
@@ -550,9 +599,9 @@ class AckerService:
                 self._restore_and_own(partition, transactions)
                 undo.pop_all()  # the transactions stay open: the partition is ours
         except (Fenced, Unreachable, Damaged) as error:
-            self._handle_failed_own(partition, error, now_ms)
+            self._handle_failed_ownership(partition, error, now_ms)
 
-    def _restore_fenced(self, ours: frozenset[int], now_ms: int) -> bool:
+    def _restore_fenced(self, assigned_partitions: frozenset[int], now_ms: int) -> bool:
         """Restore partitions whose former owner is fenced by now; return whether there were any."""
         fenced = [
             partition
@@ -562,20 +611,23 @@ class AckerService:
         for partition in fenced:
             transactions, fencing = self._fencings.pop(partition)
             with ExitStack() as undo:
-                undo.callback(transactions.close)
+                undo.callback(transactions.close)  # unless `pop_all` takes it out
                 try:
-                    fencing.result()
-                    if partition in ours:
+                    fencing.result()  # raises what has ended the fencing
+                    if partition in assigned_partitions:
                         self._name_operation(f"restoring partition {partition}")
                         self._require_leaders(partition)  # again: leaders may have changed meanwhile
                         self._restore_and_own(partition, transactions)
                         undo.pop_all()
                 except (Fenced, Unreachable, Damaged) as error:
-                    self._handle_failed_own(partition, error, now_ms)
+                    self._handle_failed_ownership(partition, error, now_ms)
         return bool(fenced)
 
-    def _handle_failed_own(self, partition: int, error: _OwnError, now_ms: int) -> None:
-        """Leave a partition alone for a while that cannot be had; raise as `_try_to_own` does."""
+    def _handle_failed_ownership(self, partition: int, error: _OwnershipError, now_ms: int) -> None:
+        """Report that a partition cannot be owned now, and leave it alone for a while.
+
+        Raises `error` as `_try_to_own` says.
+        """
         if isinstance(error, Fenced):
             self._fenced_at_ms[partition] = now_ms
             self._report(AckerEvent(AckerEventKind.FENCED, partition, str(error)))
@@ -586,7 +638,7 @@ class AckerService:
             self._report(AckerEvent(_kind_of(error), partition, str(error)))
         else:
             self._report(AckerEvent(AckerEventKind.DAMAGED, partition, str(error)))
-            self._leave_damaged(partition, error, now_ms)
+            self._leave_damaged_alone(partition, error, now_ms)
 
     def _give_up_shortened(self, error: OutOfRange, now_ms: int) -> None:
         """Give up partitions whose logs begin above what we have read of them.
@@ -596,7 +648,7 @@ class AckerService:
         restore says so (`DataLoss`). Raises `error` again if no log begins above what we have read.
         """
         read_offsets: dict[TopicPartition, int] = {}
-        for acker in self._ready():
+        for acker in self._ready_ackers():
             read_offsets |= acker.read_offsets
         starts = self._log.bounds(Bound.START, read_offsets).offsets
         shortened = {place.partition for place, start in starts.items() if start > read_offsets[place]}
@@ -610,7 +662,7 @@ class AckerService:
             )
             self._give_up_for(partition, AckerEventKind.FENCED, taken)
 
-    def _leave_damaged(self, partition: int, error: Damaged, now_ms: int) -> None:
+    def _leave_damaged_alone(self, partition: int, error: Damaged, now_ms: int) -> None:
         """Leave a partition alone for a while of which an ack topic cannot be read; the others go on.
 
         Raises the error where none of the partitions that the group has assigned to us can be read.
@@ -620,35 +672,32 @@ class AckerService:
         if len(self._damage_by_partition) >= self._assigned_count:
             raise error
 
-    def _time_restores(self, ours: frozenset[int], now_ms: int) -> None:
+    def _record_restore_times(self, assigned_partitions: frozenset[int], now_ms: int) -> None:
         """Record how long partitions that the last step restored had waited, and which wait from now on."""
-        waits_no_more = [
+        no_longer_waiting = [
             partition
             for partition in self._waiting_since_ms
-            if partition in self._owned_ackers or partition not in ours
+            if partition in self._owned_ackers or partition not in assigned_partitions
         ]
-        for partition in waits_no_more:
+        for partition in no_longer_waiting:
             since_ms = self._waiting_since_ms.pop(partition)
             if partition in self._owned_ackers:
                 took_ms = max(0, now_ms - since_ms)
                 self._restored_count += 1
                 self._restored_ms += took_ms
                 self._owned_ackers[partition].record_restore(took_ms, now_ms)
-        for partition in ours - self._owned_ackers.keys():
+        for partition in assigned_partitions - self._owned_ackers.keys():
             self._waiting_since_ms.setdefault(partition, now_ms)
 
     def _restore_and_own(self, partition: int, transactions: Transactions) -> None:
         """Restore a partition whose former owner is fenced; from now on this process owns it."""
         core = self._restore.restore(partition)
         self._past_counts.restores += 1
-        self._owned_ackers[partition] = PartitionAcker(
-            core, transactions, self._topics, self._limits, self._restore.state_codec
-        )
-        self._owned_ackers[partition].quarantine_form = self._quarantine_forms.get(
-            partition, QuarantineForm.WHOLE
-        )
+        acker = PartitionAcker(core, transactions, self._topics, self._limits, self._restore.state_codec)
+        acker.quarantine_form = self._quarantine_forms.get(partition, QuarantineForm.WHOLE)
+        self._owned_ackers[partition] = acker
         if core.init_next:  # else nothing was ever read, and there is no progress to publish
-            self._membership.commit_soon(self._owned_ackers[partition].read_offsets)
+            self._membership.commit_soon(acker.read_offsets)
         detail = f"{core.ledger.open} open roots, contributions from offset {core.ack_next} on"
         self._report(AckerEvent(AckerEventKind.RESTORED, partition, detail))
 
@@ -656,7 +705,7 @@ class AckerService:
         """Raise `PartitionStands` if a log that a partition reads or writes has no leader.
 
         It takes some seconds to find that out here; a restore would wait for the leader until its
-        deadline.
+        deadline. Which logs these are is kept for `status`, until all have a leader.
         """
         topics = self._topics
         names = [topics.init, topics.fail, topics.ack, topics.verdict, topics.state]

@@ -27,7 +27,7 @@ from acker.waits import SteadyMs
 
 
 class _Try(NamedTuple):
-    """When a partition was tried last, and how long it is left alone from then on."""
+    """When a partition was tried last, wall time, and how long it is left alone from then on."""
 
     at_ms: int
     wait_ms: int
@@ -68,6 +68,7 @@ class SilentPartitions:
         return at_ms, wait_ms, partition
 
     def _is_left_alone(self, partition: int, now_ms: int) -> bool:
+        """Return whether it is too early to try a partition again."""
         last_try = self._last_tries.get(partition)
         # a clock that went back ends the wait
         return last_try is not None and 0 <= now_ms - last_try.at_ms < last_try.wait_ms
@@ -123,7 +124,8 @@ class WritesUnderWay:
     def begin(self, ackers: Iterable[PartitionAcker], now_ms: int | None) -> None:
         """Begin to write the output of partitions, each in a thread of its own.
 
-        `now_ms` is the wall time that State shall have; None: it has none.
+        `now_ms` is the wall time that State shall have; None: it has none. Until a write is over,
+        nothing may be applied to its partition.
         """
         for acker in ackers:
             prepared = acker.prepare(now_ms)

@@ -1,8 +1,14 @@
 """Makes State from an acker partition, and an acker partition from State.
 
-A *range* of State is a *cohort* of the ledger: the roots of one init in one block. It is *carried*
-if a *bin* of State has the values of its roots. Else it is *pinned*: a restart needs the
-contributions and verdicts of its roots, and reads the logs again from the oldest of them on.
+A *range* of State is a *cohort* of the ledger: the roots of one init in one block of positions. It
+is *carried* if a *bin* of State, a record beside it, has the values of its roots. Else it is
+*pinned*: a restart needs the contributions and verdicts of its roots, and reads the logs again from
+the oldest of them on. Its *pins* are the places of these, by offset and by the bytes before it.
+
+A *lane* is one query of one session, as a writer of numbered batches; its *mark* says which records
+of the last batch were applied.
+
+Names that begin with `Stored` are the rows of State: their fields are those of the wire's schema.
 """
 
 from __future__ import annotations
@@ -39,36 +45,41 @@ from acker.service.state import (
 
 
 def carry_old_cohorts(core: PartitionCore) -> None:
-    """Move into bins the cohorts for which a restart would have to read more of a log than it may."""
+    """Move into bins the cohorts for which a restart would have to read more of a log than it may.
+
+    An event reports them, if there are any.
+    """
     bytes_max = core.limits.refold_bytes
     ledger = core.ledger
-    carried: list[RootCohort] = []
+    carried_cohorts: list[RootCohort] = []
     # A carried cohort pins no log any more. So each call returns another one:
     # the one whose pin is the oldest by then.
+    # 1. those whose first contribution is too far back
     cohort = ledger.oldest_ack_pinned()
-    while cohort is not None and _bytes_behind(cohort.ack_pin, core.ack_bytes) > bytes_max:
+    while cohort is not None and _bytes_since(cohort.ack_pin, core.ack_bytes) > bytes_max:
         _carry_cohort(core, cohort)
-        carried.append(cohort)
+        carried_cohorts.append(cohort)
         cohort = ledger.oldest_ack_pinned()
+    # 2. those whose first verdict is
     verdict_bytes = ledger.verdict_next.bytes
     cohort = ledger.oldest_verdict_pinned()
-    while cohort is not None and _bytes_behind(cohort.verdict_pin, verdict_bytes) > bytes_max:
+    while cohort is not None and _bytes_since(cohort.verdict_pin, verdict_bytes) > bytes_max:
         _carry_cohort(core, cohort)
-        carried.append(cohort)
+        carried_cohorts.append(cohort)
         cohort = ledger.oldest_verdict_pinned()
-    if carried:
-        oldest = carried[0]
-        root_count = sum(cohort.roots.open for cohort in carried)
+    if carried_cohorts:
+        oldest = carried_cohorts[0]
+        root_count = sum(cohort.roots.open for cohort in carried_cohorts)
         text = (
             f"{root_count} open roots are carried in State, since what they need of a log is more than"
-            f" {bytes_max} bytes back: {len(carried)} ranges, the first of source {oldest.roots.source} from"
-            f" {oldest.start}"
+            f" {bytes_max} bytes back: {len(carried_cohorts)} ranges, the first of source"
+            f" {oldest.roots.source} from {oldest.start}"
         )
         core.outbox.report(AckerEventKind.CARRIED, text)
 
 
-def _bytes_behind(pin: Pin | None, end_bytes: int) -> int:
-    """Return how many bytes of a log lie behind a pin, if the log ends at `end_bytes`; 0 without a pin."""
+def _bytes_since(pin: Pin | None, end_bytes: int) -> int:
+    """Return how many bytes a log has from a pin to its end, `end_bytes`; 0 without a pin."""
     return end_bytes - pin.bytes if pin else 0
 
 
@@ -92,17 +103,18 @@ def take_snapshot(core: PartitionCore) -> State:
     if pinned_cohort and pinned_cohort.ack_pin:
         safe_offset = pinned_cohort.ack_pin.offset
     core.ack_marks.move_safe(safe_offset)
+    # owners and sessions with a clock get the first numbers
     numbers = _Numbers()
     for group in core.sessions.groups.values():
         for session in (group.owner, *group.clocks):
-            numbers.of_session(session)
+            numbers.number_session(session)
     # Ranges and lanes give numbers to further sessions and emissions. So the
     # lists of emissions and sessions are made after them, in this order.
     ranges = _stored_ranges(core.ledger.cohorts(), numbers.emissions)
     acks = _stored_lanes(core.ack_marks.safe, numbers)
     fails = _stored_lanes(core.fail_marks, numbers)
     emissions = tuple([_stored_emission(emission, numbers) for emission in numbers.emissions])
-    queued_ticks = tuple(_stored_ticks(core.sessions.queue, numbers.of_session))
+    queued_ticks = tuple(_stored_ticks(core.sessions.queue, numbers.number_session))
     groups = core.sessions.groups
     return State(
         partition=core.partition,
@@ -126,18 +138,24 @@ class _Numbers:
     """The numbers of sessions and emissions in a State, 0, 1, 2 ...: they are written in this order."""
 
     def __init__(self) -> None:
+        """Begin with no session and no emission."""
         self.sessions: dict[Session, int] = {}
         self.emissions: dict[InitEmission, int] = {}
 
-    def of_session(self, session: Session) -> int:
-        """Return the number of a session; a new one gets the next."""
+    def number_session(self, session: Session) -> int:
+        """Return the number of a session; one that has none gets the next."""
         return self.sessions.setdefault(session, len(self.sessions))
 
 
 def _first_verdict_needed(ledger: Ledger) -> int:
-    """Return the offset of the first verdict that a restart needs; see `not_needed_from` if it needs none."""
+    """Return the offset of the first verdict that a restart needs.
+
+    If it needs none, that is the negative number that `not_needed_from` makes of
+    the end of the verdict log.
+    """
     pinned_cohort = ledger.oldest_verdict_pinned()
-    # `ahead_pin`: of verdicts whose inits a restart had not read yet
+    # `ahead_pin`: the first verdict whose root had no init yet when a restart read it; None: there
+    # is none
     pins = [ledger.ahead_pin]
     if pinned_cohort:
         pins.append(pinned_cohort.verdict_pin)
@@ -168,7 +186,7 @@ def _stored_ranges(
 def _stored_emission(emission: InitEmission, numbers: _Numbers) -> StoredEmission:
     """Return an emission as State has it; its session gets a number if it has none yet."""
     return StoredEmission(
-        session=numbers.of_session(emission.session),
+        session=numbers.number_session(emission.session),
         topic=emission.topic,
         topic_id=emission.topic_id,
         now=emission.at_ms,
@@ -179,34 +197,38 @@ def _stored_emission(emission: InitEmission, numbers: _Numbers) -> StoredEmissio
 
 def _stored_lanes(marks: Marks, numbers: _Numbers) -> tuple[StoredLane, ...]:
     """Return the marks of lanes as State has them."""
-    return tuple(
-        [_stored_lane(numbers.of_session(lane.session), lane.name, mark) for lane, mark in marks.items()]
-    )
+    stored_lanes: list[StoredLane] = []
+    for lane, mark in marks.items():
+        session_number = numbers.number_session(lane.session)
+        stored_lanes.append(_stored_lane(session_number, lane.name, mark))
+    return tuple(stored_lanes)
 
 
 def _stored_ticks(
-    queue: Iterable[QueuedTick], number_of: Callable[[Session], int]
+    queue: Iterable[QueuedTick], number_session: Callable[[Session], int]
 ) -> Iterator[StoredPending]:
-    """Yield the ticks and takes that do not count yet; `number_of` returns the number of a session."""
+    """Yield the ticks and takes that do not count yet, each with the number of its session."""
     for queued in queue:
         before_ms = RESTART if queued.before_ms is None else queued.before_ms
         yield StoredPending(
-            session=number_of(queued.session), take=queued.is_take, now=queued.now_ms, before=before_ms
+            session=number_session(queued.session),
+            take=queued.is_take,
+            now=queued.now_ms,
+            before=before_ms,
         )
 
 
 def _stored_source(core: PartitionCore, source: int) -> StoredSource:
     """Return a source, by its number, as State has it."""
-    entry = core.sessions.sources[source]
-    watermark = core.ledger.watermark(source)
+    source_generation = core.sessions.sources[source]
     return StoredSource(
         source=source,
-        group=entry.group,
-        topic=entry.topic,
-        topic_id=entry.topic_id,
-        generation=entry.generation,
-        from_=entry.from_,
-        next=watermark,
+        group=source_generation.group,
+        topic=source_generation.topic,
+        topic_id=source_generation.topic_id,
+        generation=source_generation.generation,
+        from_=source_generation.from_,
+        next=core.ledger.watermark(source),
     )
 
 
@@ -224,14 +246,21 @@ def _stored_session(session: Session, group: Group | None) -> StoredSession:
     )
 
 
-def _stored_lane(session: int, name: str, mark: LaneMark) -> StoredLane:
+def _stored_lane(session_number: int, name: str, mark: LaneMark) -> StoredLane:
     """Return the mark of a lane as State has it, by the number of its session."""
     # three columns of one length: source, block, and CRC-32 of each record of
     # the lane's last batch
     sources = np.array([source for source, _ in mark.applied], "<i4")
     blocks = np.array([block for _, block in mark.applied], "<i8")
     crcs = np.array(list(mark.applied.values()), "<u4")
-    return StoredLane(session, name, mark.seq, sources.tobytes(), blocks.tobytes(), crcs.tobytes())
+    return StoredLane(
+        session=session_number,
+        name=name,
+        seq=mark.seq,
+        sources=sources.tobytes(),
+        blocks=blocks.tobytes(),
+        crcs=crcs.tobytes(),
+    )
 
 
 def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
@@ -253,21 +282,29 @@ def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
 
 
 def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
-    """Load a State, with its bins, into a new core; contributions and verdicts must still be read again."""
+    """Load a State into a new core, with its bins, by their numbers.
+
+    The contributions and verdicts that it does not contain must still be read again.
+    """
     core.init_next = state.init
     core.ack_next = state.ack
     core.fail_next = state.fail
+    # the rows of State name a session by its place in this list
     sessions = [Session(stored.group, stored.epoch, stored.session) for stored in state.sessions]
     _load_sessions(core, state, sessions)
-    for source in state.sources:
-        generation = SourceGeneration(
-            source.group, source.topic, source.topic_id, source.generation, source.from_
+    for stored_source in state.sources:
+        source_generation = SourceGeneration(
+            stored_source.group,
+            stored_source.topic,
+            stored_source.topic_id,
+            stored_source.generation,
+            stored_source.from_,
         )
-        core.sessions.set_source(source.source, generation)
-        core.ledger.set_watermark(source.source, source.next)
+        core.sessions.set_source(stored_source.source, source_generation)
+        core.ledger.set_watermark(stored_source.source, stored_source.next)
     for pending in state.pending:
         before_ms = None if pending.before == RESTART else pending.before
-        queued = QueuedTick(sessions[pending.session], pending.now, pending.take, before_ms)
+        queued = QueuedTick(sessions[pending.session], pending.now, is_take=pending.take, before_ms=before_ms)
         core.sessions.queue.append(queued)
     for lane in state.acks:
         core.ack_marks.load(SessionLane(sessions[lane.session], lane.name), _lane_mark(lane))
@@ -282,17 +319,18 @@ def _load_sessions(core: PartitionCore, state: State, sessions: Sequence[Session
     `sessions` are those of State, in its order.
     """
     for session, stored in zip(sessions, state.sessions, strict=True):
-        if stored.holds:
+        if stored.holds:  # it owns its group
             core.sessions.groups[session.group] = Group(session)
     for session, stored in zip(sessions, state.sessions, strict=True):
-        if stored.timed:
-            core.sessions.groups[session.group].clocks[session] = Clock(stored.counted, stored.read)
+        if stored.timed:  # it has a clock
+            clock = Clock(counted_ms=stored.counted, read_ms=stored.read)
+            core.sessions.groups[session.group].clocks[session] = clock
 
 
 def _load_ranges(
     core: PartitionCore, state: State, sessions: Sequence[Session], bins: Mapping[int, Carried]
 ) -> None:
-    """Open the ranges of a State in a new core; those of bins with the values that these carry."""
+    """Open the ranges of a State in a new core; those of bins with the values in them."""
     emissions = [_init_emission(emission, sessions) for emission in state.emissions]
     carried_ranges: dict[tuple[int, int], CarriedRange] = {}  # by source and start
     for carried_bin in bins.values():
@@ -304,7 +342,7 @@ def _load_ranges(
         if stored.bin == NO_BIN:
             core.ledger.adopt(roots, emission, stored.ack_from)
             continue
-        # before `adopt`, which counts the open roots
+        # the values before `adopt`, which counts the roots that are open
         carried_range = carried_ranges[stored.source, stored.start]
         roots.load(_unpack_int32(carried_range.at), np.frombuffer(carried_range.missing, "<u8"))
         cohort = core.ledger.adopt(roots, emission, stored.ack_from)
@@ -328,7 +366,8 @@ def _init_emission(emission: StoredEmission, sessions: Sequence[Session]) -> Ini
 def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None:
     """Set moved deadlines, by the numbers of their ranges in a State that was just loaded.
 
-    Only a view needs it: a restart reads the records again that moved them.
+    They are ms of the session's clock. Only a view needs it: a restart reads the records again that
+    moved them. A carried range has its deadlines in its bin.
     """
     for number, cohort in enumerate(core.ledger.cohorts()):
         if number in deadlines_ms and cohort.bin is None:

@@ -7,8 +7,16 @@ before it. Pieces and bins behind that State are of a transaction that was
 committed in part (docs/design/protocol.md, section 5.3): they do not count,
 and the next State writes all bins anew.
 
-A *part* is one record: a *piece* of a State, numbered from 0, or a bin, numbered from `BIN_PART`. A *range*
-is a cohort of the ledger: the roots of one init in one block. *Live* ranges have open roots.
+A *part* is one record: a *piece* of a State, numbered from 0, or a *bin*, numbered from `BIN_PART`,
+which has the values of roots that State carries. A *range* is a cohort of the ledger: the roots of
+one init in one block. *Live* ranges have open roots. A *lane* is one query of one session, as a
+writer of numbered batches.
+
+An operator *marks* a record that cannot be read, so that all pass over it
+(`acker.service.passed_over`).
+
+The classes up to `StoredRange` are those of the published schema: hence their short names of
+fields.
 """
 
 from __future__ import annotations
@@ -28,7 +36,7 @@ import numpy.typing as npt
 from acker.errors import CodecError, Disagreement
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.ledger.cohort import Session
-from acker.service.passed_over import CURE, kind_of, marked_offset, read_ours
+from acker.service.passed_over import CURE, likely_writer, marked_offset, read_ack_topic
 from acker.service.state_notes import StateNotes, read_notes
 from acker.wire.clusters import cluster_of, require_cluster
 from acker.wire.codec import HEADER_BYTES, READ_BYTES_MAX, Codec, load_schema
@@ -336,11 +344,13 @@ class EncodedState(NamedTuple):
 
 
 def encode_state(codec: Codec[Stored], state: State) -> EncodedState:
-    """Encode a State, and measure it as its readers do."""
+    """Encode a State, and measure it in what limits its readers: ranges, other items and bytes."""
     encoded = codec.encode(state)
     item_lists = (state.sources, state.sessions, state.pending, state.acks, state.fails, state.emissions)
     size = StateSize(
-        ranges=len(state.ranges) // _RANGE.itemsize, items=sum(map(len, item_lists)), bytes=len(encoded)
+        ranges=len(state.ranges) // _RANGE.itemsize,  # they are packed, as rows of one size
+        items=sum(map(len, item_lists)),
+        bytes=len(encoded),
     )
     return EncodedState(state.partition, encoded, size)
 
@@ -363,14 +373,17 @@ def unpack_state(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State 
     to more than `STATE_BYTES_MAX`, or has too many items.
     """
     first_piece = parts.get(0)
-    if first_piece is None or any(number not in parts for number in range(first_piece.parts)):
+    if first_piece is None:
         return None
-    body = b"".join(parts[number].body for number in range(first_piece.parts))
+    piece_numbers = range(first_piece.parts)
+    if any(number not in parts for number in piece_numbers):
+        return None
+    body = b"".join(parts[number].body for number in piece_numbers)
     state = _unpack(codec, body, State, UnpackLimits(STATE_BYTES_MAX, STATE_ITEMS_MAX))
+    # ranges are packed, as rows of one size
+    range_count = len(state.ranges) // _RANGE.itemsize
     if len(state.ranges) > STATE_ITEMS_MAX * _RANGE.itemsize:
-        raise CodecError(
-            f"State has {len(state.ranges) // _RANGE.itemsize:,} live ranges, more than {STATE_ITEMS_MAX:,}"
-        )
+        raise CodecError(f"State has {range_count:,} live ranges, more than {STATE_ITEMS_MAX:,}")
     return state
 
 
@@ -471,7 +484,7 @@ class LastState(NamedTuple):
 
 
 def read_last_state(
-    log: Log, where: TopicPartition, codec: Codec[Stored], *, wait_ms: int
+    log: Log, place: TopicPartition, codec: Codec[Stored], *, wait_ms: int
 ) -> LastState | None:
     """Read the last State of an acker partition; None if it never wrote one.
 
@@ -479,29 +492,31 @@ def read_last_state(
         Disagreement: it is incomplete, unreadable, or of another cluster.
         OutOfRange: the log was shortened meanwhile.
     """
-    end = log.stable_ends([where])[where]
-    start = log.starts([where])[where]
-    reach = _TAIL_RECORDS
+    end = log.stable_ends([place])[place]
+    start = log.starts([place])[place]
+    tail_records = _TAIL_RECORDS
     while True:
-        read_from = max(start, end - reach)
-        records = _last_records(log, where, codec, read_from, end, wait_ms)
+        # the last records of the log, and more of them in each turn
+        tail_start = max(start, end - tail_records)
+        records = _read_last_records(log, place, codec, tail_start, end, wait_ms)
         # This raises if the latest cannot be read, also if an older State is
         # complete: a newer version may have written it.
         parts = _decode_parts(codec, records.latest)
+        # False: behind the last whole State there are pieces or bins of another one
         is_last = records.complete == records.latest
         if not is_last:
             parts = _decode_parts(codec, records.complete)
         last_state = _unpack_last_state(log, codec, records.complete, parts, is_last=is_last)
         if last_state is not None:
             return last_state
-        if read_from == start:  # nothing is left to read
+        if tail_start == start:  # nothing is left to read
             if not records.latest:
                 return None
             raise Disagreement(
-                f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its"
+                f"{place.topic}/{place.partition} holds pieces of a State but not all of them; is its"
                 " cleanup.policy compact? Begin anew under another acker.topic_prefix"
             )
-        reach *= 8
+        tail_records *= 8
 
 
 def _unpack_last_state(
@@ -522,18 +537,18 @@ def _unpack_last_state(
         parts: what the records decode to, by the same numbers.
         is_last: whether no newer State was begun.
     """
-    with _errors_naming(records.get(0)):
+    with _disagreement_naming(records.get(0)):
         state = unpack_state(codec, parts)
     if state is None:
         return None
     first_piece = records[0]
     require_cluster(first_piece.place, first_piece.headers, first_piece.value, log.cluster_id())
-    needed_bins = {stored.bin for stored in unpack_ranges(state.ranges)} - {NO_BIN}
+    needed_bins = {stored_range.bin for stored_range in unpack_ranges(state.ranges)} - {NO_BIN}
     if not all(BIN_PART + number in parts for number in needed_bins):
         return None
     bins: dict[int, Carried] = {}
     for number in needed_bins:
-        with _errors_naming(records[BIN_PART + number]):
+        with _disagreement_naming(records[BIN_PART + number]):
             bins[number] = unpack_carried(codec, parts[BIN_PART + number])
     headers = first_piece.headers
     return LastState(
@@ -550,7 +565,7 @@ def _unpack_last_state(
 
 
 @contextmanager
-def _errors_naming(record: Record | None) -> Iterator[None]:
+def _disagreement_naming(record: Record | None) -> Iterator[None]:
     """Turn a `CodecError` into a `Disagreement` that names the record; without a record it stays as it is."""
     try:
         yield
@@ -597,25 +612,25 @@ class _LastRecords(NamedTuple):
     complete: dict[int, Record]
 
 
-def _last_records(
+def _read_last_records(
     log: Log, place: TopicPartition, codec: Codec[Stored], start: int, end: int, wait_ms: int
 ) -> _LastRecords:
-    """Read the state log in [start, end), without the records that a mark lets pass over.
+    """Read the state log in [start, end), without what an operator's marks let pass over.
+
 
     A mark is only for what cannot be read: to pass over a sound State would
     lose what it says. A mark comes after its record, so all is read once more
     if a marked record was taken for one that counts.
     """
-    records = _LastRecords(latest={}, complete={})
-    marked_offsets: set[int] = set()
-    must_repeat = True
-    while must_repeat:
+    marked_offsets: set[int] = set()  # each turn adds those of the marks that it reads
+    while True:
         records = _read_parts(log, place, codec, start, end, wait_ms, marked_offsets)
         must_repeat = any(
-            record.offset in marked_offsets and not is_sound_part(codec, part, record)
-            for part, record in records.latest.items()
+            record.offset in marked_offsets and not is_sound_part(codec, part_number, record)
+            for part_number, record in records.latest.items()
         )
-    return records
+        if not must_repeat:
+            return records
 
 
 def _read_parts(
@@ -627,20 +642,25 @@ def _read_parts(
     wait_ms: int,
     marked_offsets: set[int],
 ) -> _LastRecords:
-    """Read the state log once, pass over what `marked_offsets` names, and add the marks that come."""
-    latest: dict[int, Record] = {}
-    complete: dict[int, Record] = {}
+    """Read the state log once, in [start, end), without what an operator's marks let pass over.
+
+    A record is passed over if its offset is in `marked_offsets` and it is not
+    sound. The marks that are read are added to `marked_offsets`.
+    """
+    latest: dict[int, Record] = {}  # by part number
+    complete: dict[int, Record] = {}  # by part number
     # of the State whose first piece came last: the number of the piece that must follow, and how
     # many pieces it has; -1: it is unknown, so it never becomes complete
     next_piece, piece_count = 0, -1
-    for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
-        part = part_of_key(place.partition, record.key)
-        is_passed = record.offset in marked_offsets and not is_sound_part(codec, part, record)
-        if part is not None and record.value is not None and not is_passed:
-            latest[part] = record
-            if part == 0:
+    for record in read_ack_topic(log, place, start, end, committed=True, wait_ms=wait_ms):
+        part_number = part_of_key(place.partition, record.key)
+        is_passed = record.offset in marked_offsets and not is_sound_part(codec, part_number, record)
+        if part_number is not None and record.value is not None and not is_passed:
+            latest[part_number] = record
+            if part_number == 0:
                 next_piece, piece_count = 0, _piece_count_of(codec, record)
-            next_piece = next_piece + 1 if part == next_piece else 0
+            # a piece out of turn, or a bin, begins the count anew: then this State is not whole
+            next_piece = next_piece + 1 if part_number == next_piece else 0
             if next_piece == piece_count:
                 complete = dict(latest)
             continue
@@ -659,16 +679,17 @@ def _piece_count_of(codec: Codec[Stored], first_piece: Record) -> int:
 
 
 def is_sound_part(codec: Codec[Stored], number: int | None, record: Record) -> bool:
-    """Return whether a record is the piece or bin that its key names.
+    """Return whether a record is the piece or bin that its key names, and can be read.
 
-    A bin, and a State of one piece, must unpack, too. `number` is that of the
-    key; None: the key has none.
+    A bin, and a State of one piece, must unpack, too. `number` is the part
+    number in the key; None: the key has none.
     """
     if number is None:
         return False
     try:
         part = _decode_part(codec, number, record)
-        if part.part >= BIN_PART:
+        is_bin = part.part >= BIN_PART
+        if is_bin:
             unpack_carried(codec, part)
         elif part.parts == 1:
             unpack_state(codec, {0: part})
@@ -687,20 +708,20 @@ def _decode_part(codec: Codec[Stored], number: int, record: Record) -> StatePart
     try:
         part = codec.decode(record.value)
     except CodecError as error:
-        raise _unreadable(record, f"{error} ({kind_of(record.value)})") from error
+        raise _unreadable(record, f"{error} ({likely_writer(record.value)})") from error
     if not isinstance(part, StatePart) or (part.partition, part.part) != (record.partition, number):
         raise _unreadable(record, "it is not the part of this partition's State that its key names")
     return part
 
 
 @contextmanager
-def loading(where: TopicPartition) -> Iterator[None]:
+def disagreement_unless_sound(place: TopicPartition) -> Iterator[None]:
     """Turn errors of a State's content, while it is read and loaded, into `Disagreement`."""
     try:
         yield
     except (CodecError, LookupError, ValueError, OverflowError) as error:
         raise Disagreement(
-            f"{where.topic}/{where.partition} holds a State that cannot be loaded"
+            f"{place.topic}/{place.partition} holds a State that cannot be loaded"
             f" ({type(error).__name__}: {error}); was it written by another program? Begin anew under another"
             " acker.topic_prefix"
         ) from error

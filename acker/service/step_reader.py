@@ -14,6 +14,10 @@ when both topics were read up to their ends, as they were when it stalled.
 A partition is *paused* while its transaction takes long: it is not read, and what was fetched
 waits.
 
+A *step* is one round of an acker: fetch, apply, commit. A *partition* is an acker partition, by its
+number; a *place* is a partition of one topic. The *control topics* are ``_ack_init`` and
+``_ack_fail``. A place *stands* if it does not go on although its log does.
+
 Source: docs/design/protocol.md, section 4, "Order between the three topics" (a).
 """
 
@@ -30,14 +34,14 @@ from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
 from acker.kafka.read_to_end import poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.ledger.sessions import Barrier
-from acker.service.passed_over import damage_passed_over
+from acker.service.passed_over import damage_handler
 from acker.wire.codec import RECORD_BYTES_MAX
 
 _POLL_RECORDS = 200
 """Most records of one poll."""
 
 BURST = 10
-"""After a rest, so many fetches with contributions may follow each other without a pause."""
+"""So many fetches with contributions may follow each other without a rest between them."""
 
 STALLED_POLL_MS: Final = 500
 STALLED_POLLS: Final = 4
@@ -57,7 +61,7 @@ class StepOffsets(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """The partitions of the three ack topics that a step reads, in the order of `StepOffsets`."""
+    """The places that a step of one partition reads, in the order of `StepOffsets`."""
 
     init: TopicPartition
     fail: TopicPartition
@@ -66,7 +70,7 @@ class _Places(NamedTuple):
 
 @dataclass(slots=True)
 class StepRecords:
-    """Records of a partition, fetched and not applied.
+    """Records of a partition, fetched and not applied, each list by ascending offsets.
 
     Attributes:
         fail_end: fails from this offset on wait, since their inits may not be read yet.
@@ -106,30 +110,32 @@ class StepReader:
         self._log = log
         self._topics = topics
         self._limits = limits
-        self._on_damage = damage_passed_over(log, limits.operation_ms)
+        self._on_damage = damage_handler(log, limits.operation_ms)
         self._ack_reader: Reader = log.reader(committed=False, patient=True)
         self._control_reader: Reader = log.reader(committed=False, patient=True)
-        self._assigned: frozenset[TopicPartition] = frozenset()
+        # places that one of the two readers reads
+        self._assigned_places: frozenset[TopicPartition] = frozenset()
         self.records: dict[int, StepRecords] = {}
-        # by log, the offset behind the last record that was fetched of it
+        # by place: the offset behind the last record that was fetched of it
         self._next_offsets: dict[TopicPartition, int] = {}
-        # by log, up to where a control topic must be read before what was fetched may be applied;
-        # empty if nothing waits for it
-        self._end_by_place: dict[TopicPartition, int] = {}
-        self._stalled: dict[int, _StalledPartition] = {}
-        self._paused: set[int] = set()
+        # by place: the offset up to which a control topic must be read before what was fetched may
+        # be applied; empty if nothing waits for it
+        self._control_end_by_place: dict[TopicPartition, int] = {}
+        self._stalled: dict[int, _StalledPartition] = {}  # by partition
+        self._paused: set[int] = set()  # partitions
         self._standing_watch = StandingWatch(log, Bound.END, limits.stands_ms)
         self._clock_watch = ClockWatch()
         self.clock_news = ""
-        # whether the Kafka clients read other partitions, or from elsewhere, than they should
+        # whether the Kafka clients read other places, or from elsewhere, than they should
         self._must_reassign = False
-        self._now_ms = 0  # of the present fetch, wall time
-        self._fetched_at_ms = 0  # of the last fetch of contributions
-        # when the fetches so far may be followed by another one, if each took `pace_ms`; see
+        # wall time: when the present fetch began, and the last one of contributions
+        self._fetch_began_ms = 0
+        self._contributions_fetched_ms = 0
+        # the wall time until which the fetches so far would have taken, at `pace_ms` each; see
         # `_rest_ms`
-        self._paid_until_ms = 0
+        self._paced_until_ms = 0
         # whether the last fetch left contributions or fails to apply
-        self._had_contributions = False
+        self._had_records_to_apply = False
 
     def assign(self, starts: Mapping[int, StepOffsets]) -> None:
         """Set the partitions to read, each with the offsets from which its three logs are read.
@@ -139,7 +145,7 @@ class StepReader:
         next_offsets: dict[TopicPartition, int] = {}
         for partition, offsets in starts.items():
             is_assigned_already = partition in self.records
-            for place, start in zip(self._places(partition), offsets, strict=True):
+            for place, start in zip(self._step_places(partition), offsets, strict=True):
                 next_offsets[place] = self._next_offsets[place] if is_assigned_already else start
         self._next_offsets = next_offsets
         self.records = {partition: self.records.get(partition, StepRecords()) for partition in starts}
@@ -147,14 +153,18 @@ class StepReader:
         self._must_reassign = False
 
     def pause(self, partitions: Iterable[int]) -> None:
-        """Read nothing of partitions until `resume`; what was fetched of them takes no room of the others."""
+        """Read nothing of partitions until `resume`.
+
+        What was fetched of them waits, and does not count against the limits of a step of the
+        others.
+        """
         newly_paused = set(partitions) - self._paused
         if not newly_paused:
             return
         self._paused |= newly_paused
         for partition in newly_paused:
-            for place in self._places(partition):
-                self._end_by_place.pop(place, None)  # what waits gets new ends after `resume`
+            for place in self._step_places(partition):
+                self._control_end_by_place.pop(place, None)  # what waits gets new ends after `resume`
         self._reassign()
 
     def resume(self, partition: int) -> None:
@@ -168,14 +178,14 @@ class StepReader:
         self.records.pop(partition, None)
         self._stalled.pop(partition, None)
         self._paused.discard(partition)
-        for place in self._places(partition):
+        for place in self._step_places(partition):
             self._next_offsets.pop(place, None)
-            self._end_by_place.pop(place, None)
+            self._control_end_by_place.pop(place, None)
         # the readers still have it: `assign` takes it from them, or else the next fetch
         self._must_reassign = True
 
     def fetch(self, now_ms: int, *, is_quiet: bool = False) -> StandingNews:
-        """Fetch contributions and what must be applied before them into `records`.
+        """Fetch contributions and what must be applied before them, and add them to `records`.
 
         It waits up to `poll_ms` when there is nothing. While all is quiet, since no root is open
         and nothing waits to be written, it waits up to `quiet_ms`, and for what comes first then:
@@ -185,7 +195,7 @@ class StepReader:
         the control topics are polled, so that more contributions share a transaction: each
         transaction costs the broker several requests.
 
-        Returns which partitions of the three topics stand, or go on again; sets `clock_news`.
+        Returns which places stand from now on, or go on again; sets `clock_news`.
 
         Raises:
             Unreachable: the broker does not answer; what was fetched stays here.
@@ -194,49 +204,62 @@ class StepReader:
         """
         if self._must_reassign:
             self._reassign()
-        # an error leaves the clients behind other records than were kept: then they are assigned
-        # anew
+        # An error may come when a client has passed records that are not in `records`. Then the
+        # next fetch assigns both anew; without an error this is taken back at the end.
         self._must_reassign = True
-        self._now_ms, self.clock_news = now_ms, ""
-        news = StandingNews()
+        self._fetch_began_ms, self.clock_news = now_ms, ""
+        standing_news = StandingNews()
         if self._stalled:
             self._resume_stalled(now_ms)
-        if self._end_by_place:  # the last fetch did not come to these ends
-            self._read_control(now_ms)
+        if self._control_end_by_place:  # the last fetch did not come to these ends
+            self._read_control_topics(now_ms)
         else:
+            if now_ms < self._contributions_fetched_ms:  # the clock was set back: no rest of hours
+                self._paced_until_ms = now_ms
             rest_ms = self._rest_ms(now_ms)
             if rest_ms:
-                self._poll_control(min(rest_ms, self._limits.poll_ms))
+                self._poll_control_topics(min(rest_ms, self._limits.poll_ms))
             else:
-                news = self._fetch_all(now_ms, is_quiet=is_quiet and not self._had_contributions)
+                is_still_quiet = is_quiet and not self._had_records_to_apply
+                standing_news = self._fetch_all(now_ms, is_quiet=is_still_quiet)
         self._must_reassign = False
-        return news
+        return standing_news
 
     def _fetch_all(self, now_ms: int, *, is_quiet: bool) -> StandingNews:
-        """Fetch contributions, then fails and inits up to the ends that their topics have by then."""
-        self._fetched_at_ms = now_ms
+        """Fetch contributions, then fails and inits up to the ends that their topics have by then.
+
+        Returns which places stand from now on, or go on again.
+        """
+        # 1. contributions; while all is quiet an init or take comes first, so that is waited for
+        self._contributions_fetched_ms = now_ms
+        contributions_wait_ms = self._limits.poll_ms
         if is_quiet:
-            self._poll_control(self._limits.quiet_ms)
-        is_drained = self._fetch_contributions(0 if is_quiet else self._limits.poll_ms)
-        self._poll_control(0)
+            self._poll_control_topics(self._limits.quiet_ms)
+            contributions_wait_ms = 0
+        is_drained = self._fetch_contributions(contributions_wait_ms)
+        # 2. what the control topics have already, without waiting
+        self._poll_control_topics(0)
         active = self._active_partitions()
-        self._had_contributions = any(
+        self._had_records_to_apply = any(
             self.records[partition].acks or self.records[partition].fails for partition in active
         )
-        if self._had_contributions:
-            self._end_by_place = self._control_ends(active)
-            partitions_with_ends = {place.partition for place in self._end_by_place}
+        # 3. if contributions or fails came, all that must be applied before them
+        if self._had_records_to_apply:
+            self._control_end_by_place = self._ask_control_ends(active)
+            partitions_with_ends = {place.partition for place in self._control_end_by_place}
             for partition in set(active) - partitions_with_ends:
                 self._set_stalled(partition, _StalledPartition(now_ms))
-            self._read_control(now_ms)
-        if self._had_contributions and is_drained:
-            self._paid_until_ms = max(self._paid_until_ms, now_ms) + self._limits.pace_ms
-        return self._standing_watch.check_positions(self._read_positions(), now_ms, is_drained=is_drained)
+            self._read_control_topics(now_ms)
+            if is_drained:
+                self._paced_until_ms = max(self._paced_until_ms, now_ms) + self._limits.pace_ms
+        watched_offsets = self._watched_offsets()
+        return self._standing_watch.check_positions(watched_offsets, now_ms, is_drained=is_drained)
 
     def take_ready(self, partition: int) -> StepRecords:
-        """Remove and return what may be applied to a partition now; call it after a `fetch` without error.
+        """Remove from `records` and return what may be applied to a partition now.
 
-        While the control topics are not read to their ends, these are only inits.
+        Call it after a `fetch` without error. While the control topics are not read to their ends,
+        only inits may be applied.
         """
         fetched = self.records[partition]
         if self._must_wait_for_inits(partition):
@@ -251,12 +274,15 @@ class StepReader:
         return StepRecords(fetched.inits, ready_fails, fetched.acks, fetched.fail_end)
 
     def taken_offsets(self, partition: int) -> StepOffsets:
-        """Return the offsets up to which `take_ready` has returned the records of a partition."""
+        """Return the offsets up to which `take_ready` has returned the records of a partition.
+
+        They are those of the first records that still wait in `records`, or of what is read next.
+        """
         fetched = self.records[partition]
-        places = self._places(partition)
-        fail_offset = fetched.fails[0].offset if fetched.fails else self._position(places.fail)
-        ack_offset = fetched.acks[0].offset if fetched.acks else self._position(places.ack)
-        return StepOffsets(init=self._position(places.init), fail=fail_offset, ack=ack_offset)
+        places = self._step_places(partition)
+        fail_offset = fetched.fails[0].offset if fetched.fails else self._read_offset(places.fail)
+        ack_offset = fetched.acks[0].offset if fetched.acks else self._read_offset(places.ack)
+        return StepOffsets(init=self._read_offset(places.init), fail=fail_offset, ack=ack_offset)
 
     def read_barriers(self, partitions: Collection[int]) -> dict[int, Barrier]:
         """Ask where ``_ack_ack`` and ``_ack_fail`` end now, and return it by partition.
@@ -265,12 +291,12 @@ class StepReader:
         """
         requested_places: list[TopicPartition] = []
         for partition in partitions:
-            places = self._places(partition)
+            places = self._step_places(partition)
             requested_places += [places.ack, places.fail]
         ends = self._log.bounds(Bound.END, requested_places).offsets
         barriers: dict[int, Barrier] = {}
         for partition in partitions:
-            places = self._places(partition)
+            places = self._step_places(partition)
             if places.ack in ends and places.fail in ends:
                 barriers[partition] = Barrier(ack=ends[places.ack], fail=ends[places.fail])
         return barriers
@@ -283,30 +309,33 @@ class StepReader:
         self._ack_reader.close()
         self._control_reader.close()
 
-    def _poll_control(self, timeout_ms: int) -> int:
-        """Poll the control topics once, keep what comes, and compare clocks; return how many records came."""
+    def _poll_control_topics(self, timeout_ms: int) -> int:
+        """Poll the control topics once, store what comes, and return how many records came.
+
+        Their times are compared with this machine's clock; a difference is set as `clock_news`.
+        """
         records = poll_past_damage(self._control_reader, timeout_ms, _POLL_RECORDS, self._on_damage)
         # Only here: ticks come each second. Contributions may have waited in the client, so they
         # say nothing of the time.
-        self.clock_news = self._clock_watch.polled(records, self._now_ms) or self.clock_news
-        self._keep(records)
+        self.clock_news = self._clock_watch.polled(records, self._fetch_began_ms) or self.clock_news
+        self._store_fetched(records)
         return len(records)
 
     def _rest_ms(self, now_ms: int) -> int:
         """Return how long only the control topics are polled, so that contributions come `pace_ms` apart.
 
-        Each fetch with contributions moves `_paid_until_ms` on by `pace_ms`. It may be up to `BURST` fetches
-        ahead of the clock: at 1,000 ms, with a pace of 20 ms, a rest begins when it is above 1,200.
+        Each fetch with contributions moves `_paced_until_ms` on by `pace_ms`. It may be up to
+        `BURST` fetches ahead of the clock: at 1,000 ms, with a pace of 20 ms, a rest begins when it
+        is above 1,200.
         """
-        if now_ms < self._fetched_at_ms:  # the clock was set back: no rest of hours
-            self._paid_until_ms = now_ms
-        return max(0, self._paid_until_ms - BURST * self._limits.pace_ms - now_ms)
+        return max(0, self._paced_until_ms - BURST * self._limits.pace_ms - now_ms)
 
     def _fetch_contributions(self, wait_ms: int) -> bool:
-        """Fetch contributions up to a step's limits; return whether there were no more.
+        """Fetch contributions up to a step's limits; return whether these were all that there are.
 
         `wait_ms` is how long it waits for the first one; it does not wait for others.
         """
+        # what was fetched before and is not applied counts, too
         fetched_bytes = fetched_count = 0
         for partition in self._active_partitions():
             contributions = self.records[partition].acks
@@ -318,7 +347,7 @@ class StepReader:
             records = poll_past_damage(self._ack_reader, timeout_ms, records_max, self._on_damage)
             if not records:
                 return True
-            self._keep(records)
+            self._store_fetched(records)
             fetched_count += len(records)
             fetched_bytes += _value_bytes(records)
             timeout_ms = 0
@@ -326,108 +355,119 @@ class StepReader:
         return False
 
     def _records_left(self, fetched_count: int, fetched_bytes: int) -> int:
-        """Return how many contributions the next poll may bring before a step's limits are reached."""
+        """Return how many contributions the next poll may bring before a step's limits are reached.
+
+        0 or less: none, a limit is reached.
+        """
         limits = self._limits
         if fetched_bytes >= limits.step_bytes:
             return 0
-        # the last record may go beyond the bytes, as large as it is
+        # So many of the largest size fit. One more: the last record may go beyond the bytes, or a
+        # limit below the largest size would let none pass.
         fitting_count = 1 + (limits.step_bytes - fetched_bytes) // RECORD_BYTES_MAX
         return min(_POLL_RECORDS, limits.step_records - fetched_count, fitting_count)
 
     # -- the control topics
 
-    def _control_ends(self, partitions: Collection[int]) -> dict[TopicPartition, int]:
-        """Ask where the control topics of partitions end, and return it by log.
+    def _ask_control_ends(self, partitions: Collection[int]) -> dict[TopicPartition, int]:
+        """Ask where the control topics of partitions end, and return the offsets by place.
 
         A partition is missing if one of its two topics has no leader that says it.
         """
+        places_of_partitions = [self._step_places(partition) for partition in partitions]
         # in this order: the init of each root in a fail was written before the fail
-        fails = self._log.bounds(
-            Bound.END, [TopicPartition(self._topics.fail, partition) for partition in partitions]
-        )
-        inits = self._log.bounds(
-            Bound.END, [TopicPartition(self._topics.init, partition) for partition in partitions]
-        )
+        fail_ends = self._log.bounds(Bound.END, [places.fail for places in places_of_partitions])
+        init_ends = self._log.bounds(Bound.END, [places.init for places in places_of_partitions])
         ends: dict[TopicPartition, int] = {}
-        for partition in partitions:
-            init, fail, _ = self._places(partition)
-            if init in inits.offsets and fail in fails.offsets:
-                ends |= {init: inits.offsets[init], fail: fails.offsets[fail]}
+        for places in places_of_partitions:
+            if places.init in init_ends.offsets and places.fail in fail_ends.offsets:
+                ends[places.init] = init_ends.offsets[places.init]
+                ends[places.fail] = fail_ends.offsets[places.fail]
         return ends
 
-    def _read_control(self, now_ms: int) -> None:
+    def _read_control_topics(self, now_ms: int) -> None:
         """Read the control topics up to their ends, but no more than a step's records.
 
-        Partitions that do not go on in `STALLED_POLLS` polls are stalled from now on.
+        The ends that were reached leave `_control_end_by_place`, and the fails below them may be
+        applied. Partitions that do not go on in `STALLED_POLLS` polls are stalled from now on.
         """
         timeout_ms = min(STALLED_POLL_MS, self._limits.operation_ms)
         record_count, idle_polls = 0, 0
-        unread = self._unread(self._end_by_place)
+        unread = self._unread_places(self._control_end_by_place)
         while unread and record_count < self._limits.step_records:
             if idle_polls >= STALLED_POLLS:
                 for partition in {place.partition for place in unread}:
                     # both ends: a partition waits for its two control topics together
-                    init, fail, _ = self._places(partition)
-                    ends = {place: self._end_by_place.pop(place) for place in (init, fail)}
+                    places = self._step_places(partition)
+                    ends = {
+                        places.init: self._control_end_by_place.pop(places.init),
+                        places.fail: self._control_end_by_place.pop(places.fail),
+                    }
                     self._set_stalled(partition, _StalledPartition(now_ms, ends))
+
                 break
-            positions_before = [self._control_reader.position(place) for place in unread]
-            record_count += self._poll_control(timeout_ms)
-            # positions, not records: those of a partition may end in markers, which are no records
-            is_idle = positions_before == [self._control_reader.position(place) for place in unread]
+            offsets_before = [self._control_reader.position(place) for place in unread]
+            record_count += self._poll_control_topics(timeout_ms)
+            # offsets, not records: a log may end in markers of transactions, which are no records
+            is_idle = offsets_before == [self._control_reader.position(place) for place in unread]
             idle_polls = idle_polls + 1 if is_idle else 0
-            unread = self._unread(self._end_by_place)
-        self._end_by_place = self._drop_reached_ends(self._end_by_place)
+            unread = self._unread_places(self._control_end_by_place)
+        self._release_read_fails(self._control_end_by_place)
+        self._control_end_by_place = self._unreached_ends(self._control_end_by_place)
 
-    def _unread(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Return the logs that were not read up to these ends yet."""
-        return [place for place, end in ends.items() if self._position(place) < end]
+    def _unread_places(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Return the places that were not read up to these ends yet."""
+        return [place for place, end in ends.items() if self._read_offset(place) < end]
 
-    def _drop_reached_ends(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the ends of partitions that were not read up to both; set `fail_end` of the others.
-
-        So their fails may be applied.
-        """
-        unread_partitions = {place.partition for place in self._unread(ends)}
+    def _release_read_fails(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Release the fails of partitions whose control topics were both read up to their ends."""
+        unread_partitions = {place.partition for place in self._unread_places(ends)}
         for place, end in ends.items():
             if place.topic == self._topics.fail and place.partition not in unread_partitions:
                 self.records[place.partition].fail_end = end
+
+    def _unreached_ends(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return both ends of each partition that was not read up to both, by place."""
+        unread_partitions = {place.partition for place in self._unread_places(ends)}
         return {place: end for place, end in ends.items() if place.partition in unread_partitions}
 
     # -- stalled partitions
 
     def _active_partitions(self) -> list[int]:
-        """Return the partitions that are neither stalled nor held."""
+        """Return the partitions that are neither stalled nor paused."""
         left_out = self._stalled.keys() | self._paused
         return [partition for partition in self.records if partition not in left_out]
 
     def _must_wait_for_inits(self, partition: int) -> bool:
         """Return whether contributions and fails of a partition wait for its control topics."""
         init_place = TopicPartition(self._topics.init, partition)
-        return partition in self._stalled or init_place in self._end_by_place
+        return partition in self._stalled or init_place in self._control_end_by_place
 
     def _set_stalled(self, partition: int, stalled: _StalledPartition) -> None:
+        """Stall a partition: no more contributions are fetched of it."""
         self._stalled[partition] = stalled
         self._reassign()
 
     def _resume_stalled(self, now_ms: int) -> None:
         """Make partitions active again that were read up to their ends; ask for ends that are unknown."""
+        # 1. ask for the ends of partitions where nobody could say them, once in `STALLED_ASK_MS`
         partitions_to_ask: list[int] = []
         for partition, stalled in self._stalled.items():
             # a clock that was set back makes a question due, too
             was_just_requested = 0 <= now_ms - stalled.requested_ms < STALLED_ASK_MS
             if partition not in self._paused and not stalled.ends and not was_just_requested:
                 partitions_to_ask.append(partition)
-        ends = self._control_ends(partitions_to_ask) if partitions_to_ask else {}
+        ends = self._ask_control_ends(partitions_to_ask) if partitions_to_ask else {}
         for partition in partitions_to_ask:
-            init, fail, _ = self._places(partition)
-            own_ends = {place: ends[place] for place in (init, fail) if place in ends}
+            places = self._step_places(partition)
+            own_ends = {place: ends[place] for place in (places.init, places.fail) if place in ends}
             self._stalled[partition] = _StalledPartition(now_ms, own_ends)
+        # 2. those that have come to both ends are active again
         resumed: list[int] = []
         for partition, stalled in self._stalled.items():
             if partition not in self._paused and stalled.ends:
-                unreached_ends = self._drop_reached_ends(stalled.ends)
-                if not unreached_ends:
+                self._release_read_fails(stalled.ends)
+                if not self._unread_places(stalled.ends):
                     resumed.append(partition)
         for partition in resumed:
             del self._stalled[partition]
@@ -448,36 +488,41 @@ class StepReader:
         for partition in self.records:
             if partition in self._paused:
                 continue
-            init, fail, ack = self._places(partition)
+            init, fail, ack = self._step_places(partition)
             stalled = self._stalled.get(partition)
             control_offsets[init] = self._next_offsets[init]
             if stalled is None:
                 ack_offsets[ack] = self._next_offsets[ack]
-            if stalled is None or fail in self._unread(stalled.ends):
+            if stalled is None or fail in self._unread_places(stalled.ends):
                 control_offsets[fail] = self._next_offsets[fail]
         self._ack_reader.assign(ack_offsets)
         self._control_reader.assign(control_offsets)
-        self._assigned = frozenset([*ack_offsets, *control_offsets])
+        self._assigned_places = frozenset([*ack_offsets, *control_offsets])
 
-    def _position(self, place: TopicPartition) -> int:
-        """Return the offset up to which a log was read; one that is not assigned: behind its last record."""
-        if place not in self._assigned:
+    def _read_offset(self, place: TopicPartition) -> int:
+        """Return the offset up to which a place was read.
+
+        The reader knows it, also behind markers. Of a place that is not assigned it is the offset
+        behind the last record fetched.
+        """
+        if place not in self._assigned_places:
             return self._next_offsets[place]
         reader = self._ack_reader if place.topic == self._topics.ack else self._control_reader
         return reader.position(place)
 
-    def _read_positions(self) -> dict[TopicPartition, int]:
-        """Return by log the position of all that should go on, for the watch of logs that stand.
+    def _watched_offsets(self) -> dict[TopicPartition, int]:
+        """Return the offsets up to which the places were read that the standing watch looks at.
 
-        So does the fail topic of a stalled partition without known ends: nobody answers for it.
+        Beside what is read that is the fail topic of a stalled partition without known ends: it is
+        not read, since no leader says its end, and so it stands.
         """
-        places = set(self._assigned)
+        places = set(self._assigned_places)
         for partition, stalled in self._stalled.items():
             if not stalled.ends and partition not in self._paused:
                 places.add(TopicPartition(self._topics.fail, partition))
-        return {place: self._position(place) for place in places}
+        return {place: self._read_offset(place) for place in places}
 
-    def _keep(self, records: Iterable[Record]) -> None:
+    def _store_fetched(self, records: Iterable[Record]) -> None:
         """Add fetched records to those of their partitions, and move the next offsets behind them."""
         for record in records:
             self._next_offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
@@ -489,8 +534,8 @@ class StepReader:
             else:
                 records_of_partition.inits.append(record)
 
-    def _places(self, partition: int) -> _Places:
-        """Return the partitions of the three ack topics that belong to an acker partition."""
+    def _step_places(self, partition: int) -> _Places:
+        """Return the places of the three topics that a step of a partition reads."""
         topics = self._topics
         return _Places(
             init=TopicPartition(topics.init, partition),

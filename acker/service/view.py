@@ -26,9 +26,16 @@ from acker.ledger.cohort import NEVER, Pin, RootCohort, Session
 from acker.ledger.sessions import SourceGeneration
 from acker.root_sets.root_set import RootSet
 from acker.service.core import PartitionCore
-from acker.service.passed_over import read_ours
+from acker.service.passed_over import read_ack_topic
 from acker.service.snapshot import load_deadlines, load_state
-from acker.service.state import EMPTY_SIZE, StateSize, encode_state, loading, read_last_state, state_codec
+from acker.service.state import (
+    EMPTY_SIZE,
+    StateSize,
+    disagreement_unless_sound,
+    encode_state,
+    read_last_state,
+    state_codec,
+)
 from acker.service.state_notes import LastRestore, StateNotes
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import wire_codec
@@ -48,6 +55,8 @@ class OpenRange:
     """Open roots that were emitted together.
 
     Attributes:
+        source: a number; `group`, `session` and `epoch` are those of the session that
+            emitted them.
         at: indices of the open roots, ascending; index i is the position
             ``start + i``.
         emitted_ms: wall time of the emission.
@@ -83,7 +92,7 @@ class OpenRange:
 
 
 class AckerView:
-    """One acker partition as of `at_ms`.
+    """One acker partition as of `at_ms`, the time at which its State was written.
 
     Attributes:
         at_ms: wall time of its State's record, by the acker's clock or the
@@ -183,32 +192,32 @@ class _SettledRuns:
         self.start = start
         self.next_offset = start  # offset of the next verdict to add
         self.runs: list[SourceRun] = []
-        self._last_indices: dict[int, int] = {}  # by source, the index of its last run
+        self._last_run_indices: dict[int, int] = {}  # by source: the index in `runs`
 
     def can_go_on(self, start: int, end: int) -> bool:
-        """Return whether of the verdicts in [`start`, `end`) only [`next_offset`, `end`) are missing.
+        """Return whether of [`start`, `end`) only the verdicts in [`next_offset`, `end`) are missing.
 
-        They are not if the log was cut, or begins anew; and runs are not kept
-        if they are too many.
+        If not, the log was cut or begins anew, or the runs are too many to be
+        kept: then all are read anew.
         """
         return self.start <= start <= self.next_offset <= end and len(self.runs) <= RUNS_MAX
 
-    def add_verdicts(self, event: Verdicts) -> None:
+    def add_verdicts(self, verdicts: Verdicts) -> None:
         """Add the positions of a record of the verdict log."""
-        for source, start, end in event.done_runs():
-            self._add_run(source, start, end)
-        for lost in event.lost:
+        for run in verdicts.done_runs():
+            self._add_run(run)
+        for lost in verdicts.lost:
             for run in RootSet.of_positions(lost.source, positions(lost.positions)).runs():
-                self._add_run(*run)
+                self._add_run(run)
 
-    def _add_run(self, source: int, start: int, end: int) -> None:
+    def _add_run(self, run: SourceRun) -> None:
         """Add a run; one that begins where the last run of its source ends makes that longer."""
-        index = self._last_indices.get(source)
-        if index is not None and self.runs[index].end == start:
-            self.runs[index] = self.runs[index]._replace(end=end)
+        index = self._last_run_indices.get(run.source)
+        if index is not None and self.runs[index].end == run.start:
+            self.runs[index] = self.runs[index]._replace(end=run.end)
         else:
-            self._last_indices[source] = len(self.runs)
-            self.runs.append(SourceRun(source, start, end))
+            self._last_run_indices[run.source] = len(self.runs)
+            self.runs.append(run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +229,7 @@ class ViewReader:
     partitions: int
     limits: AckerLimits
     # by acker partition, what the views so far have read of its verdicts
-    _settled: dict[int, _SettledRuns] = field(default_factory=dict, repr=False, compare=False)
+    _settled_runs: dict[int, _SettledRuns] = field(default_factory=dict, repr=False, compare=False)
 
     def view(self, partition: int) -> AckerView | None:
         """Return a view of an acker partition; None without a State.
@@ -234,14 +243,17 @@ class ViewReader:
         """
         for _ in range(_TRIES - 1):
             with suppress(OutOfRange):
-                return self._view(partition)
-        return self._view(partition)
+                return self._read_view(partition)
+        return self._read_view(partition)
 
-    def _view(self, partition: int) -> AckerView | None:
-        """Read a view once; raises what `view` raises, `OutOfRange` if the logs were shortened meanwhile."""
+    def _read_view(self, partition: int) -> AckerView | None:
+        """Read a view once; None without a State. Raises what `view` raises.
+
+        It raises `OutOfRange` if the logs were shortened meanwhile.
+        """
         place = TopicPartition(self.topics.state, partition)
         core = PartitionCore(partition, self.partitions, self.limits, wire_codec())
-        with loading(place):
+        with disagreement_unless_sound(place):
             last_state = read_last_state(self.log, place, state_codec(), wait_ms=self.limits.operation_ms)
             if last_state is None:
                 return None
@@ -254,22 +266,21 @@ class ViewReader:
                 )
             load_state(core, state, last_state.bins)
             load_deadlines(core, last_state.notes.deadlines_ms)
-        first_verdict = state.verdict
-        if first_verdict >= 0:  # else no open range needs one
-            self._settle_logged(core, first_verdict)
+        first_verdict_offset = state.verdict
+        if first_verdict_offset >= 0:  # else no open range needs one
+            self._settle_logged_roots(core, first_verdict_offset)
         init_place = TopicPartition(self.topics.init, partition)
         is_behind = self.log.ends([init_place])[init_place] > core.init_next
-        size = encode_state(state_codec(), state).size
         return AckerView(
             core,
-            last_state.at_ms,
-            last_state.notes,
+            at_ms=last_state.at_ms,
+            notes=last_state.notes,
             is_behind=is_behind,
             written=last_state.written,
-            size=size,
+            size=encode_state(state_codec(), state).size,
         )
 
-    def _settle_logged(self, core: PartitionCore, start: int) -> None:
+    def _settle_logged_roots(self, core: PartitionCore, start: int) -> None:
         """Settle the roots that have a verdict at the offset `start` or later, as a restart does.
 
         Verdicts that a view before this one has read are kept, and not read again.
@@ -279,14 +290,17 @@ class ViewReader:
         wait_ms = self.limits.operation_ms
         # Taken out here, and put back at the end: verdicts that were read in
         # part before an error are not used again.
-        settled = self._settled.pop(core.partition, None)
+        settled = self._settled_runs.pop(core.partition, None)
         if settled is None or not settled.can_go_on(start, end):
             settled = _SettledRuns(start)
-        for record in read_ours(self.log, place, settled.next_offset, end, committed=True, wait_ms=wait_ms):
-            event = read_verdicts(record.value)
-            if event is not None:
-                settled.add_verdicts(event)
+        for record in read_ack_topic(
+            self.log, place, settled.next_offset, end, committed=True, wait_ms=wait_ms
+        ):
+            verdicts = read_verdicts(record.value)  # None: the record has none
+            if verdicts is not None:
+                settled.add_verdicts(verdicts)
         settled.next_offset = end
-        self._settled[core.partition] = settled
+        self._settled_runs[core.partition] = settled
         # as runs without a cause: only that they are settled counts here, and a view needs no pins
-        core.ledger.settle_logged(Verdicts(tuple(settled.runs), (), ()), Pin(start, 0))
+        settled_verdicts = Verdicts(acked=tuple(settled.runs), absent=(), lost=())
+        core.ledger.settle_logged(settled_verdicts, Pin(start, bytes=0))

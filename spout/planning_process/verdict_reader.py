@@ -16,7 +16,7 @@ from acker.kafka.read_to_end import Follower, poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.root_sets.root_set import RootSet
 from acker.service.partition_counts import PartitionCounts
-from acker.service.passed_over import damage_passed_over, marked_offset, require_passed_over
+from acker.service.passed_over import damage_handler, marked_offset, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
 from acker.wire.clusters import require_cluster
 from acker.wire.codec import wire_codec
@@ -44,7 +44,7 @@ class VerdictReader:
         self._cluster_id = log.cluster_id()
         self._is_drained = True
         self._watch = StandingWatch(log, Bound.STABLE_END)
-        self._on_damage = damage_passed_over(log)
+        self._on_damage = damage_handler(log)
         places = [TopicPartition(topics.verdict, partition) for partition in range(partitions)]
         self._first_offsets = log.ends(places)
         self._reader = log.reader(committed=True, patient=True)  # last: nobody closes it if a question fails

@@ -40,7 +40,7 @@ def test_the_ticks_of_forty_groups_that_an_acker_missed_are_read_at_once() -> No
         core.read_inits(records)
         assert len(core.sessions.queue) == 40 * (1 + core.limits.pending_ticks)
         core.set_barrier(0, 0)
-        assert core.count_ticks()
+        assert core.apply_reached_ticks()
     holders = [group.owner for group in core.sessions.groups.values()]
     assert {core.sessions.clock(holder).counted_ms for holder in holders} == {500 * 1_199}
     assert len(core.sessions.queue) == 0
@@ -125,8 +125,8 @@ def test_every_bin_is_written_again_in_its_turn_though_one_changes_all_the_time(
     bins = Bins()
     for n in range(3):
         bins.add(RootCohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n))
-    assert bins.begin_step({0, 1, 2}) == {0, 1, 2}
-    steps = [bins.begin_step({1}) for _ in range(3 * REWRITE_STEPS)]
+    assert bins.take_due_bins({0, 1, 2}) == {0, 1, 2}
+    steps = [bins.take_due_bins({1}) for _ in range(3 * REWRITE_STEPS)]
     assert all(steps.count({1, number}) in (2, 3) for number in (0, 2))
     assert max(map(len, steps)) == 2
 

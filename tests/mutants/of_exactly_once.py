@@ -142,7 +142,7 @@ MUTANTS = (
     Mutant(
         "a-start-ends-the-writer-of-a-query-that-lives",
         "spout/group/opening.py",
-        "        if not self._resumes and not self._spec.take_over:",
+        "        if not self._resumes_session and not self._spec.take_over:",
         "        if not journal.session and not self._spec.take_over:",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_start_does_not_end_the_writer_of_another_checkpoint_that_lives",
@@ -160,8 +160,8 @@ MUTANTS = (
     Mutant(
         "a-session-follows-on-one-whose-store-it-does-not-open",
         "spout/group/opening.py",
-        "        self._refuse_past_store(answers.owner)\n",
-        "",
+        "        self._require_store_of(owner)\n        # 1. restart\n",
+        "        # 1. restart\n",
         "tests/unit/spout/group/test_opening.py"
         "::test_a_session_without_the_store_does_not_follow_on_one_that_writes_exactly_once",
         "what is open may be in the store, and would be written again",
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         "a-checkpoint-with-a-store-goes-on-without-it",
         "spout/group/opening.py",
-        "            self._refuse_past_store(journalled)\n",
+        "            self._require_store_of(journalled)\n",
         "",
         "tests/unit/spout/group/test_opening.py"
         "::test_a_query_without_the_store_does_not_go_on_from_the_checkpoint_of_one_that_has_it",
@@ -472,5 +472,32 @@ MUTANTS = (
         "outcome.own_marks(RootMark.OUTSTANDING)",
         f"{WRONG_TESTS}::test_dead_letters_that_are_redriven_are_written_once",
         "they would stand there beside those of its redrive",
+    ),
+    Mutant(
+        "sqlite-writes-null-for-what-is-no-number",
+        "spout/store_columns/sqlite_columns.py",
+        "        return math.isnan, ",
+        "        return _is_none, ",
+        "tests/unit/spout/exactly_once/test_sqlite_values.py"
+        "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",
+        "a value would be lost, and nobody would be told",
+    ),
+    Mutant(
+        "what-an-avro-field-changes-is-written",
+        "spout/exactly_once/value_encoding.py",
+        "            _refuse_changed(number, row, decoded, parsed, form)\n",
+        "",
+        "tests/unit/spout/exactly_once/test_kafka_values.py"
+        "::test_what_is_written_by_an_avro_schema_is_read_as_it_was_or_is_refused_by_row",
+        "a time would lose its microseconds, and every text would be true",
+    ),
+    Mutant(
+        "a-column-of-postgres-may-drop-the-zone-of-a-time",
+        "spout/store_columns/postgres_columns.py",
+        '{"timestamp" if kind.tz is None else "timestamptz"}',
+        '{"timestamp", "timestamptz"}',
+        "tests/contract/test_postgres_values.py"
+        "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",
+        "a time would be another moment, by the zone of the session",
     ),
 )

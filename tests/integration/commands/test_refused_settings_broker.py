@@ -13,7 +13,7 @@ from acker.config.topics import Topics, parse
 from acker.errors import TopicError
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check_topics, create_topics, topics_needed
-from acker.provisioning.refused_settings import PAGE, acceptable
+from acker.provisioning.refused_settings import PAGE, leave_out_refused
 from acker.provisioning.topic_specs import required_topics
 from spout.local.embedded import EmbeddedBroker
 from tests.support.brokers import Broker
@@ -123,7 +123,7 @@ def test_a_setting_that_a_broker_itself_refuses_is_named(
     admin = KafkaAdmin({"bootstrap.servers": broker.bootstrap})
 
     with pytest.raises(TopicError) as caught:
-        acceptable(wrong, admin)
+        leave_out_refused(wrong, admin)
 
     line, _ = str(caught.value).splitlines()
     assert line.startswith(f"{prefix}_ack_due: the cluster refuses {setting}={value} (INVALID_CONFIG: ")
@@ -139,4 +139,4 @@ def test_more_copies_than_brokers_are_no_fault_of_a_setting(broker: Broker, pref
     with pytest.raises(
         TopicError, match="refuses this topic, whatever its settings are: INVALID_REPLICATION"
     ):
-        acceptable(specs, KafkaAdmin({"bootstrap.servers": broker.bootstrap}))
+        leave_out_refused(specs, KafkaAdmin({"bootstrap.servers": broker.bootstrap}))

@@ -1,15 +1,14 @@
 """Queries that `spout.start` starts, beside what holds up Spark's queue of events, or loses an event.
 
-What holds up the queue does so until its test has seen all acks, or for `HOLD_UP_S` at most: a publication
-that waited for an event would come after that, and the test would have failed before. So no test here
-depends on how long a batch takes, and a query's first batch on a busy machine takes seconds.
+What holds up the queue does so until its test has seen all acks, or has failed: a publication that waited
+for an event would never come. So no test here depends on how long a batch takes: a query's first batch on a
+busy machine takes seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spout
 from tests.support.bolts.sample_bolts import NoOrigin
 from tests.support.brokers import Broker
-from tests.support.waiting import eventually
+from tests.support.hold_up import HoldUp
 from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
 pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 60
-HOLD_UP_S = 2 * DEADLINE_S
-"""Longer than any test here waits for an ack."""
 PROGRESSES_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 LINES = ("a", "b", "c")
 INPUT = (
@@ -70,42 +67,10 @@ def forgetful(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset(PROGRESSES_KEPT)
 
 
-@dataclass(frozen=True)
-class HoldUp:
-    """What waits from its first call until its test releases it.
-
-    It is made of two files, since a worker of Spark calls it as well.
-    """
-
-    folder: Path
-
-    @property
-    def _waits(self) -> Path:
-        return self.folder / "waits"
-
-    @property
-    def _released(self) -> Path:
-        return self.folder / "released"
-
-    def wait(self) -> None:
-        """Wait until the test releases it."""
-        self._waits.touch()
-        eventually(self._released.exists, HOLD_UP_S)
-
-    def check_that_it_waits(self) -> None:
-        """Check that somebody waits here, and has not been released."""
-        eventually(self._waits.exists, DEADLINE_S)
-        assert not self._released.exists()
-
-    def release(self) -> None:
-        """Let go on who waits, now and later."""
-        self._released.touch()
-
-
 @pytest.fixture
 def hold_up(tmp_path: Path) -> Iterator[HoldUp]:
     """Give what waits until the test releases it, or has ended."""
-    made = HoldUp(tmp_path)
+    made = HoldUp(tmp_path, seconds_max=2 * DEADLINE_S)
     yield made
     made.release()
 
@@ -174,7 +139,7 @@ def test_a_listener_that_sleeps_holds_up_no_ack(world: StreamWorld, hold_up: Hol
     world.produce("listened", *LINES)
     with sleeping_listener(world.spark, hold_up), started(world, "listened") as query:
         check_each_once(world, "listened", query)
-        hold_up.check_that_it_waits()
+        hold_up.check_that_it_waits(DEADLINE_S)
 
 
 @pytest.mark.parametrize("kind", ["function", "sink", "foreach"])
@@ -200,11 +165,11 @@ def test_a_second_query_with_a_slow_sink_holds_up_no_ack(
         writer = writer.foreachBatch(write if kind == "function" else spout.sink(write))
     slow_query = spout.start(writer)
     try:
-        hold_up.check_that_it_waits()
+        hold_up.check_that_it_waits(DEADLINE_S)
         world.produce(beside, *LINES)
         with started(world, beside) as query:
             check_each_once(world, beside, query)
-        hold_up.check_that_it_waits()
+        hold_up.check_that_it_waits(DEADLINE_S)
     finally:
         hold_up.release()
         slow_query.stop()
@@ -218,7 +183,7 @@ def test_where_spark_remembers_no_progress_the_commit_log_is_asked(
     world.produce("forgetful", *LINES)
     with sleeping_listener(world.spark, hold_up), started(world, "forgetful") as query:
         check_each_once(world, "forgetful", query)
-        hold_up.check_that_it_waits()
+        hold_up.check_that_it_waits(DEADLINE_S)
         assert query.lastProgress is None
 
 

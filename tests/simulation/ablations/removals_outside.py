@@ -123,7 +123,7 @@ def process_before() -> Replaced:
         if self._journal.session:
             session = SessionName(self._journal.epoch, self._journal.session)
             self._session.process(SessionEvent.QUESTION_SENT)
-            sources = self._continued_or_starting({})
+            sources = self._takes_by_source({})
             self._start_round(SessionEvent.SESSION_RESUMED, session, sources, clock_ms=now_ms, now_ms=now_ms)
         else:
             fresh(self, now_ms)
@@ -275,9 +275,9 @@ def contributions_kept() -> Replaced:
 
 def oldest_first() -> Replaced:
     """Write lost roots youngest first."""
-    original = VerdictSet._entries
+    original = VerdictSet._lost_entries
 
-    def _entries(self: VerdictSet) -> Iterator[Any]:
+    def _lost_entries(self: VerdictSet) -> Iterator[Any]:
         return iter(reversed(list(original(self))))
 
-    return [(VerdictSet, "_entries", _entries)]
+    return [(VerdictSet, "_lost_entries", _lost_entries)]

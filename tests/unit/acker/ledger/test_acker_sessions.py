@@ -284,9 +284,9 @@ def test_what_waits_counts_when_both_logs_are_applied_up_to_its_barrier() -> Non
     sessions = Sessions(pending_ticks_max=10)
     sessions.record_take(Take(GROUP, "s1", 1, 0, 1, ()))
     sessions.set_barrier(Barrier(ack=5, fail=3))
-    assert list(sessions.take_reached(Barrier(5, 2))) == []
-    assert list(sessions.take_reached(Barrier(4, 3))) == []
-    assert len(list(sessions.take_reached(Barrier(5, 3)))) == 1
+    assert list(sessions.pop_reached(Barrier(5, 2))) == []
+    assert list(sessions.pop_reached(Barrier(4, 3))) == []
+    assert len(list(sessions.pop_reached(Barrier(5, 3)))) == 1
 
 
 def test_what_the_slower_of_two_clocks_emits_has_a_second_more_than_the_difference(world: World) -> None:

@@ -205,7 +205,7 @@ def test_a_forgotten_group_leaves_nothing_in_the_line_and_the_others_their_order
     ]
     sessions.forget_group("unknown")
     assert len(sessions.queue) == 4
-    assert [item.session.group for item in sessions.take_reached(barrier)] == ["h", "i", "h", "i"]
+    assert [item.session.group for item in sessions.pop_reached(barrier)] == ["h", "i", "h", "i"]
 
 
 def test_a_session_is_shared_until_its_clock_has_moved_on() -> None:

@@ -18,7 +18,7 @@ from acker.ledger.verdicts import (
     LossCause,
     RunCollector,
     VerdictSet,
-    in_records,
+    split_into_records,
 )
 from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
@@ -164,12 +164,12 @@ def test_a_record_is_filled_to_its_budget_and_no_further() -> None:
     for index in range(runs_max + 1):
         settled.add(SOURCES[0], 2 * index, range(1))
     rows = [(index % 2, run, RUN_BYTES) for index, run in enumerate(settled.runs())]
-    first, second = in_records(3, rows)
+    first, second = split_into_records(3, rows)
     assert [len(part) for part in first] == [(runs_max + 1) // 2, runs_max // 2, 0]
     assert sum(map(len, second)) == 1
-    assert in_records(2, [(0, "a", RECORD_BUDGET_BYTES - 1), (1, "b", 1)]) == [(("a",), ("b",))]
-    assert in_records(2, [(0, "a", RECORD_BUDGET_BYTES), (1, "b", 1)]) == [(("a",), ()), ((), ("b",))]
-    assert in_records(2, []) == []
+    assert split_into_records(2, [(0, "a", RECORD_BUDGET_BYTES - 1), (1, "b", 1)]) == [(("a",), ("b",))]
+    assert split_into_records(2, [(0, "a", RECORD_BUDGET_BYTES), (1, "b", 1)]) == [(("a",), ()), ((), ("b",))]
+    assert split_into_records(2, []) == []
 
 
 @pytest.mark.parametrize("text", ["", "x" * 500, "äöü" * 100])

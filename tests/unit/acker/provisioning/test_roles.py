@@ -35,7 +35,7 @@ inputs:
 
 def table() -> list[str]:
     """Return the table of rights as the page has it."""
-    rows = [f"| {r.role} | {r.of} | {', '.join(r.operations)} | {r.why} |" for r in NEEDS]
+    rows = [f"| {r.role} | {r.names} | {', '.join(r.operations)} | {r.why} |" for r in NEEDS]
     return ["| role | of | rights | what for |", "|---|---|---|---|", *rows]
 
 

@@ -97,13 +97,13 @@ def test_a_bin_has_its_cohorts_with_open_roots_and_keeps_no_other(filled: Filled
 
 def test_bins_that_changed_are_written_also_those_that_are_empty_now(filled: Filled) -> None:
     filled.put(3)
-    assert filled.bins.begin_step({0, 7}) == {0, 7}
-    assert filled.bins.begin_step(set()) == set()
+    assert filled.bins.take_due_bins({0, 7}) == {0, 7}
+    assert filled.bins.take_due_bins(set()) == set()
 
 
 def dues(bins: Bins, steps: int) -> dict[int, set[int]]:
     """Return what is due without a change, by step, where anything is."""
-    by_step = {step: bins.begin_step(set()) for step in range(1, steps + 1)}
+    by_step = {step: bins.take_due_bins(set()) for step in range(1, steps + 1)}
     return {step: due for step, due in by_step.items() if due}
 
 
@@ -121,7 +121,7 @@ def test_of_several_bins_one_is_written_again_in_a_step_the_oldest_first(filled:
     for _ in range(3):
         filled.put(BIN_ROOTS)
     assert dues(filled.bins, REWRITE_STEPS) == {1: {0}, 2: {1}, 3: {2}}
-    assert filled.bins.begin_step({0}) == {0}
+    assert filled.bins.take_due_bins({0}) == {0}
     # that was step 1,001; bin 1 was written in step 2, bin 2 in step 3
     assert dues(filled.bins, REWRITE_STEPS + 10) == {
         2: {1},
@@ -140,6 +140,6 @@ def test_a_bin_that_is_empty_is_not_written_again(filled: Filled) -> None:
 
 def test_a_bin_that_grows_is_not_older_by_that(filled: Filled) -> None:
     filled.put(3)
-    assert filled.bins.begin_step(set()) == {0}
+    assert filled.bins.take_due_bins(set()) == {0}
     filled.put(4)
     assert dues(filled.bins, REWRITE_STEPS) == {}

@@ -72,7 +72,7 @@ class Partition:
     def read(self, *events: Event, headers: Headers = ()) -> None:
         self.core.read_inits([self.record(event, headers) for event in events])
         self.core.set_barrier(0, 0)
-        self.core.count_ticks()
+        self.core.apply_reached_ticks()
 
     def ack(self, *events: Event, headers: Headers = ()) -> None:
         self.core.apply_acks([self.record(event, headers) for event in events])
@@ -106,7 +106,7 @@ def kinds(output: StepOutput) -> list[AckerEventKind]:
 def test_a_new_partition_begins_at_the_beginning() -> None:
     core = PartitionCore(0, 1, AckerLimits(), CODEC)
     assert (core.init_next, core.fail_next, core.ack_next) == (0, 0, 0)
-    assert (core.ack_bytes, core.ahead_until, core.cluster_id) == (0, 0, "")
+    assert (core.ack_bytes, core.ahead_inits_end, core.cluster_id) == (0, 0, "")
     assert not core.has_output
 
 
@@ -141,7 +141,7 @@ def test_verdicts_that_were_ahead_are_forgotten_behind_their_inits(
     owned: Partition, init_next: int, is_kept: bool
 ) -> None:
     owned.core.ledger.ahead_pin = Pin(3, 0)
-    owned.core.ahead_until = 10
+    owned.core.ahead_inits_end = 10
     owned.core.move_positions(init_next, 0, 0)
     assert (owned.core.ledger.ahead_pin is not None) is is_kept
 
@@ -195,14 +195,14 @@ def test_contributions_are_applied_by_the_megabyte() -> None:
 
 def test_a_count_says_whether_anything_counted(owned: Partition) -> None:
     core = owned.core
-    assert core.count_ticks() is False
+    assert core.apply_reached_ticks() is False
     core.read_inits([owned.record(Tick("g", "s1", 1, 5))])
-    assert core.count_ticks() is False
+    assert core.apply_reached_ticks() is False
     core.set_barrier(1, 0)
-    assert core.count_ticks() is False
+    assert core.apply_reached_ticks() is False
     core.move_positions(0, 0, 1)
-    assert core.count_ticks() is True
-    assert core.count_ticks() is False
+    assert core.apply_reached_ticks() is True
+    assert core.apply_reached_ticks() is False
 
 
 def test_state_names_the_first_verdict_that_a_restart_needs(owned: Partition) -> None:
@@ -451,7 +451,7 @@ def test_notes_beside_contributions_and_fails_are_passed_on(owned: Partition) ->
     assert output.too_late == [NOTE]
     [headers] = output.headers.values()
     assert STACKS in dict(headers)
-    assert owned.core.too_late == {"g": LateCounts(1, 8, replace(NOTE, roots=()))}
+    assert owned.core.late_counts_by_group == {"g": LateCounts(1, 8, replace(NOTE, roots=()))}
     owned.ack(replace(ACKS, seq=2))
     output = owned.output()
     assert (output.notes, output.too_late) == ([], [])
@@ -473,4 +473,4 @@ def test_a_note_of_another_group_or_session_or_of_tomorrow_is_none(
         replace(ACKS, session=session, epoch=1 if session == "s1" else 9), headers=(too_late_header(note),)
     )
     assert owned.output().too_late == []
-    assert owned.core.too_late == {}
+    assert owned.core.late_counts_by_group == {}

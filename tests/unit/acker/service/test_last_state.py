@@ -40,9 +40,9 @@ from acker.service.state import (
     StoredSession,
     StoredSource,
     bin_part,
+    disagreement_unless_sound,
     first_verdict_to_read,
     is_sound_part,
-    loading,
     not_needed_from,
     pack_ranges,
     part_key,
@@ -412,7 +412,7 @@ def test_errors_of_what_a_state_holds_become_one_kind() -> None:
                 Disagreement,
                 match=f"_ack_state/0 holds a State that cannot be loaded .{type(error).__name__}",
             ),
-            loading(PLACE),
+            disagreement_unless_sound(PLACE),
         ):
             raise error
 
@@ -487,7 +487,7 @@ def test_where_no_verdict_is_needed_those_of_the_own_transaction_are_read(offset
     assert first_verdict_to_read(log, verdict, replace(EMPTY, verdict=noted), 6) == max(4, offset)
 
 
-# loading ---------------------------------------------------------------------------------------------------
+# disagreement_unless_sound -----------------------------------------------------------------------------
 
 
 def loaded(state: State = FULL) -> PartitionCore:

@@ -59,7 +59,7 @@ def test_roots_that_settled_one_after_the_other_are_one_run() -> None:
     writer.fails(8)
     world.settle()
     assert open_in(view_of(reader)) == [6, 7, 9]
-    assert reader._settled[0].runs == [SourceRun(SOURCE, 0, 6), SourceRun(SOURCE, 8, 9)]
+    assert reader._settled_runs[0].runs == [SourceRun(SOURCE, 0, 6), SourceRun(SOURCE, 8, 9)]
 
 
 def test_verdicts_of_the_first_transaction_are_in_a_view() -> None:

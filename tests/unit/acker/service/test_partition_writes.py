@@ -104,7 +104,7 @@ class Partition:
     def read(self, *events: Event) -> None:
         self.core.read_inits([self.record(event) for event in events])
         self.core.set_barrier(0, 0)
-        self.core.count_ticks()
+        self.core.apply_reached_ticks()
 
     def ack(self, event: Event, *headers: tuple[str, bytes | None]) -> None:
         self.core.apply_acks([self.record(event, headers)])

@@ -12,7 +12,7 @@ from acker.service.passed_over import (
     UNTIL_HEADER,
     WHY_HEADER,
     is_passed_over,
-    kind_of,
+    likely_writer,
     marked_offset,
     marked_offsets,
     passed_over_mark,
@@ -151,4 +151,4 @@ def test_what_is_not_passed_over_is_an_error_with_both_cures() -> None:
     ],
 )
 def test_garbage_is_told_from_what_may_be_a_newer_record(value: bytes | None, is_newer: bool) -> None:
-    assert kind_of(value).startswith("perhaps a newer" if is_newer else "garbage")
+    assert likely_writer(value).startswith("perhaps a newer" if is_newer else "garbage")

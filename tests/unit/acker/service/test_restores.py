@@ -93,10 +93,10 @@ def test_a_restore_takes_over_what_is_noted_beside_state(installed: Installation
     installed.state(headers=(*notes.headers(), *epochs.headers()))
     core = installed.restored()
     assert core.cluster_id == "here"
-    assert core.too_late == {GROUP: LateCounts(1, 2)}
+    assert core.late_counts_by_group == {GROUP: LateCounts(1, 2)}
     assert core.leader_epochs.at(SOURCE, 5) == 4
     assert not core.has_output
-    assert (core.ledger.ahead_pin, core.ahead_until) == (None, 0)
+    assert (core.ledger.ahead_pin, core.ahead_inits_end) == (None, 0)
 
 
 @pytest.mark.parametrize("is_last", [True, False])

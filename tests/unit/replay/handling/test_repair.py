@@ -8,7 +8,7 @@ from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
 from acker.errors import Disagreement, UnknownVersion
 from acker.kafka.port import Log, Outgoing, TopicPartition
-from acker.service.passed_over import passed_over_mark, read_ours
+from acker.service.passed_over import passed_over_mark, read_ack_topic
 from acker.service.state import StatePart, part_key, state_codec
 from replay.handling.repair import find_unreadable, pass_over
 from replay.records.due import PROGRESS_KEY, root_key
@@ -211,5 +211,5 @@ def test_damaged_batches_are_found_in_every_ack_topic_and_marked(world: replay_w
     assert repair(world.cluster.log(), topics) == []
     for name in damaged:
         place = TopicPartition(name, 1)
-        read = read_ours(log, place, 0, 5, committed=True, wait_ms=1_000)
+        read = read_ack_topic(log, place, 0, 5, committed=True, wait_ms=1_000)
         assert [record.offset for record in read] == [0, 3, 4]

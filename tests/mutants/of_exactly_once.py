@@ -354,7 +354,7 @@ MUTANTS = (
     Mutant(
         "rows-may-go-into-an-ack-topic",
         "spout/exactly_once/kafka_store.py",
-        "        self._refuse_own_topics(topics)\n",
+        "        self._refuse_own_topics(topics, rows)\n",
         "",
         f"{KAFKA_TESTS}::test_rows_that_cannot_be_written_are_refused_and_the_writer_goes_on",
         "rows would be taken for acks, or for the last batch of a group",

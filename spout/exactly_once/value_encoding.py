@@ -262,7 +262,7 @@ def avro_encoding(schema: Mapping[str, Any], key: str | None = None) -> Encode:
         is_record = schema.get("type") == "record" and "fields" in schema
     except (SchemaParseException, UnknownType, *_UNFIT) as error:
         raise UsageError(f"the Avro schema of the values cannot be read: {error}") from error
-    if not is_record:
+    if not is_record or not isinstance(parsed, dict):
         raise UsageError("the Avro schema of the values is none of a record; give one of them")
     form = f"the Avro schema {schema['name']}"
     names = {field["name"] for field in schema["fields"]}

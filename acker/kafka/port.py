@@ -161,10 +161,13 @@ class OutgoingColumns:
 
 
 def unwritable(record: Outgoing) -> LogError:
-    """Return the error of a record that no client can write, since a header has an `UnreadableName`."""
+    """Return the error of a record that no client can write, for the name of one of its headers."""
+    where = f"writing {record.topic}/{record.partition}"
     names = ", ".join(name for name, _ in record.headers if type(name) is UnreadableName)
+    if not names:
+        return LogError(f"{where}: the name of a header has a null byte, where the client would cut it")
     return LogError(
-        f"writing {record.topic}/{record.partition}: the name of a header is no UTF-8 ({names:.200}), and no"
+        f"{where}: the name of a header is no UTF-8 ({names:.200}), and no"
         " client can write it; give the placeholder as plain text, and say that it is one"
     )
 

@@ -275,10 +275,10 @@ class KafkaProducer(KafkaWriter):
 
 
 def _writable(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
-    """Return a record's headers as the client takes them; raise `LogError` if a name is a placeholder."""
+    """Return a record's headers as the client takes them; raise `LogError` if it cannot write a name."""
     headers: list[tuple[str, str | bytes | None]] = list(record.headers)
     for name, _ in headers:
-        if name.__class__ is UnreadableName:
+        if name.__class__ is UnreadableName or "\0" in name:
             raise unwritable(record)
     return headers
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from acker.errors import QueryRefused
+from acker.errors import NoRoom, QueryRefused
 from acker.terminal import as_written
 from spout.cli.common import (
     DEFAULT_CONFIG,
@@ -32,6 +35,9 @@ NULL: Final = "NULL"
 """How a table shows that there is no value, or that it is unknown: the column says which."""
 
 PROMPT: Final = "windhover> "
+
+GRACE_S: Final = 15.0
+"""So much later than its limit a query is ended with the process, if it did not end at it."""
 
 
 _HELP: Final = (
@@ -102,6 +108,8 @@ def picture(
 
     if out.exists():
         open_picture(out).close()  # nothing else than a picture is replaced
+    elif not out.resolve().parent.is_dir():
+        raise NoRoom(f"{out}: there is no folder {out.parent}; make it, or name a file elsewhere with --out")
     of_topics = _of_topics(config, inputs or (), groups or (), since, has_payloads=with_payloads)
     with of_topics as filled:
         filled.write_file(out)
@@ -183,22 +191,49 @@ def _print_holes(filled: Picture, config: Path) -> None:
 def _answer(reader: Query, query: str | None, form: _Form) -> None:
     """Answer one query, or those that come by the prompt, or by a pipe."""
     if query is not None:
-        _print_answer(reader.ask(query, form.rows_max), form)
+        _ask_and_print(reader, query, form)
     elif sys.stdin.isatty():
         say(_HELP, err=True)
         _answer_at_prompt(reader, form)
     else:
+        if isinstance(sys.stdin, TextIOWrapper):
+            # what is no UTF-8 is refused with its statement, as it is in an argument
+            sys.stdin.reconfigure(errors="surrogateescape")
         for statement in _statements(sys.stdin):
-            _print_answer(reader.ask(statement, form.rows_max), form)
+            _ask_and_print(reader, statement, form)
+
+
+def _ask_and_print(reader: Query, statement: str, form: _Form) -> None:
+    """Ask one query, and print its answer.
+
+    Between two steps of SQLite a query ends at its limit, or at Ctrl-C. One step may take for hours, as
+    `instr` in a text of megabytes: then nothing else than the end of the process ends it.
+    """
+    watchdog = threading.Timer(reader.ends_after_s + GRACE_S, _end_process)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        answer = reader.ask(statement, form.rows_max)
+    finally:
+        watchdog.cancel()
+    _print_answer(answer, form)
+
+
+def _end_process() -> None:
+    """End the process; whatever it has open was only read."""
+    say("windhover: SQLite does not end the query at its limit, so the command ends; ask for less", err=True)
+    os._exit(QueryRefused.exit_code)
 
 
 def _answer_at_prompt(reader: Query, form: _Form) -> None:
     """Answer queries until Ctrl-D; one that is refused ends nothing."""
     for statement in _statements(_typed_lines()):
         try:
-            _print_answer(reader.ask(statement, form.rows_max), form)
+            _ask_and_print(reader, statement, form)
         except QueryRefused as error:
             say(f"windhover: {error}", err=True)
+        except KeyboardInterrupt:
+            say("windhover: the query was ended", err=True)
 
 
 def _typed_lines() -> Iterator[str]:
@@ -220,7 +255,8 @@ def _statements(lines: Iterator[str]) -> Iterator[str]:
     text = ""
     for line in lines:
         text += line
-        if complete_statement(text):
+        # SQLite cannot look at what is no UTF-8
+        if complete_statement(text.encode("utf-8", "replace").decode()):
             yield text
             text = ""
     if text.strip():

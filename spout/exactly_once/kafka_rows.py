@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,13 @@ ROWS_AT_ONCE: Final = 8 * KEYLESS_RUN
 """So many rows are records in memory at a time."""
 
 T = TypeVar("T")
+
+
+class LargestRow(NamedTuple):
+    """The number of a row in its batch, and how many bytes its key and value have."""
+
+    row: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,25 @@ class RecordColumns:
         if self.topic_column is None:
             return [self.topic]
         return sorted(set(self._topics(rows, self.topic_column)))
+
+    def row_of_topic(self, rows: pa.Table, topic: str) -> int | None:
+        """Return the number of the first row that names a topic; None: no row names its topic."""
+        if self.topic_column is None:
+            return None
+        return self._topics(rows, self.topic_column).index(topic)
+
+    def largest(self, rows: pa.Table) -> LargestRow:
+        """Return the row, of at least one, whose key and value together are the largest."""
+        largest = LargestRow(0, -1)
+        for start in range(0, rows.num_rows, ROWS_AT_ONCE):
+            part = rows.slice(start, ROWS_AT_ONCE)
+            values = self.encode(self._value_columns(part), start)
+            keys = self._keys(part).to_pylist()
+            for row, (key, value) in enumerate(zip(keys, values, strict=True), start):
+                size = len(key or b"") + len(value or b"")
+                if size > largest.bytes:
+                    largest = LargestRow(row, size)
+        return largest
 
     def records(
         self, rows: pa.Table, partitions_by_topic: Mapping[str, int], batch: int
@@ -129,27 +155,38 @@ class RecordColumns:
                 " takes it"
             )
         headers_by_row = column_values(column, self.headers, first_row)
-        return [_headers_of(headers, self.headers) for headers in headers_by_row]
+        return [
+            _headers_of(headers, f"row {row} of the batch has in {self.headers}")
+            for row, headers in enumerate(headers_by_row, first_row)
+        ]
 
     def _times_ms(self, rows: pa.Table, first_row: int) -> list[int | None] | None:
         """Return the time of each record; None: the present time.
 
-        Raises `UsageError`: a time is the first moment of 1970, which no client can write.
+        Raises `UsageError`: a time is the first moment of 1970, which no client can write; or the
+        times have no zone.
         """
         if self.timestamp is None:
             return None
         column = existing_column(rows, self.timestamp, "time")
         kind = column.type
+        times_ms: list[int | None]
+        if pa.types.is_timestamp(kind) and kind.tz is None:
+            raise UsageError(
+                f"the column {self.timestamp}, which is to be the time of each record, is a timestamp_ntz:"
+                " without a zone nobody knows which moment it is; cast it, by cast('timestamp')"
+            )
         if pa.types.is_timestamp(kind):
+            microseconds = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).to_pylist()
             # a record's time has milliseconds; one before 1970 is rounded down, too, as Spark does it
-            milliseconds = pc.floor_temporal(column, unit="millisecond")
-            column = milliseconds.cast(pa.timestamp("ms", kind.tz)).cast(pa.int64())
-        elif not pa.types.is_integer(kind):
+            times_ms = [None if time_us is None else time_us // 1_000 for time_us in microseconds]
+        elif pa.types.is_integer(kind):
+            times_ms = column.to_pylist()
+        else:
             raise UsageError(
                 f"the column {self.timestamp}, which is to be the time of each record, has the type"
                 f" {kind}; give a timestamp, or milliseconds since 1970 as a bigint"
             )
-        times_ms: list[int | None] = column.to_pylist()
         if 0 in times_ms:
             raise UsageError(
                 f"row {first_row + times_ms.index(0)} of the batch has in {self.timestamp} the first"
@@ -202,15 +239,22 @@ def _entries(column: Sequence[T] | None, row_numbers: Sequence[int]) -> list[T] 
     return [column[row_number] for row_number in row_numbers]
 
 
-def _headers_of(headers: list[dict[str, Any]] | None, name: str) -> Headers:
-    """Return the headers of one row."""
+def _headers_of(headers: list[dict[str, Any] | None] | None, where: str) -> Headers:
+    """Return the headers of one row; `where` begins the message about what is wrong with them."""
     pairs: list[tuple[str, bytes | None]] = []
     for header in headers or ():
+        if header is None:
+            raise UsageError(f"{where} a null among its headers; leave it out, by array_compact")
         value = header["value"]
         if not isinstance(header["key"], str) or not isinstance(value, bytes | None):
             raise UsageError(
-                f"a header of the column {name} has no name, or a value that is not bytes; cast it,"
-                " by cast('array<struct<key: string, value: binary>>')"
+                f"{where} a header that has no name, or a value that is not bytes; cast it, by"
+                " cast('array<struct<key: string, value: binary>>')"
+            )
+        if "\0" in header["key"]:
+            raise UsageError(
+                f"{where} a header whose name has a null byte, where Kafka's client would cut it;"
+                " fail such tuples in a bolt"
             )
         pairs.append((header["key"], value))
     return tuple(pairs)

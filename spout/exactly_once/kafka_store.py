@@ -32,6 +32,7 @@ Source: docs/design/protocol.md, section 3 (rule 12); Kafka 4.0, KIP-98, KIP-360
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -56,6 +57,7 @@ from acker.errors import (
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, TopicPartition, Transactions
 from acker.kafka.read_to_end import read_piece
+from acker.untrusted import UntrustedName
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.kafka_rows import RecordColumns
 from spout.exactly_once.sink_records import SinkState, read_state, sink_place, state_records
@@ -80,6 +82,8 @@ half as many requests, and cost it half of the CPU seconds."""
 
 ATTEMPTS_MAX: Final = 3
 """So often a transaction is begun that the client aborts."""
+
+_TOPIC_NAME: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
 
 _TIMEOUT_REFUSED: Final = "INVALID_TRANSACTION_TIMEOUT"
 
@@ -134,7 +138,7 @@ class KafkaStore:
         Raises `UsageError`: Windhover writes the topic for itself, or the schema is none of Avro's.
         """
         self._topics = topics
-        encode = encoding_of(value)
+        encode = encoding_of(value, key)
         self._columns = RecordColumns(topic, encode, key, headers, timestamp, topic_column)
         self._own_topics = _own_topics(topics)
         self._refuse_own_topics([topic])
@@ -193,8 +197,8 @@ class KafkaStore:
             )
         refuse_columns_of_one_name(rows)
         topics = self._columns.topics_of(rows)
-        self._refuse_own_topics(topics)
-        partitions = self._require_topics(self._connected(), topics)
+        self._refuse_own_topics(topics, rows)
+        partitions = self._require_topics(self._connected(), topics, rows)
         last_batch = LastBatch(key, publication)
 
         def send(transactions: Transactions) -> None:
@@ -206,7 +210,7 @@ class KafkaStore:
         with (
             self._leaving_if_dead(key.group),
             self._fenced_by_name(key.group, f"nothing of batch {key.batch} is written"),
-            _largest_row_by_name(rows, topics),
+            self._largest_row_by_name(rows, topics),
         ):
             self._write(writer.transactions, send)
 
@@ -313,25 +317,55 @@ class KafkaStore:
         if writer is not None:
             writer.transactions.close()
 
-    def _refuse_own_topics(self, names: Iterable[str]) -> None:
+    def _refuse_own_topics(self, names: Iterable[str], rows: pa.Table | None = None) -> None:
         for name in names:
             if name in self._own_topics:
                 raise UsageError(
                     f"the topic {name} is {self._own_topics[name]}, and rows there would be taken"
-                    " for what Windhover writes; give another topic"
+                    f" for what Windhover writes; give another topic{self._row_of_topic(rows, name)}"
                 )
 
-    def _require_topics(self, log: Log, names: Iterable[str]) -> dict[str, int]:
+    def _require_topics(self, log: Log, names: Iterable[str], rows: pa.Table | None = None) -> dict[str, int]:
         """Return how many partitions each topic has; raise `TopicError` if one is missing."""
-        infos = log.topics(names)
+        infos = log.topics([name for name in names if _may_be_topic(name)])
         for name in names:
             if name in infos:
                 continue
             cure = "create it, or let the driver's user describe it"
             if name == self._topics.ack_topics.sink:
                 cure = "run `windhover topics create`"
-            raise TopicError(f"rows cannot be written: there is no topic {name}; {cure}")
+            elif not _may_be_topic(name):
+                cure = "no topic can have that name"
+            shown = UntrustedName(name) if name else "without a name"
+            raise TopicError(
+                f"rows cannot be written: there is no topic {shown}; {cure}{self._row_of_topic(rows, name)}"
+            )
         return {name: info.partitions for name, info in infos.items()}
+
+    def _row_of_topic(self, rows: pa.Table | None, topic: str) -> str:
+        """Return the end of a message about a topic: which row of a batch has it."""
+        row = None if rows is None else self._columns.row_of_topic(rows, topic)
+        return "" if row is None else f" (row {row} of the batch has it in {self._columns.topic_column})"
+
+    @contextmanager
+    def _largest_row_by_name(self, rows: pa.Table, topics: Iterable[str]) -> Iterator[None]:
+        """Name rows and cures where a record is refused; the client does not say which one it is."""
+        try:
+            yield
+        except RecordRefused as error:
+            largest = self._columns.largest(rows)
+            raise RecordRefused(
+                f"{error}; nothing of the batch is written. It has {rows.num_rows:,} rows for"
+                f" {', '.join(topics)}: raise max.message.bytes there, or make its rows smaller; the"
+                f" largest is row {largest.row}, with {largest.bytes:,} bytes. If the limit is below"
+                " 1,000,000 bytes, lower `kafka.batch.size` in topics.yaml, too",
+                error.reason,
+            ) from error
+
+
+def _may_be_topic(name: str) -> bool:
+    """Return whether Kafka lets a topic have a name."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 def store_settings(topics: Topics) -> dict[str, Any]:
@@ -346,17 +380,3 @@ def _own_topics(topics: Topics) -> dict[str, str]:
         own_topics[source.replay_topic] = f"the replay topic of {source.name}"
         own_topics[source.dead_letter.topic] = f"the dead-letter topic of {source.name}"
     return own_topics
-
-
-@contextmanager
-def _largest_row_by_name(rows: pa.Table, topics: Iterable[str]) -> Iterator[None]:
-    """Name topics and cures where a record is refused; the client does not say which one it is."""
-    try:
-        yield
-    except RecordRefused as error:
-        raise RecordRefused(
-            f"{error}; nothing of the batch is written. It has {rows.num_rows:,} rows for"
-            f" {', '.join(topics)}: raise max.message.bytes there, or make its rows smaller. If the"
-            " limit is below 1,000,000 bytes, lower `kafka.batch.size` in topics.yaml, too",
-            error.reason,
-        ) from error

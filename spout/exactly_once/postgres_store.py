@@ -34,15 +34,16 @@ from typing import Any, Final, LiteralString
 import pyarrow as pa
 
 from acker.errors import NotAuthorized, StoreFenced, Unreachable, UsageError
+from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
-from spout.exactly_once.value_encoding import column_values
+from spout.exactly_once.value_encoding import column_values, json_texts
+from spout.store_columns.postgres_columns import COLUMNS, TableColumn, changes, takes
 
 try:
     import psycopg
     from psycopg import sql
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
-    from psycopg.types.json import Json
 except ModuleNotFoundError as error:
     raise UsageError(
         "a store in PostgreSQL needs the package psycopg; install windhover[postgres]"
@@ -111,6 +112,13 @@ _KEEP: Final[LiteralString] = """
     WHERE consumer_group = %s
 """
 
+_UNFIT_PARTS: Final[LiteralString] = """
+    SELECT oid::regclass::text FROM pg_class
+    WHERE oid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)))
+        AND (relkind = 'f' OR relpersistence <> 'p')
+"""
+"""Parts of a table, and the store's own table, that are not kept for good or not by this server."""
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -134,7 +142,7 @@ class PostgresStore:
                 creates it. `windhover_sink` is made beside it.
             locked_s_max: how many seconds a call waits for a lock of others.
 
-        Raises `UsageError`: libpq cannot read the dsn.
+        Raises `UsageError`: libpq cannot read the dsn, or the store has that table for itself.
         """
         try:
             self._dsn = conninfo_to_dict(dsn)
@@ -145,6 +153,8 @@ class PostgresStore:
             ) from error.with_traceback(None)
         self._place = _place(self._dsn)
         parts = table.split(".")
+        if parts[-1] == _TABLE:
+            raise UsageError(f"the table {table} is what the store keeps for itself; name another")
         self._name = table
         self._table = sql.Identifier(*parts)
         self._sink = sql.Identifier(*parts[:-1], _TABLE)
@@ -193,17 +203,59 @@ class PostgresStore:
 
     def _copy(self, connection: Connection, rows: pa.Table) -> None:
         refuse_columns_of_one_name(rows)
+        table = self._table.as_string(connection)
+        types = {
+            name: TableColumn(kind, modifier)
+            for name, kind, modifier in connection.execute(COLUMNS, (table,)).fetchall()
+        }
         columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, columns)
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            write_row = copy.write_row
             for start in range(0, rows.num_rows, ROWS_AT_ONCE):
                 part = rows.slice(start, ROWS_AT_ONCE)
                 columns_of_part = [
-                    _copied_values(part.column(name), name, start) for name in rows.column_names
+                    self._copied_values(part.column(name), name, start, types.get(name))
+                    for name in rows.column_names
                 ]
-                for row in zip(*columns_of_part, strict=True):
-                    write_row(row)
+                for number, row in enumerate(zip(*columns_of_part, strict=True), start):
+                    try:
+                        copy.write_row(row)
+                    except (psycopg.DataError, psycopg.ProgrammingError) as error:
+                        raise UsageError(
+                            f"row {number} of the batch has a value that cannot be written into"
+                            f" {self._name}: {_text(error)}; cast it, or fail such tuples in a bolt"
+                        ) from error
+
+    def _copied_values(
+        self, values_of_column: pa.ChunkedArray, name: str, start: int, column: TableColumn | None
+    ) -> list[Any]:
+        """Return a part of a column as psycopg writes it; `start` is the number of its first row.
+
+        Raises `UsageError`: a value is none of Python's, or its column would change it.
+        """
+        kind = values_of_column.type
+        values = column_values(values_of_column, name, start)
+        if column is None or values_of_column.null_count == len(values):
+            return values  # a column that the table lacks is named by PostgreSQL
+        if not takes(kind, column):
+            raise UsageError(
+                f"the column {name} of {self._name} is a {column.type}, which would change the {kind}"
+                " of the rows, or read it in its own way: cast one to the other's type; nothing of"
+                " the batch is written"
+            )
+        is_nested = pa.types.is_nested(kind)
+        if (column.is_json and is_nested) or (not pa.types.is_list(kind) and is_nested):
+            return json_texts(values, name, start)
+        is_changed = changes(column)
+        for number, value in enumerate(values, start):
+            if value is not None and is_changed(value):
+                raise UsageError(
+                    f"row {number} of the batch has in {name} a value that the column of {self._name}"
+                    f" would change ({Untrusted(f'{value!r:.100}')}): a null byte, or more digits or"
+                    " spaces than it holds; nothing of the batch is written. Widen the column, or"
+                    " fail such tuples in a bolt"
+                )
+        return values
 
     def _refuse_unfit_table(self, connection: Connection) -> None:
         """Refuse a table that is missing, or that PostgreSQL empties after a crash."""
@@ -217,6 +269,14 @@ class PostgresStore:
             raise UsageError(
                 f"the table {self._name} of {self._place} is unlogged or temporary: a crash would"
                 " empty it, and its rows are acked; run ALTER TABLE ... SET LOGGED"
+            )
+        table = self._table.as_string(connection)
+        sink = self._sink.as_string(connection)
+        unfit = connection.execute(_UNFIT_PARTS, (sink, table)).fetchone()
+        if unfit is not None:
+            raise UsageError(
+                f"{unfit[0]} of {self._place} is unlogged, or a foreign table: a crash would empty it,"
+                " or another server may keep its rows where this one does not; take another table"
             )
 
     def _persistence(self, connection: Connection, table: sql.Identifier) -> str:
@@ -273,17 +333,6 @@ class PostgresStore:
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.read_only = False
         return connection
-
-
-def _copied_values(column: pa.ChunkedArray, name: str, first_row: int) -> list[Any]:
-    """Return a column as psycopg writes it: an object is what a column of jsonb takes.
-
-    Raises `UsageError`: a value is none of Python's.
-    """
-    values = column_values(column, name, first_row)
-    if not pa.types.is_nested(column.type):
-        return values
-    return [Json(value) if isinstance(value, dict) else value for value in values]
 
 
 def _writer_name(group: str) -> str:

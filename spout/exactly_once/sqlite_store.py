@@ -13,17 +13,44 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from acker.errors import StoreFenced, Unreachable, UsageError
+from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from spout.exactly_once.value_encoding import column_values
+from spout.store_columns.sqlite_columns import (
+    Affinity,
+    column_affinities,
+    folded_name,
+    refuse_columns_of_one_folded_name,
+    stored_values,
+)
 
 LOCKED_S_MAX: Final = 30.0
 """So long a call waits for other writers of the file."""
+
+_SINK: Final = "windhover_sink"
+
+_NO_DATABASE_CODES: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+_FILE_CODES: Final = (
+    *_NO_DATABASE_CODES,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_INTERRUPT,
+)
+"""What SQLite says of a file that it cannot read or write; all else is about the statement."""
 
 _CREATE: Final = """
     CREATE TABLE IF NOT EXISTS windhover_sink (
@@ -70,7 +97,11 @@ class SQLiteStore:
             path: of the file, which is made if it is missing.
             table: its name; whoever uses the store creates it.
             locked_s_max: how many seconds a call waits for other writers of the file.
+
+        Raises `UsageError`: the store has that table for itself.
         """
+        if folded_name(table) == _SINK:
+            raise UsageError(f"the table {table} is what the store keeps for itself; name another")
         self._path = Path(path)
         self._table = table
         self._locked_s_max = locked_s_max
@@ -96,7 +127,7 @@ class SQLiteStore:
 
         Raises:
             StoreFenced: a later start has opened the store.
-            UsageError: the table lacks a column of the rows, or a value is none that SQLite has.
+            UsageError: the table lacks a column of the rows or refuses a value, or would change it.
             Unreachable: the file is locked, or cannot be written.
         """
         with self._transaction() as connection:
@@ -114,28 +145,51 @@ class SQLiteStore:
 
     def _insert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         refuse_columns_of_one_name(rows)
+        refuse_columns_of_one_folded_name(rows.column_names)
+        affinities = column_affinities(connection, self._table)
+        columns: list[list[Any]] = []
+        for field in rows.schema:
+            values = column_values(rows.column(field.name), field.name)
+            # a column that the table lacks is named by SQLite below
+            affinity = affinities.get(folded_name(field.name), Affinity.NONE)
+            columns.append(stored_values(values, field.type, field.name, affinity, self._table))
         names = ", ".join(_quoted(name) for name in rows.column_names)
         marks = ", ".join("?" for _ in rows.column_names)
-        columns = [column_values(rows.column(name), name) for name in rows.column_names]
         insert = f"INSERT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
+        taken_count = 0
+
+        def taken_rows() -> Iterator[tuple[Any, ...]]:
+            nonlocal taken_count
+            for row in zip(*columns, strict=True):
+                taken_count += 1
+                yield row
+
         try:
-            connection.executemany(insert, zip(*columns, strict=True))
-        except (sqlite3.ProgrammingError, sqlite3.InterfaceError, OverflowError) as error:
-            types = ", ".join(f"{field.name} {field.type}" for field in rows.schema)
-            raise UsageError(
-                f"a value of the rows ({types}) is none that SQLite has ({error}); make it a whole"
-                " number of 64 bits, a float, a text or bytes"
-            ) from error
-        except sqlite3.OperationalError as error:
-            if "no column named" not in str(error):
+            connection.executemany(insert, taken_rows())
+        except (sqlite3.Error, OverflowError) as error:
+            if _is_about_the_file(error):
                 raise
-            raise UsageError(
-                f"{error}; give the table {self._table} in {self._path} the columns"
+            # a statement that cannot be compiled has taken no row
+            row = f"row {taken_count - 1} of the batch" if taken_count else "the rows"
+            raise self._refused(rows, row, error) from error
+
+    def _refused(self, rows: pa.Table, row: str, error: Exception) -> UsageError:
+        """Return the error of rows that the table does not take; `row` says which one it is."""
+        what = f"{Untrusted(str(error))}"
+        if isinstance(error, OverflowError):
+            what += ", so a value is none that SQLite has; make it a whole number of 64 bits"
+        elif "no column named" in what:
+            return UsageError(
+                f"{what}; give the table {self._table} in {self._path} the columns"
                 f" {', '.join(rows.column_names)}"
-            ) from error
+            )
+        return UsageError(
+            f"the table {self._table} in {self._path} does not take {row}: {what}; nothing of the"
+            " batch is written. Change the table or the query, or fail such tuples in a bolt"
+        )
 
     def _refuse_missing_table(self, connection: sqlite3.Connection) -> None:
-        select = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+        select = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
         if not connection.execute(select, (self._table,)).fetchone()[0]:
             raise UsageError(
                 f"{self._path} has no table {self._table}; create it, with the columns of the rows"
@@ -153,14 +207,31 @@ class SQLiteStore:
                 try:
                     yield connection
                 except BaseException:
-                    connection.execute("ROLLBACK")
+                    # a constraint of the table may have undone it: ON CONFLICT ROLLBACK
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
                     raise
                 connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
+            if _primary_code(error) in _NO_DATABASE_CODES:
+                raise UsageError(
+                    f"the store {self._path} is no database of SQLite, or damaged: {error}; name"
+                    " another file, or restore it from a backup"
+                ) from error
             raise Unreachable(
                 f"the store {self._path} cannot be written: {error}; nobody knows whether the last"
                 " transaction counts, and the next start finds out"
             ) from error
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    """Return SQLite's code of an error, without what its higher bytes say more of it."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _is_about_the_file(error: Exception) -> bool:
+    """Return whether a statement failed for the file or its disk, and not for its rows."""
+    return isinstance(error, sqlite3.Error) and _primary_code(error) in _FILE_CODES
 
 
 def _last_batch(entry: tuple[str, int, int | None, str, str, int, bytes]) -> LastBatch | None:

@@ -12,15 +12,17 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from acker.errors import UsageError
+from acker.untrusted import Untrusted
 
 JSON: Final = "json"
 """The `value` of a store that writes JSON."""
@@ -32,11 +34,12 @@ _UNFIT: Final = (ValueError, TypeError, OverflowError, AttributeError, LookupErr
 """What `json` and `fastavro` raise for a value that they cannot write."""
 
 
-def encoding_of(value: str | Mapping[str, Any]) -> Encode:
+def encoding_of(value: str | Mapping[str, Any], key: str | None = None) -> Encode:
     """Return what encodes rows.
 
     Args:
         value: ``json``, an Avro schema as a mapping, or the name of a column of bytes.
+        key: name of the column of the keys, which an Avro schema need not have; None: there is none.
 
     Raises `UsageError`: the schema is none of Avro's.
     """
@@ -44,7 +47,7 @@ def encoding_of(value: str | Mapping[str, Any]) -> Encode:
         return json_values
     if isinstance(value, str):
         return lambda rows, _first_row: binary_column(rows, value, "value").to_pylist()
-    return avro_encoding(value)
+    return avro_encoding(value, key)
 
 
 def binary_column(rows: pa.Table, name: str, role: str) -> pa.BinaryArray:
@@ -123,7 +126,7 @@ def _no_python_value(column: pa.ChunkedArray, name: str, first_row: int) -> Usag
         try:
             scalar.as_py()
         except _UNFIT as error:
-            why = f"{type(error).__name__}: {error!s:.300}"
+            why = f"{type(error).__name__}: {Untrusted(str(error)[:300])}"
             return UsageError(
                 f"row {number} of the batch has in {name}, which is a {column.type}, what Python"
                 f" has no value for: {why}; cast the column, or fail such tuples in a bolt"
@@ -218,8 +221,19 @@ def _json_texts(column: pa.ChunkedArray, name: str, first_row: int) -> list[str]
             # a value that takes several lines, such as an interval, is written by itself
             if len(texts) == len(values):
                 return texts
-    texts = []
+    return [text or "null" for text in json_texts(values, name, first_row)]
+
+
+def json_texts(values: Sequence[Any], name: str, first_row: int) -> list[str | None]:
+    """Return the text of JSON of each value of a column, as Python has it; of a null None.
+
+    Raises `UsageError`: JSON has no form for one.
+    """
+    texts: list[str | None] = []
     for number, value in enumerate(values, first_row):
+        if value is None:
+            texts.append(None)
+            continue
         try:
             try:
                 texts.append(_write_json(value))
@@ -230,8 +244,16 @@ def _json_texts(column: pa.ChunkedArray, name: str, first_row: int) -> list[str]
     return texts
 
 
-def avro_encoding(schema: Mapping[str, Any]) -> Encode:
+def avro_encoding(schema: Mapping[str, Any], key: str | None = None) -> Encode:
     """Return what encodes rows by an Avro schema of a record, as Spark's `to_avro` does.
+
+    Fastavro changes a value that a field does not hold, and says nothing: it cuts a time to
+    milliseconds, takes every text for true, and writes 2**40 as an int. So each value is read back,
+    and one that has changed is refused.
+
+    Args:
+        schema: as plain data.
+        key: name of a column that the schema may lack; None: it may lack none.
 
     Raises `UsageError`: the schema is none.
     """
@@ -240,25 +262,107 @@ def avro_encoding(schema: Mapping[str, Any]) -> Encode:
         is_record = schema.get("type") == "record" and "fields" in schema
     except (SchemaParseException, UnknownType, *_UNFIT) as error:
         raise UsageError(f"the Avro schema of the values cannot be read: {error}") from error
-    if not is_record:
+    if not is_record or not isinstance(parsed, dict):
         raise UsageError("the Avro schema of the values is none of a record; give one of them")
+    form = f"the Avro schema {schema['name']}"
+    names = {field["name"] for field in schema["fields"]}
 
     def encode(rows: pa.Table, first_row: int) -> list[bytes | None]:
+        left_out = [name for name in rows.column_names if name not in names]
+        if left_out and left_out != [key]:
+            raise UsageError(
+                f"{form} has no field {', '.join(name for name in left_out if name != key)}, so the"
+                " column would be lost; add the field, or drop the column"
+            )
         values: list[bytes | None] = []
-        for number, row in enumerate(python_rows(rows, first_row), first_row):
+        python = python_rows(rows.drop_columns(left_out), first_row)
+        for number, row in enumerate(python, first_row):
             body = io.BytesIO()
             try:
-                fastavro.schemaless_writer(body, parsed, row)
+                fastavro.schemaless_writer(body, parsed, row, strict_allow_default=True)
+                body.seek(0)
+                decoded = fastavro.schemaless_reader(body, parsed, None)
             except _UNFIT as error:
-                raise _unfit(number, row, f"the Avro schema {schema['name']}", error) from error
+                raise _unfit(number, row, form, error) from error
+            _refuse_changed(number, row, decoded, parsed, form)
             values.append(body.getvalue())
         return values
 
     return encode
 
 
+def _refuse_changed(
+    number: int, row: Mapping[str, Any], decoded: Any, schema: Mapping[str, Any], form: str
+) -> None:
+    """Refuse a row of which a value is another one where it is read back by its schema.
+
+    Raises `UsageError`: there is one.
+    """
+    for field in schema["fields"]:
+        name = field["name"]
+        if name not in row:
+            continue  # the field's default
+        value, read_back = row[name], decoded[name]
+        if not _is_same(value, read_back) or not _ints_fit(read_back, field["type"], schema):
+            raise UsageError(
+                f"row {number} of the batch has in {name} a value that {form} would change"
+                f" ({_shown(value)} to {_shown(read_back)}); widen the field, or cast the column"
+            )
+
+
+def _shown(value: object) -> Untrusted:
+    """Return a value as a message has it."""
+    return Untrusted(f"{value!r:.100}")
+
+
+def _is_same(value: Any, read_back: Any) -> bool:
+    """Return whether a value is what is read back of it; a struct may have further fields there."""
+    match value:
+        case bool():
+            return value is read_back
+        case datetime():
+            is_time = isinstance(read_back, datetime)
+            if not is_time or (value.tzinfo is None) != (read_back.tzinfo is None):
+                return False
+            # two equal hours of a clock are told apart by their zones alone
+            if value.tzinfo is not None:
+                value, read_back = value.astimezone(UTC), read_back.astimezone(UTC)
+        case float() if math.isnan(value):
+            return isinstance(read_back, float) and math.isnan(read_back)
+        case list():
+            is_list = isinstance(read_back, list) and len(value) == len(read_back)
+            return is_list and all(map(_is_same, value, read_back))
+        case dict():
+            return isinstance(read_back, dict) and all(
+                name in read_back and _is_same(item, read_back[name]) for name, item in value.items()
+            )
+        case str() if isinstance(read_back, UUID):
+            return UUID(value) == read_back
+    return bool(value == read_back) and not isinstance(read_back, bool)
+
+
+def _ints_fit(value: Any, kind: Any, schema: Mapping[str, Any]) -> bool:
+    """Return whether each int of a value has 32 bits; of a union Fastavro looks itself.
+
+    Args:
+        kind: the schema of the value, within `schema`.
+    """
+    match kind:
+        case "int" | {"type": "int"}:
+            return not isinstance(value, int) or -(1 << 31) <= value < 1 << 31
+        case {"type": "array", "items": items}:
+            return all(_ints_fit(item, items, schema) for item in value)
+        case {"type": "map", "values": items}:
+            return all(_ints_fit(item, items, schema) for item in value.values())
+        case {"type": "record", "fields": fields}:
+            return all(_ints_fit(value[field["name"]], field["type"], schema) for field in fields)
+        case str() if kind in schema.get("__named_schemas", {}):
+            return _ints_fit(value, schema["__named_schemas"][kind], schema)
+    return True
+
+
 def _unfit(number: int, row: Mapping[str, object], form: str, error: Exception) -> UsageError:
     """Return the error of a row that cannot be encoded."""
     types = ", ".join(f"{name} {type(value).__name__}" for name, value in row.items())
-    why = f"{type(error).__name__}: {error!s:.300}"
+    why = f"{type(error).__name__}: {Untrusted(str(error)[:300])}"
     return UsageError(f"row {number} of the batch ({types}) does not fit {form}: {why}")

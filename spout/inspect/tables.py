@@ -181,8 +181,8 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     table = Table()
     for column in columns:
         justify: Literal["right", "left"] = "right" if column.text in (count, span) else "left"
-        title = as_written(column.title, sys.stdout.encoding)
-        table.add_column(title, justify=justify, overflow="fold")
+        title = as_written(sentence_line(column.title), sys.stdout.encoding)
+        table.add_column(Text(title), justify=justify, overflow="fold")
     for row in rows:
         texts: list[str] = []
         for column in columns:

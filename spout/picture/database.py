@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
@@ -30,6 +31,7 @@ from acker.untrusted import Untrusted
 from spout.picture.schema import (
     APPLICATION_ID,
     TABLES,
+    VALUE_BYTES_MAX,
     VERSION,
     ColumnKind,
     Holds,
@@ -64,6 +66,7 @@ class Picture:
     Attributes:
         connection: of the database. Who asks it what a person wrote takes `spout.picture.query`.
         has_payloads: whether payloads and headers are kept.
+        left_out_counts: by table and column, how many values were too long for a query to read.
     """
 
     def __init__(self, *, has_payloads: bool, hides_secrets: bool = False) -> None:
@@ -75,6 +78,7 @@ class Picture:
         """
         self.has_payloads = has_payloads
         self._hides_secrets = hides_secrets
+        self.left_out_counts: Counter[tuple[str, str]] = Counter()
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         self.connection.execute("PRAGMA temp_store = MEMORY")
         self.connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -83,7 +87,7 @@ class Picture:
             self.connection.execute(statement)
         # by table and column: what turns a value into the database's
         self._converters = {
-            table.name: {column.name: self._converter(column) for column in table.columns}
+            table.name: {column.name: self._limited(table, column) for column in table.columns}
             for table in TABLES.values()
         }
 
@@ -149,12 +153,18 @@ class Picture:
     def write_file(self, path: Path) -> None:
         """Write the picture to a file, whole or not at all; a file of that name is replaced.
 
-        Raises `NoRoom`: it cannot be written.
+        Behind a link it is the file that the link names.
+
+        Raises:
+            NoRoom: it cannot be written.
+            NoPicture: the name is that of something else than a file.
         """
+        refuse_other_than_file(path)
+        path = path.resolve()
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
-            # only its owner may read it, since it says what failed, and why
-            part.touch(mode=0o600)
+            # only its owner may read it, since it says what failed, and why; nobody has put a link here
+            part.touch(mode=0o600, exist_ok=False)
             with closing(sqlite3.connect(part, isolation_level=None)) as file:
                 # a part that is left behind by a crash is thrown away, so nothing needs a journal
                 file.execute("PRAGMA journal_mode = OFF")
@@ -172,6 +182,23 @@ class Picture:
 
     def close(self) -> None:
         self.connection.close()
+
+    def _limited(self, table: Table, column: TableColumn) -> Callable[[Value], Value]:
+        """Return what turns a value into the database's, and leaves out what no query could read."""
+        convert = self._converter(column)
+        if column.kind not in (ColumnKind.TEXT, ColumnKind.JSON):
+            return convert
+
+        def limited(value: Value) -> Value:
+            text = convert(value)
+            # few texts have so many characters that it needs to be counted how many bytes they are
+            is_long = isinstance(text, str) and len(text) * 4 > VALUE_BYTES_MAX
+            if is_long and len(str(text).encode()) > VALUE_BYTES_MAX:
+                self.left_out_counts[table.name, column.name] += 1
+                return None
+            return text
+
+        return limited
 
     def _converter(self, column: TableColumn) -> Callable[[Value], Value]:
         if column.holds is Holds.PAYLOAD and not self.has_payloads:
@@ -198,10 +225,18 @@ def open_picture(path: Path) -> sqlite3.Connection:
         NoPicture: there is no such file, or it is something else.
         NewerPicture: a newer version of Windhover made it.
     """
-    if not path.is_file():
+    refuse_other_than_file(path)
+    if not path.exists():
         raise NoPicture(f"{path}: there is no such file; {_WRITES_ONE}")
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
     try:
+        # of an address that begins with two slashes the first part would be a host
+        address = f"file://{quote(os.fsencode(path.absolute()))}?mode=ro"
+        connection = sqlite3.connect(address, uri=True, isolation_level=None)
+    except sqlite3.Error as error:
+        raise NoPicture(f"{path}: cannot be read ({Untrusted(str(error))}); {_WRITES_ONE}") from error
+    try:
+        # a schema that a stranger wrote calls nothing that reaches beyond the database
+        connection.execute("PRAGMA trusted_schema = OFF")
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
         (file_version,) = connection.execute("PRAGMA user_version").fetchone()
         if application_id != APPLICATION_ID:
@@ -225,6 +260,17 @@ def open_picture(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def refuse_other_than_file(path: Path) -> None:
+    """Refuse the name of a folder, a device or a pipe; a file that is not there is none of them.
+
+    Raises `NoPicture`: it is one.
+    """
+    if path.is_dir():
+        raise NoPicture(f"{path}: is a folder, and no picture; {_WRITES_ONE}")
+    if path.exists() and not path.is_file():
+        raise NoPicture(f"{path}: is no file, and no picture; {_WRITES_ONE}")
 
 
 def _is_about_room(error: OSError | sqlite3.Error) -> bool:
@@ -270,7 +316,7 @@ def time_column(value_ms: Value) -> str | None:
 
 def _number_column(value: Value) -> int | None:
     """Return a number; None: it has more than 64 bits, so a stranger wrote it."""
-    if isinstance(value, int) and -_INT64_MAX <= value <= _INT64_MAX:
+    if isinstance(value, int) and -_INT64_MAX - 1 <= value <= _INT64_MAX:
         return value
     return None
 

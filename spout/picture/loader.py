@@ -147,6 +147,9 @@ class PictureLoader:
             for input_id in sorted(self._names.stranger_ids):
                 why = f"roots have the input id {input_id}, and topics.yaml has no such input"
                 self._holes.note(Hole("inputs", why))
+            for (table, column), count in self._picture.left_out_counts.items():
+                why = f"{count:,} texts are left out, since a query could not read them: they are too long"
+                self._holes.note(Hole(f"{table}.{column}", why))
             self._picture.replace("unknown", self._holes.rows())
 
     @property

@@ -5,13 +5,16 @@ nothing (``query_only``). And SQLite asks an authorizer about each step of a sta
 runs: it may read the picture's tables, and call functions that compute. So no statement reaches a
 file, another database, or a setting, whatever its name is: what is not listed here is refused.
 
-A query ends after a time, and a text in it, or in its answer, has a greatest size.
+A query ends after a time. A text in it, its whole answer, and the memory that it takes on its way have
+greatest sizes.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from acker.errors import QueryRefused
@@ -26,12 +29,22 @@ ROWS_MAX: Final = 10_000
 """How many rows an answer has, if nobody names a limit."""
 
 TEXT_BYTES_MAX: Final = 16 << 20
-"""The longest value in a query or an answer; a record of Kafka has a megabyte by default."""
+"""The longest value in a query or an answer, and the longest row: a row of a picture is shorter."""
 
 SQL_BYTES_MAX: Final = 1 << 20
 
-_STEPS_PER_CLOCK_READING: Final = 10_000
-"""So many steps of SQLite's machine, some 0.1 ms, between two looks at the clock."""
+ANSWER_BYTES_MAX: Final = 64 << 20
+"""So much all texts of an answer take together."""
+
+MEMORY_BYTES_MAX: Final = 3 << 30
+"""So much memory SQLite takes in this process: the picture itself has two thirds of it at most."""
+
+_PATTERN_BYTES_MAX: Final = 500
+"""The longest pattern of LIKE and GLOB: each of its signs may be compared with each one of a text."""
+
+_STEPS_PER_CLOCK_READING: Final = 1_000
+"""So many steps of SQLite's machine between two looks at the clock: some 0.01 ms, and of a step that
+makes a text of 16 MB some 10 s."""
 
 _ALLOWED_TABLES: Final = frozenset(
     [
@@ -82,6 +95,9 @@ _REFUSED: Final = {
 
 Cell = str | int | float | None
 
+Value = str | int | float | bytes | None
+"""What SQLite answers."""
+
 
 class Answer(NamedTuple):
     """The answer to a query.
@@ -126,23 +142,40 @@ class Query:
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, TEXT_BYTES_MAX)
         connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, SQL_BYTES_MAX)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _PATTERN_BYTES_MAX)
+        # sorting and grouping take memory, too; the limit holds for the process, and is never raised
+        connection.execute(f"PRAGMA hard_heap_limit = {MEMORY_BYTES_MAX}")
         connection.set_authorizer(self._authorize)
         connection.set_progress_handler(self._is_late, _STEPS_PER_CLOCK_READING)
+
+    @property
+    def ends_after_s(self) -> float:
+        """So long a query takes at most, as long as SQLite comes from one step to the next."""
+        return self._query_ms_max / 1_000
 
     def ask(self, sql: str, rows_max: int = ROWS_MAX) -> Answer:
         """Run one statement, and return its answer, of too many rows the first ones.
 
-        Raises `QueryRefused`: it is no SQL, it would do more than read, or it takes too long.
+        Raises:
+            QueryRefused: it is no SQL, it would do more than read, it takes too long or too much.
+            KeyboardInterrupt: somebody has stopped it.
         """
         self._refused = ""
         self._ends_ms = self._clock_ms() + self._query_ms_max
         try:
-            cursor = self._connection.execute(sql)
-            rows = cursor.fetchmany(rows_max + 1)
+            with closing(self._connection.execute(sql)) as cursor:
+                columns = [description[0] for description in cursor.description or ()]
+                rows = _answer_rows(cursor, rows_max)
+        except MemoryError as error:
+            raise QueryRefused(
+                f"the query takes more memory than SQLite may have here ({MEMORY_BYTES_MAX >> 20:,} MB,"
+                " with the picture itself): sort, group or join fewer rows, or shorter texts"
+            ) from error
         except (sqlite3.Error, sqlite3.Warning, UnicodeError, ValueError) as error:
+            if _was_interrupted(error) and not self._is_late():
+                # Ctrl-C came while SQLite asked `_is_late`, and it takes no exception from there
+                raise KeyboardInterrupt from error
             raise QueryRefused(self._why_refused(error)) from error
-        columns = [description[0] for description in cursor.description or ()]
-        cursor.close()
         cells = [[_cell(value) for value in row] for row in rows[:rows_max]]
         return Answer(columns, cells, is_cut=len(rows) > rows_max)
 
@@ -150,7 +183,7 @@ class Query:
         """Return why a statement was refused, and what to do."""
         if self._refused:
             return f"{self._refused} is refused: a picture can only be read, by SELECT"
-        if isinstance(error, sqlite3.OperationalError) and str(error) == "interrupted":
+        if _was_interrupted(error):
             seconds = self._query_ms_max // 1000
             return (
                 f"the query takes longer than {seconds} s, and was ended: ask for less, or name how"
@@ -201,6 +234,35 @@ def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "backslashreplace")
 
 
-def _cell(value: str | float | bytes | None) -> Cell:
+def _was_interrupted(error: Exception) -> bool:
+    """Return whether SQLite has ended a statement since `_is_late` told it to, or raised."""
+    return isinstance(error, sqlite3.OperationalError) and str(error) == "interrupted"
+
+
+def _answer_rows(cursor: sqlite3.Cursor, rows_max: int) -> list[tuple[Value, ...]]:
+    """Return the rows of an answer, and one more if there are too many.
+
+    Raises `QueryRefused`: they are too large together.
+    """
+    rows: list[tuple[Value, ...]] = []
+    answer_bytes = 0
+    for row in cursor:
+        answer_bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if answer_bytes > ANSWER_BYTES_MAX:
+            raise QueryRefused(
+                f"the answer is larger than {ANSWER_BYTES_MAX >> 20} MB, at row {len(rows) + 1:,}: ask for"
+                " fewer rows or columns, or for the beginning of a text, by substr"
+            )
+        rows.append(row)
+        if len(rows) > rows_max:
+            break
+    return rows
+
+
+def _cell(value: Value) -> Cell:
     """Return a value of an answer; bytes are written as all commands write them."""
-    return show_bytes(value) if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        return show_bytes(value)
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"  # JSON has no such number
+    return value

@@ -21,6 +21,10 @@ VERSION: Final = 1
 APPLICATION_ID: Final = 0x57484F56
 """What marks a database as a picture, in the header of the file; in ASCII it is ``WHOV``."""
 
+VALUE_BYTES_MAX: Final = 3 << 20
+"""The longest text of a column: a megabyte of a record, each byte of it as an escape. A longer one is
+left out, since a query could not read it; four of them are in a row of `letters`."""
+
 
 class ColumnKind(StrEnum):
     """What a column holds; the value is what the reference page calls it."""

@@ -272,11 +272,11 @@ def test_a_column_takes_what_its_type_takes(tables: Tables, kind: str, values: A
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
-        (pa.table({"n": ["many"]}), r'invalid input syntax for type bigint: "many".*line 1, column n'),
+        (pa.table({"n": ["many"]}), "the column n of .* is a int8, which would change the string"),
         (pa.table({"n": [None]}), 'null value in column "n"'),
         (pa.table({"n": [1, 1]}), "duplicate key value"),
         (pa.table({"word": ["a"], "n": [1]}), 'column "word" of relation "numbers" does not exist'),
-        (pa.table({"n": [1], "note": ["\x00"]}), "NUL"),
+        (pa.table({"n": [1], "note": ["\x00"]}), "row 0 of the batch has in note .*a null byte"),
     ],
     ids=["another type", "a null", "a key twice", "a column too many", "a zero in a text"],
 )

@@ -354,7 +354,7 @@ MUTANTS = (
     Mutant(
         "rows-may-go-into-an-ack-topic",
         "spout/exactly_once/kafka_store.py",
-        "        self._refuse_own_topics(topics)\n",
+        "        self._refuse_own_topics(topics, rows)\n",
         "",
         f"{KAFKA_TESTS}::test_rows_that_cannot_be_written_are_refused_and_the_writer_goes_on",
         "rows would be taken for acks, or for the last batch of a group",
@@ -472,5 +472,32 @@ MUTANTS = (
         "outcome.own_marks(RootMark.OUTSTANDING)",
         f"{WRONG_TESTS}::test_dead_letters_that_are_redriven_are_written_once",
         "they would stand there beside those of its redrive",
+    ),
+    Mutant(
+        "sqlite-writes-null-for-what-is-no-number",
+        "spout/store_columns/sqlite_columns.py",
+        "        return math.isnan, ",
+        "        return _is_none, ",
+        "tests/unit/spout/exactly_once/test_sqlite_values.py"
+        "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",
+        "a value would be lost, and nobody would be told",
+    ),
+    Mutant(
+        "what-an-avro-field-changes-is-written",
+        "spout/exactly_once/value_encoding.py",
+        "            _refuse_changed(number, row, decoded, parsed, form)\n",
+        "",
+        "tests/unit/spout/exactly_once/test_kafka_values.py"
+        "::test_what_is_written_by_an_avro_schema_is_read_as_it_was_or_is_refused_by_row",
+        "a time would lose its microseconds, and every text would be true",
+    ),
+    Mutant(
+        "a-column-of-postgres-may-drop-the-zone-of-a-time",
+        "spout/store_columns/postgres_columns.py",
+        '{"timestamp" if kind.tz is None else "timestamptz"}',
+        '{"timestamp", "timestamptz"}',
+        "tests/contract/test_postgres_values.py"
+        "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",
+        "a time would be another moment, by the zone of the session",
     ),
 )

@@ -92,6 +92,14 @@ MUTANTS = (
         f"{_QUERY}::test_a_value_or_a_query_of_any_size_is_refused",
         "one query could take all memory of a machine",
     ),
+    Mutant(
+        "a-query-sorts-in-any-memory",
+        "spout/picture/query.py",
+        'f"PRAGMA hard_heap_limit = {MEMORY_BYTES_MAX}"',
+        '"PRAGMA hard_heap_limit"',
+        f"{_QUERY}::test_a_query_that_sorts_or_groups_without_end_is_refused_before_it_takes_all_memory",
+        "one query could take all memory of a machine",
+    ),
     # -- what a file has
     Mutant(
         "a-picture-for-others-has-payloads",

@@ -283,7 +283,7 @@ class MemoryBroker:
         settings = topic.info.settings
         if record_bytes(record) > topic.message_bytes_max:
             raise refused(record, "MSG_SIZE_TOO_LARGE: Broker: Message size too large")
-        if any(isinstance(name, UnreadableName) for name, _ in record.headers):
+        if any(isinstance(name, UnreadableName) or "\0" in name for name, _ in record.headers):
             raise unwritable(record)
         if record.key is None and topic.compacted:
             raise refused(record, "INVALID_RECORD: Broker: Broker failed to validate record")

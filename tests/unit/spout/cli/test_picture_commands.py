@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,8 @@ from acker.config.topics import Topics
 from acker.kafka.port import Log
 from spout.cli import main as cli
 from spout.cli import picture as cli_picture
+from spout.picture.query import Answer, Query
+from tests.support.hostile import unseen
 from tests.support.worlds.replay_world import World, topics
 
 ONCE = topics(attempts=1)
@@ -175,3 +179,81 @@ def test_only_what_an_option_wants_is_read(world: World, capsys: pytest.CaptureF
     for option in (["--input", "sentences"], ["--group", "g"]):
         assert cli.run(["sql", *option, "--csv", "SELECT count(*) FROM letters"]) == 0
         assert capsys.readouterr().out.split()[-1] == "3"
+
+
+def test_the_name_of_a_column_is_a_text_and_no_markup(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["[/x]", "[bold]y[/bold]", "\x1b[2J", "\u202e"]
+    query = ", ".join(f'1 AS "{name}"' for name in names)
+    assert cli.run(["sql", f"SELECT {query}"]) == 0
+    printed = capsys.readouterr().out
+    assert "[/x]" in printed
+    assert "[bold]y[/bold]" in printed
+    assert unseen(printed) == []
+
+
+def test_a_number_without_end_is_json(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["sql", "--json", "SELECT 1e999 AS n"]) == 0
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == [{"n": "Infinity"}]
+
+
+def test_ctrl_c_at_a_prompt_ends_the_query_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D3228."""
+    ask = Query.ask
+
+    def interrupted(query: Query, sql: str, rows_max: int) -> Answer:
+        if "endless" in sql:
+            raise KeyboardInterrupt
+        return ask(query, sql, rows_max)
+
+    monkeypatch.setattr(Query, "ask", interrupted)
+    Typed(monkeypatch, "SELECT 'endless';", "SELECT 7;")
+    assert cli.run(["sql", "--csv"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.replace("windhover> ", "").split() == ["7", "7"]
+    assert "the query was ended" in printed.err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_pipe_that_is_no_text_is_refused(
+    encoding: str, world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    piped = io.TextIOWrapper(io.BytesIO(b'SELECT "\xff"; SELECT 2'), encoding=encoding)
+    monkeypatch.setattr("sys.stdin", piped)
+    assert cli.run(["sql", "--csv"]) == 2
+    assert "SQLite cannot run the query" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_missing_is_named_before_anything_is_read(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D3230."""
+    monkeypatch.delattr(cli_picture, "opened")
+    assert cli.run(["picture", "--out", str(tmp_path / "nowhere" / "a.picture")]) == 1
+    assert f"there is no folder {tmp_path}/nowhere; make it" in capsys.readouterr().err
+    assert cli.run(["picture", "--out", str(tmp_path)]) == 2
+    assert "is a folder, and no picture" in capsys.readouterr().err
+
+
+HANGING = """
+import sqlite3, sys
+from spout.cli import picture as module
+from spout.picture.query import Query
+
+module.GRACE_S = 0.2
+query = Query(sqlite3.connect(":memory:"), module._passed_ms, query_ms_max=100)
+sql = "SELECT trim(printf('%.*c', 4000000, 'a'), printf('%.*c', 200000, 'b') || 'a')"
+module._ask_and_print(query, sql, module._Form(False, False, 10))
+"""
+
+
+def test_a_step_of_sqlite_that_does_not_end_ends_the_command() -> None:
+    """D3228."""
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "SQLite does not end the query at its limit, so the command ends" in ended.stderr

@@ -136,7 +136,7 @@ def test_a_time_of_microseconds_is_rounded_down_also_before_1970(time_us: int, t
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("us", "America/New_York")],
+    [pa.int64(), pa.timestamp("us", "UTC"), pa.timestamp("us", "America/New_York")],
 )
 def test_the_time_for_which_a_client_writes_the_present_one_is_refused(kind: pa.DataType) -> None:
     """D3225: also where it is far back in the batch, and where microseconds follow."""
@@ -202,7 +202,7 @@ def test_a_column_of_bytes_is_the_value_as_it_is() -> None:
         (pa.table({"t": ["_ack_sink"]}), {"topic_column": "t"}, "_ack_sink is an ack topic"),
         (pa.table([[1], [2]], names=["n", "n"]), {"key": "n"}, "2 columns of the rows are called n"),
         (words("a"), {"value": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}},
-         "row 0 of the batch"),
+         "has no field word, so the column would be lost"),
         (pa.table({"n": [0] * 9_000 + [None]}),
          {"value": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}},
          "row 9000 of the batch"),
@@ -284,7 +284,7 @@ def test_a_topic_whose_name_is_no_text_is_named_as_one_that_is_missing() -> None
     world = World()
     store = world.store(topic_column="t")
     store.open("g", 1)
-    with pytest.raises(TopicError, match=r"there is no topic \\xff; create it"):
+    with pytest.raises(TopicError, match=r"there is no topic \\xff; no topic can have that name"):
         store.commit(key_of(), pa.table({"t": [b"words", b"\xff"], "n": [1, 2]}), b"1")
     assert world.records() == []
 

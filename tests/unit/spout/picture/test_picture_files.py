@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import pytest
 
 from acker.errors import NewerPicture, NoPicture, NoRoom
 from spout.picture.database import Picture, open_picture, time_column
-from spout.picture.schema import APPLICATION_ID, TABLES, VERSION, Holds
+from spout.picture.query import Query
+from spout.picture.schema import APPLICATION_ID, TABLES, VALUE_BYTES_MAX, VERSION, Holds
 
 SECRET = "password=hunter2-hunter2"
 
@@ -24,7 +26,7 @@ def picture(**options: bool) -> Picture:
     return made
 
 
-@pytest.mark.parametrize("name", ["a.picture", "a b?#%.picture", "grün"])
+@pytest.mark.parametrize("name", ["a.picture", "a b?#%.picture", "grün", "no UTF-8 \udcff"])
 def test_a_file_has_what_the_picture_had_and_only_its_owner_reads_it(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     with closing(picture()) as made:
@@ -159,3 +161,85 @@ def test_a_time_is_what_sqlites_own_functions_compare() -> None:
         ).fetchone()
     assert is_later == 1
     assert time_column(-1) is None
+
+
+def test_a_path_that_begins_with_two_slashes_is_that_file(tmp_path: Path) -> None:
+    """D3230: in an address the first part behind them would be a host."""
+    path = Path(f"/{tmp_path}/a.picture")
+    assert str(path).startswith("//")
+    with closing(picture()) as made:
+        made.write_file(path)
+    with closing(open_picture(path)) as opened:
+        assert opened.execute("SELECT input FROM inputs").fetchall() == [("sentences",)]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_and_its_file_is_written(is_there: bool, tmp_path: Path) -> None:
+    """D3230."""
+    target, link = tmp_path / "a.picture", tmp_path / "newest"
+    link.symlink_to(target)
+    for _ in range(1 + is_there):
+        with closing(picture()) as made:
+            made.write_file(link)
+    assert link.is_symlink()
+    assert not target.is_symlink()
+    open_picture(link).close()
+    assert sorted(tmp_path.iterdir()) == [target, link]
+
+
+@pytest.mark.parametrize("kind", ["a folder", "this folder", "a pipe", "a device"])
+def test_what_is_no_file_is_neither_read_nor_replaced(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D3230."""
+    monkeypatch.chdir(tmp_path)
+    path = {"this folder": Path("."), "a device": Path("/dev/null")}.get(kind, tmp_path / "it")
+    if kind == "a folder":
+        path.mkdir()
+    if kind == "a pipe":
+        os.mkfifo(path)
+    before = path.stat().st_mode
+    with closing(picture()) as made, pytest.raises(NoPicture, match=r"is (a folder|no file), and no picture"):
+        made.write_file(path)
+    with pytest.raises(NoPicture, match=r"is (a folder|no file), and no picture"):
+        open_picture(path)
+    assert path.stat().st_mode == before
+
+
+def test_nothing_is_written_through_a_link_that_somebody_put_where_the_part_goes(tmp_path: Path) -> None:
+    """D3230: the name of the part can be guessed, and the folder may be open to all."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    path = tmp_path / "a.picture"
+    path.with_name(f".{path.name}.{os.getpid()}.part").symlink_to(victim)
+    with closing(picture()) as made, pytest.raises(NoRoom, match="File exists"):
+        made.write_file(path)
+    assert victim.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("text", ["x" * (VALUE_BYTES_MAX + 1), "\u20ac" * (VALUE_BYTES_MAX // 3 + 1)])
+def test_a_text_that_no_query_could_read_is_left_out_and_counted(text: str) -> None:
+    """D3229: it hides no neighbour; a text just below the limit is there, in each column of a row."""
+    fits = "y" * VALUE_BYTES_MAX
+    with closing(picture()) as made:
+        made.insert(
+            "letters",
+            [
+                {"payload": text},
+                dict.fromkeys(("key", "payload", "headers", "message"), fits)
+                | {"headers": json.dumps(fits[2:])},
+            ],
+        )
+        asked = Query(made.connection, lambda: 0)
+        assert asked.ask("SELECT length(payload) FROM letters ORDER BY 1").rows == [[None], [VALUE_BYTES_MAX]]
+        assert len(asked.ask("SELECT * FROM letters ORDER BY input").rows) == 2
+        assert dict(made.left_out_counts) == {("letters", "payload"): 1}
+
+
+@pytest.mark.parametrize("number", [-(1 << 63), (1 << 63) - 1, 1 << 63, -(1 << 63) - 1])
+def test_a_number_of_64_bits_is_there_and_a_longer_one_is_unknown(number: int) -> None:
+    """D3229."""
+    with closing(picture()) as made:
+        made.insert("letters", [{"offset": number}])
+        [(offset,)] = made.connection.execute("SELECT offset FROM letters").fetchall()
+    assert offset == (number if -(1 << 63) <= number < 1 << 63 else None)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -212,3 +219,74 @@ def test_a_value_or_a_query_of_any_size_is_refused(sql: str, query: Query) -> No
     with pytest.raises(QueryRefused):
         query.ask(sql)
     assert query.ask("SELECT 1").rows == [[1]]
+
+
+NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+ENDLESS = f"{NUMBERS} SELECT count(*) FROM n"
+
+
+def test_ctrl_c_ends_a_query_and_the_next_one_is_answered(connection: sqlite3.Connection) -> None:
+    """D3228: SQLite swallows what is raised while it asks whether to go on."""
+    query = Query(connection, lambda: time.monotonic_ns() // 1_000_000)
+    typed = Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+    typed.start()
+    with pytest.raises(KeyboardInterrupt):
+        query.ask(ENDLESS)
+    typed.join()
+    assert query.ask("SELECT 1").rows == [[1]]
+
+
+def test_an_answer_of_any_size_is_refused_at_the_row_that_is_too_much(query: Query) -> None:
+    """D3228."""
+    many = f"{NUMBERS} SELECT printf('%.*c', {{}}, 'x') FROM n"
+    with pytest.raises(QueryRefused, match=r"the answer is larger than 64 MB, at row 5: ask for fewer"):
+        query.ask(many.format(16_000_000))
+    with pytest.raises(QueryRefused, match=r"the answer is larger than 64 MB, at row 6[0-9],"):
+        query.ask(many.format(1_000), rows_max=1_000_000)
+    assert query.ask("SELECT 1").rows == [[1]]
+
+
+HUNGRY = """
+from spout.picture import query as module
+from spout.picture.database import Picture
+from acker.errors import QueryRefused
+
+module.MEMORY_BYTES_MAX = 64 << 20
+query = module.Query(Picture(has_payloads=True).connection, lambda: 0)
+endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+text = "printf('%.*c', 10000, 'x') || i"
+for sql in (
+    f"{endless} SELECT length(max(x)) FROM (SELECT {text} AS x FROM n ORDER BY x DESC)",
+    f"{endless} SELECT i, count(*) FROM n GROUP BY {text}",
+    f"{endless} SELECT DISTINCT {text} FROM n LIMIT -1 OFFSET 1000000000",
+):
+    try:
+        query.ask(sql)
+    except QueryRefused as error:
+        print(error)
+print(query.ask("SELECT 1").rows)
+"""
+
+
+def test_a_query_that_sorts_or_groups_without_end_is_refused_before_it_takes_all_memory() -> None:
+    """D3228: in a process of its own, since SQLite never raises its limit again."""
+    ended = subprocess.run(
+        [sys.executable, "-c", HUNGRY], capture_output=True, text=True, check=True, timeout=100
+    )
+    *refusals, answer = ended.stdout.splitlines()
+    assert answer == "[[1]]"
+    assert [refusal.partition(" SQLite")[0] for refusal in refusals] == [
+        "the query takes more memory than"
+    ] * 3
+
+
+def test_a_number_without_end_is_a_text_that_json_can_have(query: Query) -> None:
+    [row] = query.ask("SELECT 1e999, -1e999, 1.5").rows
+    assert row == ["Infinity", "-Infinity", 1.5]
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+
+
+def test_a_pattern_that_would_be_compared_for_hours_is_refused(query: Query) -> None:
+    """D3228: SQLite looks at no clock within one comparison."""
+    with pytest.raises(QueryRefused, match="pattern too complex"):
+        query.ask("SELECT printf('%.*c', 1000000, 'a') LIKE '%' || printf('%.*c', 40000, 'a') || 'b'")

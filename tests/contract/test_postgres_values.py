@@ -1,0 +1,142 @@
+"""Values in a table of PostgreSQL: each comes back as it was, or is refused by its row and its column."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acker.errors import UsageError
+from spout.exactly_once.postgres_store import PostgresStore
+from tests.contract.test_postgres_store import Tables, key_of
+from tests.support.odd_values import ODD_VALUES
+
+COLUMNS: Final = (
+    "text", "varchar(9)", "char(4)", "bytea", "boolean", "integer", "bigint", "real", "double precision",
+    "numeric", "numeric(20, 2)", "date", "timestamp", "timestamptz", "timestamptz(3)", "timestamp(0)",
+    "interval", "jsonb", "json", "text[]", "real[]", "bytea[]", "bigint[]", "name",
+)  # fmt: skip
+
+
+@pytest.fixture(name="tables")
+def schema_of_a_test(database: str) -> Tables:
+    return Tables(database, f"values-{uuid.uuid4().hex}")
+
+
+def refusal_of(store: PostgresStore, rows: pa.Table) -> str:
+    """Write rows; return why they were refused, empty: they were not."""
+    try:
+        store.commit(key_of(), rows, b"")
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def plain(value: Any) -> Any:
+    """Return a value in a form in which equal things are equal."""
+    match value:
+        case datetime(tzinfo=None):
+            return "local", (value - datetime(1, 1, 1)) // timedelta(microseconds=1)
+        case datetime():
+            return "moment", (value.astimezone(UTC) - datetime(1, 1, 1, tzinfo=UTC)) // timedelta(
+                microseconds=1
+            )
+        case bool():
+            return str(value)
+        case int() | float() | Decimal():
+            number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+            return "no number" if number.is_nan() else number
+        case list():
+            return [plain(item) for item in value]
+    return value
+
+
+def is_same(value: Any, stored: Any, column: str) -> bool:
+    """Return whether a column has what was written; in texts and JSON it has the form of a text."""
+    if isinstance(stored, str) and value is not None and not isinstance(value, str):
+        return stored != ""
+    if "json" in column:
+        return stored is not None
+    if isinstance(value, list) and isinstance(stored, list):
+        return len(value) == len(stored) and all(
+            is_same(item, stored_item, column) for item, stored_item in zip(value, stored, strict=True)
+        )
+    if isinstance(stored, float) and value is not None:
+        # PostgreSQL writes as few digits of a real as tell it from its neighbours
+        is_real = column.startswith("real") and math.isfinite(stored)
+        exact = np.float32(stored).item() if is_real else stored
+        return exact == value or (math.isnan(stored) and math.isnan(value))
+    if type(value) is date and isinstance(stored, datetime):
+        return stored == datetime(value.year, value.month, value.day)
+    return bool(plain(stored) == plain(value))
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_value_is_what_was_written_or_is_refused_by_row_and_column(column: str, tables: Tables) -> None:
+    """D3226."""
+    name = f"{tables.schema}.things"
+    tables.run(f"CREATE TABLE {{}} (v {column})", name)
+    store = tables.store("things")
+    store.open("g", 1)
+    for odd, (kind, values) in ODD_VALUES.items():
+        for value in values:
+            rows = pa.table({"v": pa.array([None, value], kind)})
+            refusal = refusal_of(store, rows)
+            if refusal:
+                named = ("row 1 of the batch", "line 2, column v", "the column v of")
+                assert any(place in refusal for place in named), (odd, value, refusal)
+                assert tables.run("SELECT * FROM {}", name) == []
+                if "the column v of" in refusal:
+                    break  # so are all others of its type
+                continue
+            stored = tables.run("DELETE FROM {} WHERE v IS NOT NULL RETURNING v", name)
+            tables.run("DELETE FROM {}", name)
+            [as_python] = [value] if kind.num_fields else rows.column("v").to_pylist()[1:]
+            assert [is_same(as_python, row[0], column) for row in stored] == [True], (odd, as_python, stored)
+
+
+def test_what_json_has_no_word_for_is_a_text_in_it(tables: Tables) -> None:
+    """D3226: a time, a decimal or bytes in a struct, as `value="json"` of KafkaStore writes them."""
+    name = f"{tables.schema}.things"
+    tables.run("CREATE TABLE {} (v jsonb)", name)
+    store = tables.store("things")
+    store.open("g", 1)
+    kind, values = ODD_VALUES["struct of others"]
+    store.commit(key_of(), pa.table({"v": pa.array(values, kind)}), b"")
+    [(stored,)] = tables.run("SELECT v FROM {}", name)
+    assert stored == {"t": "2025-12-31T19:00:00-05:00", "d": "0.100000000000000000", "x": "/w=="}
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "CREATE UNLOGGED TABLE {} PARTITION OF {} FOR VALUES FROM (0) TO (9)",
+        "CREATE TABLE {} PARTITION OF {} FOR VALUES FROM (0) TO (9) PARTITION BY RANGE (v)",
+    ],
+    ids=["a part", "a part of a part"],
+)
+def test_a_table_of_which_a_part_is_emptied_by_a_crash_is_refused(ddl: str, tables: Tables) -> None:
+    """D3227: it is the part that has the rows."""
+    whole, part = f"{tables.schema}.things", f"{tables.schema}.part"
+    tables.run("CREATE TABLE {} (v bigint) PARTITION BY RANGE (v)", whole)
+    tables.run(ddl, part, whole)
+    if "PARTITION BY" in ddl:
+        tables.run("CREATE UNLOGGED TABLE {} PARTITION OF {} DEFAULT", f"{tables.schema}.inner", part)
+    with pytest.raises(UsageError, match="is unlogged, or a foreign table"):
+        tables.store("things").open("g", 1)
+
+
+def test_a_store_whose_own_table_a_crash_empties_is_refused(tables: Tables) -> None:
+    """D3227: nobody would know what the store has."""
+    tables.store().open("g", 1)
+    tables.run("ALTER TABLE {} SET UNLOGGED", f"{tables.schema}.windhover_sink")
+    with pytest.raises(UsageError, match="is unlogged, or a foreign table"):
+        tables.store().open("g", 1)
+    with pytest.raises(UsageError, match="is what the store keeps for itself"):
+        tables.store("windhover_sink")

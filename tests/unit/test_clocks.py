@@ -200,7 +200,7 @@ OPEN_DIFFERENCES = {
     "replay/worker/worker.py:is_too_old": "the age of a record by the time in it, as `max_age` is meant",
     "spout/group/clocks.py:wrong_clocks": "it compares clocks, and passes over what is old",
     "spout/group/presence.py:__init__": "from which offset on signs are read: a time in the log",
-    "spout/isolation/child_process.py:_end_if_late": "by a clock that nobody can set",
+    "spout/isolation/child_process.py:_end_if_stuck": "by a clock that nobody can set",
     "spout/planning_process/draining.py:_wait_for_replays": "no more than what has passed by `PassedTime`",
     "spout/planning_process/draining.py:verdict_wait": "an age for people",
     "spout/planning_process/planner.py:status": "an age for people",

@@ -86,7 +86,7 @@ class Partition:
     def _finish_step(self) -> None:
         if self._core.sessions.waits_for_ends():
             self._core.set_barrier(self._offsets["ack"], 0)
-        self._core.count_ticks()
+        self._core.apply_reached_ticks()
         output = self._core.take_output()
         self._core.count_committed(output.verdicts)
 

@@ -45,11 +45,11 @@ def letters_replayed(world: World, log: KafkaLog, one: Input) -> list[Figure]:
     redrive = Redrive(log, world.topics, meant, order, RateLimit(None, now_ms), limits)
     outcome = carry_out(redrive, clock=lambda: now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
     seconds = time.perf_counter() - begun
-    if (listed, outcome.done) != (LETTERS, LETTERS):
-        raise CheckFailed(f"{listed} of {LETTERS} letters were found, and {outcome.done} replayed")
+    if (listed, outcome.handled_count) != (LETTERS, LETTERS):
+        raise CheckFailed(f"{listed} of {LETTERS} letters were found, and {outcome.handled_count} replayed")
     return [
         Figure("dlq list: letters read", listed / looked, "letters/s"),
-        Figure("dlq replay: letters", outcome.done / seconds, "letters/s"),
+        Figure("dlq replay: letters", outcome.handled_count / seconds, "letters/s"),
     ]
 
 

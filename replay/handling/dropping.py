@@ -1,9 +1,9 @@
 """Drops lost roots that nobody will ever replay: ``windhover replay drop``.
 
-A stranger may emit roots under the id of an input that he has no right to, or under one that no
-input has. When they are lost, the replay workers put them aside, since they cannot know whether a
-newer topics.yaml has their input. Here an operator says that none will. A root of an input's own
-group is never dropped.
+A root is *foreign* if it was emitted under the id of an input by a group that is not the input's,
+or under an id that no input has. When it is lost, the replay workers put it aside, since they
+cannot know whether a newer topics.yaml has its input. Here an operator says that none will. A root
+of an input's own group is never dropped.
 
 This takes each partition of `_ack_due` with such roots over
 (`replay.handling.due_partition`). It reads once more what waits there, now
@@ -30,29 +30,30 @@ DROPPED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class StrangeRoots:
-    """Roots that wait in one partition of `_ack_due`, and whose group has no right to the input's id."""
+class ForeignRoots:
+    """The foreign roots that wait in one partition of `_ack_due`; there may be none."""
 
-    place: TopicPartition
+    due_partition: TopicPartition
     roots: Sequence[Due]
 
     def lines(self) -> list[str]:
         """Describe them, a line for each group and topic."""
-        counts = Counter((due.group, due.topic) for due in self.roots)
+        topic, number = self.due_partition
+        count_by_group_and_topic = Counter((due.group, due.topic) for due in self.roots)
         lines: list[str] = []
-        for (group, topic), count in sorted(counts.items()):
-            place = f"{self.place.topic}/{self.place.partition}"
-            strangers = f"group {UntrustedName(group)}, topic {UntrustedName(topic)}"
-            lines.append(f"{place}: {count:,} of {strangers}")
+        for (group, emitted_topic), count in sorted(count_by_group_and_topic.items()):
+            names = f"group {UntrustedName(group)}, topic {UntrustedName(emitted_topic)}"
+            lines.append(f"{topic}/{number}: {count:,} of {names}")
         return lines
 
 
 @dataclass(frozen=True, slots=True)
 class Dropping:
-    """Finds and drops the roots of strangers under one input id.
+    """Finds and drops the foreign roots under one input id.
 
     Attributes:
-        group: only those of this group; None: of every group but the input's
+        input_id: may be one that topics.yaml does not have.
+        group: only roots of this group; None: of every group but the input's
             own.
     """
 
@@ -61,17 +62,17 @@ class Dropping:
     input_id: int
     group: str | None = None
 
-    def find(self) -> list[StrangeRoots]:
-        """Read which partitions of `_ack_due` have such roots, and return these; change nothing."""
-        partitions: list[StrangeRoots] = []
+    def find(self) -> list[ForeignRoots]:
+        """Return the foreign roots of each partition of `_ack_due` that has any; change nothing."""
+        partitions: list[ForeignRoots] = []
         for number in range(self.topics.acker.partitions):
-            strange_roots = self._read_strange_roots(number)
-            if strange_roots.roots:
-                partitions.append(strange_roots)
+            foreign_roots = self._read_foreign_roots(number)
+            if foreign_roots.roots:
+                partitions.append(foreign_roots)
         return partitions
 
     def drop(self, why: str, by: str) -> int:
-        """Drop the roots of strangers that wait; return how many there were.
+        """Drop the foreign roots that wait; return how many there were.
 
         `why` and `by`, who drops them, are written beside each.
 
@@ -80,15 +81,15 @@ class Dropping:
         """
         dropped_count = 0
         timeout_ms = self.topics.replay.limits.operation_timeout_ms
-        for strange_roots in self.find():
-            number = strange_roots.place.partition
+        for foreign_roots in self.find():
+            number = foreign_roots.due_partition.partition
             with own_partition(self.log, self.topics, number) as transactions:
                 # read again, now that the replay worker is fenced: it may have
                 # replayed one of them before
-                roots = self._read_strange_roots(number).roots
-                for begin in range(0, len(roots), DROPPED_MAX):
+                roots = self._read_foreign_roots(number).roots
+                for chunk_start in range(0, len(roots), DROPPED_MAX):
                     transactions.begin()
-                    for due in roots[begin : begin + DROPPED_MAX]:
+                    for due in roots[chunk_start : chunk_start + DROPPED_MAX]:
                         transactions.send(self._tombstone(number, due, why, by))
                     transactions.commit(timeout_ms)
                 dropped_count += len(roots)
@@ -99,17 +100,18 @@ class Dropping:
         headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
         return Outgoing(self.topics.ack_topics.due, number, None, root_key(due), headers)
 
-    def _read_strange_roots(self, number: int) -> StrangeRoots:
-        """Read which roots of strangers wait in a partition; it may be none."""
+    def _read_foreign_roots(self, number: int) -> ForeignRoots:
+        """Read which foreign roots wait in a partition of `_ack_due`, by its number."""
         entries = EntriesByRoot[Due]()
         fold = DueFold(whole_entry, entries, wants=of_input(self.input_id))
         for record in due_records(self.log, self.topics, number):
-            fold.put(record)
+            fold.put(record)  # keeps in `entries` what waits
         # topics.yaml has the id once, or not at all
-        own_groups = {input.group for input in self.topics.inputs.values() if input.id == self.input_id}
-        strange = [
+        inputs = self.topics.inputs.values()
+        own_groups = {input.group for input in inputs if input.id == self.input_id}
+        foreign = [
             due
             for due in entries.waiting.values()
             if due.group not in own_groups and self.group in (None, due.group)
         ]
-        return StrangeRoots(TopicPartition(self.topics.ack_topics.due, number), strange)
+        return ForeignRoots(TopicPartition(self.topics.ack_topics.due, number), foreign)

@@ -17,23 +17,28 @@ from acker.wire.clusters import require_cluster
 
 
 def due_records(log: Log, topics: Topics, number: int) -> Iterator[Record]:
-    """Return what is committed in a partition now, in its order; it is read while one iterates.
+    """Yield the records that are committed in a partition of `_ack_due` now, in its order.
+
+    `number` is that of the partition. It is read while one iterates.
 
     Raises `Disagreement`: a record was written in another cluster.
     """
     own_cluster = log.cluster_id()
-    place = TopicPartition(topics.ack_topics.due, number)
-    start = log.starts([place])[place]
-    end = log.stable_ends([place])[place]
+    due_partition = TopicPartition(topics.ack_topics.due, number)
+    start = log.starts([due_partition])[due_partition]
+    end = log.stable_ends([due_partition])[due_partition]
     wait_ms = topics.replay.limits.operation_timeout_ms
-    for record in read_ack_topic(log, place, start, end, committed=True, wait_ms=wait_ms):
+    for record in read_ack_topic(log, due_partition, start, end, committed=True, wait_ms=wait_ms):
         require_cluster(record.place, record.headers, record.value, own_cluster)
         yield record
 
 
 @contextmanager
 def own_partition(log: Log, topics: Topics, number: int) -> Iterator[Transactions]:
-    """Fence the owner of a partition of `_ack_due`, and own it until the context ends."""
+    """Fence the owner of a partition of `_ack_due`, and own it until the context ends.
+
+    Yields what writes to it.
+    """
     with closing(log.transactions(f"{topics.acker.replay_group}-{number}")) as transactions:
         transactions.init(topics.replay.limits.operation_timeout_ms)
         yield transactions

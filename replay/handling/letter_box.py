@@ -1,8 +1,13 @@
-"""Looks through the dead-letter topic of one input for the letters that are meant.
+"""Looks through the dead-letter topic of one input for the letters that a filter matches.
 
-Each partition is read to its end, since a letter's mark comes after it. Payloads are not kept. If
-there are more letters than are kept, handled ones keep out later ones until their marks come; then
-the partition is read once more, from the first letter that was left out.
+A letter is *handled* once somebody had it emitted again, or dropped it; then a *mark*, a record
+behind it in the same partition, says so. So each partition is read to its end. Payloads are not
+kept.
+
+A box keeps so many letters at most. Letters that are handled take up room until their marks come:
+with room for 2, of the letters A, B, C and a mark on A, the letter C is left out though A makes
+room. So a partition is read a second time, from the first letter that was left out; what the marks
+say is known then.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -28,99 +33,128 @@ KEPT_MAX: Final = 100_000
 """Letters that are kept of one topic, some 2 kB each; further ones that match are only counted."""
 
 
-class LetterBox:
-    """The letters of one topic that are *meant*, which a filter matches, in the order of the log.
-
-    It keeps at most `kept_max` of them in memory.
+@dataclass(slots=True)
+class _FirstReading:
+    """What the first reading of a partition leaves for a second one.
 
     Attributes:
-        left_out: how many there are beyond `kept_max`.
-        others: how many records are not Windhover's.
+        left_out_before: how many letters of earlier partitions were left out.
+        first_left_out: the first letter of this one that was; None: none was.
+        marked_offsets: of the letters whose marks came behind that one.
+    """
+
+    left_out_before: int
+    first_left_out: Letter | None = None
+    marked_offsets: array[int] = field(default_factory=lambda: array("q"))
+
+
+@dataclass(slots=True)
+class _SecondReading:
+    """A partition that is read a second time.
+
+    `marked_offsets` are those of its letters that are handled, ascending.
+    """
+
+    marked_offsets: Sequence[int]
+
+    def is_handled(self, letter: Letter) -> bool:
+        """Return whether a letter has a mark behind it."""
+        index = bisect_left(self.marked_offsets, letter.offset)  # of the first that is not below it
+        return index < len(self.marked_offsets) and self.marked_offsets[index] == letter.offset
+
+
+class LetterBox:
+    """The letters of one topic that a filter matches, in the order of the log.
+
+    Put the records of each partition in their order, then call `end_partition`. A letter that is
+    handled is taken out, unless the filter is for handled ones, too.
+
+    Attributes:
+        left_out_count: how many letters match beyond those that are kept.
+        other_record_count: how many records are not Windhover's.
     """
 
     def __init__(self, letter_filter: Filter, kept_max: int = KEPT_MAX) -> None:
-        """Begin without a letter."""
+        """Begin without a letter; at most `kept_max` are kept in memory."""
         self._filter = letter_filter
         self._kept_max = kept_max
-        self._letters: dict[str, Letter] = {}  # by their places
-        self.left_out = 0
-        self.others = 0
-        # of the partition that is read: how many were left out before it, the
-        # first letter of it that was, and the offsets of letters whose marks
-        # came behind that one
-        self._left_out_before = 0
-        self._first_left_out: Letter | None = None
-        self._marked_offsets = array("q")
-        # the offsets of letters with a mark, ascending, while a partition is
-        # read again; None: it is read for the first time
-        self._handled: Sequence[int] | None = None
+        self._letter_by_place: dict[str, Letter] = {}
+        self.left_out_count = 0
+        self.other_record_count = 0
+        self._reading: _FirstReading | _SecondReading = _FirstReading(left_out_before=0)
 
     @property
     def letters(self) -> list[Letter]:
-        return list(self._letters.values())
+        """The letters that are kept."""
+        return list(self._letter_by_place.values())
 
     def put(self, record: Record) -> None:
-        """Take in the next record of a partition; they come in the order of its log."""
+        """Take in the next record of a partition: a letter, a mark, or something else."""
         entry = parse_letter(record)
         if entry is None:
-            is_first_time = self._handled is None  # else its other records have been counted
-            if is_first_time and parse_audit(record) is None:
-                self.others += 1
+            self._count_if_other(record)
         elif isinstance(entry, Mark):
             self._put_mark(entry, record)
-        elif self._filter.matches(entry) and not self._is_handled(entry.offset):
-            if len(self._letters) < self._kept_max:
-                self._letters[entry.place] = entry
-            else:
-                self.left_out += 1
-                self._first_left_out = self._first_left_out or entry
+        elif self._filter.matches(entry):
+            self._put_letter(entry)
+
+    def _count_if_other(self, record: Record) -> None:
+        """Count a record that is neither letter nor mark, if it is not Windhover's, once."""
+        is_first = isinstance(self._reading, _FirstReading)
+        if is_first and parse_audit(record) is None:
+            self.other_record_count += 1
+
+    def _put_letter(self, letter: Letter) -> None:
+        """Keep a letter, or leave it out if there is no room."""
+        reading = self._reading
+        if isinstance(reading, _SecondReading) and reading.is_handled(letter):
+            return
+        if len(self._letter_by_place) < self._kept_max:
+            self._letter_by_place[letter.place] = letter
+            return
+        self.left_out_count += 1
+        if isinstance(reading, _FirstReading) and reading.first_left_out is None:
+            reading.first_left_out = letter
 
     def _put_mark(self, mark: Mark, record: Record) -> None:
-        """Take in the mark of a letter, which is handled: it leaves, unless handled ones are meant."""
-        letter = self._letters.get(mark.letter)
+        """Take out the letter that a mark is about; if handled ones are meant, keep it marked."""
+        letter = self._letter_by_place.get(mark.letter)
         if letter is not None and self._filter.handled:
-            self._letters[mark.letter] = replace(letter, mark=mark)
+            self._letter_by_place[mark.letter] = replace(letter, mark=mark)
         else:
-            self._letters.pop(mark.letter, None)
-        if self._first_left_out is not None:
-            topic, partition, offset = parse_location(mark.letter) or ("", 0, 0)
-            if (topic, partition) == (record.topic, record.partition):
-                self._marked_offsets.append(offset)
+            self._letter_by_place.pop(mark.letter, None)
+        reading = self._reading
+        if isinstance(reading, _FirstReading) and reading.first_left_out is not None:
+            marked = parse_location(mark.letter)
+            if marked is not None and marked[:2] == (record.topic, record.partition):
+                reading.marked_offsets.append(marked.offset)
 
     def end_partition(self) -> int | None:
-        """End a partition; return the offset from which it is to be read again, None if it is not.
+        """End the reading of a partition; return from which offset on to read it a second time.
 
-        With room for 2 letters, of A, B, C and a mark on A, the letter C is left out though A makes
-        room. So the partition is read again from C, and what the marks say is known then: C and
-        those behind it are put in once more.
+        None: go on with the next partition.
         """
-        first_left_out = self._first_left_out
-        marked_offsets = self._marked_offsets
-        was_read_again = self._handled is not None
-        self._first_left_out = None
-        self._marked_offsets = array("q")
-        self._handled = None
-        # without a mark there is no more room; and who means handled letters
-        # leaves them where they are
-        is_needed = bool(marked_offsets) and not self._filter.handled
-        if first_left_out is None or was_read_again or not is_needed:
-            self._left_out_before = self.left_out
+        reading = self._reading
+        first_left_out: Letter | None = None
+        if isinstance(reading, _FirstReading) and self._has_room_again(reading):
+            first_left_out = reading.first_left_out
+        if first_left_out is None or isinstance(reading, _SecondReading):
+            self._reading = _FirstReading(left_out_before=self.left_out_count)
             return None
-        self._handled = np.unique(np.frombuffer(marked_offsets, np.int64)).data  # ascending
-        self.left_out = self._left_out_before
-        # what is put in again must not be there twice
-        for place, letter in list(self._letters.items()):
-            if letter.partition == first_left_out.partition and letter.offset >= first_left_out.offset:
-                del self._letters[place]
+        # what is put in a second time must not be there, or be counted, twice
+        self.left_out_count = reading.left_out_before
+        for place, letter in list(self._letter_by_place.items()):
+            is_same_partition = letter.partition == first_left_out.partition
+            if is_same_partition and letter.offset >= first_left_out.offset:
+                del self._letter_by_place[place]
+        marked_offsets = np.unique(np.frombuffer(reading.marked_offsets, np.int64))  # ascending
+        self._reading = _SecondReading(marked_offsets.data)
         return first_left_out.offset
 
-    def _is_handled(self, offset: int) -> bool:
-        """Return whether a letter of a partition that is read again has a mark behind it."""
-        handled = self._handled
-        if handled is None:
-            return False
-        index = bisect_left(handled, offset)  # of the first that is not below it
-        return index < len(handled) and handled[index] == offset
+    def _has_room_again(self, reading: _FirstReading) -> bool:
+        """Return whether marks have made room for letters that were left out."""
+        # who means handled letters, too, leaves them where they are
+        return bool(reading.marked_offsets) and not self._filter.handled
 
 
 def find_letters(
@@ -135,7 +169,7 @@ def find_letters(
     """Read the letters of an input that a filter matches.
 
     Args:
-        wait_ms: how long to wait for the next record.
+        wait_ms: how long the broker may send nothing.
         kept_max: so many letters are kept in memory at most.
         waits_for_open: wait for the ends of open transactions, too: they may
             have marks that nobody sees until then.
@@ -147,20 +181,20 @@ def find_letters(
     starts = _starts(log, input.dead_letter.topic, input.name, letter_filter)
     ends = log.ends(starts) if waits_for_open else log.stable_ends(starts)
     with uncollected():
-        for place, start in starts.items():
+        for partition, start in starts.items():
             # a partition is read once, or twice if marks have made room
             next_offset: int | None = start
             while next_offset is not None:
-                piece = read_piece(
+                records = read_piece(
                     log,
-                    place,
+                    partition,
                     next_offset,
-                    ends[place],
+                    ends[partition],
                     committed=True,
                     wait_ms=wait_ms,
                     on_damage=pass_damage,
                 )
-                for record in piece:
+                for record in records:
                     box.put(record)
                 next_offset = box.end_partition()
     return box
@@ -176,43 +210,47 @@ def _starts(log: Log, topic: str, input_name: str, letter_filter: Filter) -> Map
         raise TopicError(
             f"dead-letter topic {topic} of input {input_name} does not exist; run `windhover topics create`"
         )
-    places = [TopicPartition(topic, number) for number in range(info.partitions)]
-    starts = dict(log.starts(places))
+    partitions = [TopicPartition(topic, number) for number in range(info.partitions)]
+    # 1. where the log begins, or the filter's time
+    starts = dict(log.starts(partitions))
     if letter_filter.since_ms is not None:
-        offset_at_since = log.offsets_at(places, letter_filter.since_ms)
-        starts = {place: max(start, offset_at_since[place]) for place, start in starts.items()}
+        offset_at_since = log.offsets_at(partitions, letter_filter.since_ms)
+        for partition, log_start in starts.items():
+            starts[partition] = max(log_start, offset_at_since[partition])
     if not letter_filter.places:
         return starts
+    # 2. of these the partitions of the letters that are named, from their offsets on
     starts_of_named: dict[TopicPartition, int] = {}
-    for place, offset in _first_offsets(topic, info.partitions, letter_filter).items():
-        if place in starts:
-            starts_of_named[place] = max(starts[place], offset)
+    for partition, offset in _offsets_of_named(topic, info.partitions, letter_filter).items():
+        if partition in starts:
+            starts_of_named[partition] = max(starts[partition], offset)
     return starts_of_named
 
 
-def _first_offsets(topic: str, partitions: int, letter_filter: Filter) -> dict[TopicPartition, int]:
-    """Return the partitions that the named letters may be in, and from which offset on to read them.
+def _offsets_of_named(topic: str, partition_count: int, letter_filter: Filter) -> dict[TopicPartition, int]:
+    """Return which partitions the named letters may be in, and where to begin in each.
 
     A name is ``topic/partition@offset``: the place of a letter in this topic, or the origin of its
-    record in another one; then the letter may be anywhere in a few partitions.
+    record in another one; then the letter may be anywhere in a few partitions. A text that is no
+    place names no letter; it is looked for as if it were one of partition 0.
     """
     first_offsets: dict[TopicPartition, int] = {}
-    for location in letter_filter.places:
-        # a text that is no place names no letter: wherever it is looked for
-        named_topic, partition, offset = parse_location(location) or ("", 0, 0)
+    for name in letter_filter.places:
+        named_topic, named_partition, offset = parse_location(name) or ("", 0, 0)
         if named_topic == topic:
-            place = TopicPartition(topic, partition)
-            first_offsets[place] = min(first_offsets.get(place, offset), offset)
+            partition = TopicPartition(topic, named_partition)
+            first_offsets[partition] = min(first_offsets.get(partition, offset), offset)
         else:
-            for number in letter_partitions(partition, partitions):
+            for number in letter_partitions(named_partition, partition_count):
                 first_offsets[TopicPartition(topic, number)] = 0
     return first_offsets
 
 
-def letter_partitions(origin_partition: int, partitions: int) -> set[int]:
+def letter_partitions(origin_partition: int, partition_count: int) -> set[int]:
     """Return the partitions of a dead-letter topic that may have the letter of a record.
 
-    It was written when the topic had as many `partitions` as now, or fewer: that of a record of
-    partition 5 is in 0, 1 or 2 of three partitions, since 5 % 1 = 0, 5 % 2 = 1 and 5 % 3 = 2.
+    The topic has `partition_count` now, and had as many or fewer when the letter was written: that
+    of a record of partition 5 is in 0, 1 or 2 of three partitions, since 5 % 1 = 0, 5 % 2 = 1 and
+    5 % 3 = 2.
     """
-    return {origin_partition % count for count in range(1, partitions + 1)}
+    return {origin_partition % count for count in range(1, partition_count + 1)}

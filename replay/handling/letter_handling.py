@@ -1,5 +1,8 @@
 """Replays dead letters, or drops them for good, as somebody orders; each of them once.
 
+A letter is *handled* when its copy is written, or it is dropped: then a *mark*, a record behind it
+in its topic, says so. A letter that cannot be handled is *left* as it is.
+
 A command that does so may die half-way and be repeated, and two people may give it at the same
 time. So every copy is written in one transaction with the mark of its letter, under one
 transactional id for each dead-letter topic. It begins by ending and fencing the transaction of an
@@ -22,12 +25,12 @@ from acker.errors import LogError, RecordRefused, TopicError, Unreachable, Usage
 from acker.hot_paths import uncollected
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
 from replay.handling.letter_box import KEPT_MAX, find_letters
-from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of, mark_record
+from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of_letter, mark_record
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from replay.worker.worker import bytes_max, keeps_times
 
 CHUNK_MAX: Final = 2_000
-"""So many letters are handled in one transaction at most; what one has is its chunk."""
+"""So many letters are handled in one transaction at most; those of one transaction are its chunk."""
 
 RATE_MIN: Final = 0.001
 """Letters a second: one in about a quarter of an hour."""
@@ -61,10 +64,10 @@ class LetterHandling:
     """Carries an order out for one input; `open` it, then `step` it until it `is_done`.
 
     Attributes:
-        done: how many letters were handled.
-        left: by why, how many letters were tried and left as they are.
-        left_out: how many were not even tried, since there are too many at
-            once.
+        handled_count: how many letters were handled.
+        left_by_why: by why, how many letters were tried and left as they are.
+        left_out_count: how many match beyond those that are kept in memory:
+            they are not even tried.
     """
 
     def __init__(
@@ -77,7 +80,12 @@ class LetterHandling:
         limits: ReplayLimits,
         kept_max: int = KEPT_MAX,
     ) -> None:
-        """Prepare; nothing is written or fenced before `open`. `owner` begins the transactional id."""
+        """Prepare; nothing is written or fenced before `open`.
+
+        Args:
+            owner: what the transactional id begins with.
+            kept_max: so many letters are kept in memory at most.
+        """
         self._log = log
         self._input = input
         self._order = order
@@ -85,21 +93,21 @@ class LetterHandling:
         self._kept_max = kept_max
         self._fetcher = Fetcher(log, limits)
         self._transactions = log.transactions(f"{owner}-letters-{input.dead_letter.topic}")
-        self._letters: deque[Letter] = deque()  # those that are meant, and not tried yet
-        self._replay_topic: TopicInfo | None = None
+        self._letters_to_try: deque[Letter] = deque()
+        self._replay_topic: TopicInfo | None = None  # None: it was not opened
         self._chunk_max = CHUNK_MAX  # so many letters may be in the next transaction
         self._refused_in_a_row = 0  # letters that were refused, each alone, since one was handled
-        self.done = 0
-        self.left: Counter[Left] = Counter()
-        self.left_out = 0
+        self.handled_count = 0
+        self.left_by_why: Counter[Left] = Counter()
+        self.left_out_count = 0
 
     @property
     def is_done(self) -> bool:
         """Whether no letter is to be tried any more."""
-        return not self._letters
+        return not self._letters_to_try
 
     def open(self) -> int:
-        """Fence other handlers, and return how many letters are meant.
+        """Fence other handlers, find the letters, and return how many are to be tried.
 
         Raises `TopicError`: a topic is missing; `Unreachable`: a transaction
         stays open among the letters.
@@ -120,9 +128,9 @@ class LetterHandling:
             kept_max=self._kept_max,
             waits_for_open=True,
         )
-        self._letters = deque(box.letters)
-        self.left_out = box.left_out
-        return len(self._letters)
+        self._letters_to_try = deque(box.letters)
+        self.left_out_count = box.left_out_count
+        return len(self._letters_to_try)
 
     def fence(self) -> None:
         """End and fence the transaction of another handler of this topic."""
@@ -144,14 +152,15 @@ class LetterHandling:
                 correct the topic, then repeat.
         """
         # 1. build what is to be written
-        chunk = list(islice(self._letters, min(room, self._chunk_max)))
+        chunk = list(islice(self._letters_to_try, min(room, self._chunk_max)))
         copies = self._build_copies(chunk)
+        # a letter whose payload did not fit has no copy: it is tried in the next
+        # step, as are those behind it
+        built = chunk[: len(copies)]
         marks: list[Outgoing] = []
         copies_to_write: list[Outgoing] = []
         whys_left: list[Left] = []
-        # `copies` may be shorter: then the letters behind it have their turn
-        # in the next step
-        for letter, copy in zip(chunk, copies, strict=False):
+        for letter, copy in zip(built, copies, strict=True):
             if isinstance(copy, Left):
                 whys_left.append(copy)
                 continue
@@ -170,22 +179,22 @@ class LetterHandling:
             self._chunk_max = min(CHUNK_MAX, 2 * len(chunk))
             self._refused_in_a_row = 0
         # 3. count, also those that were left as they are
-        for _ in copies:
-            self._letters.popleft()
-        self.left.update(whys_left)
-        self.done += len(marks)
+        for _ in built:
+            self._letters_to_try.popleft()
+        self.left_by_why.update(whys_left)
+        self.handled_count += len(marks)
         return len(marks)
 
     def _leave_refused(self, error: RecordRefused) -> None:
-        """Leave the first letter as it is, which was refused alone.
+        """Leave the first letter as it is, which was refused alone, and try it no more.
 
         Raises `TopicError`: it is one of too many in a row.
         """
         self._refused_in_a_row += 1
         if self._refused_in_a_row >= self._limits.refused_max:
             raise TopicError(f"{self._refused_in_a_row} letters in a row are refused, the last one: {error}")
-        self._letters.popleft()
-        self.left[Left.REFUSED] += 1
+        self._letters_to_try.popleft()
+        self.left_by_why[Left.REFUSED] += 1
 
     def close(self) -> None:
         """Close the clients; a transaction that is open is aborted."""
@@ -198,9 +207,9 @@ class LetterHandling:
             self._transactions.close()
 
     def _build_copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
-        """Return for each letter its copy, why it is left as it is, or None if it is dropped.
+        """Return for each letter its copy, or why it is left as it is; None: it is dropped.
 
-        The list ends before the first letter whose payload did not fit into one fetch.
+        What is returned ends before the first letter whose payload did not fit into one fetch.
         """
         if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)
@@ -223,11 +232,14 @@ class LetterHandling:
         return copies
 
     def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
-        """Return the copy of a letter for the replay topic, or why that cannot take it."""
+        """Return the copy of a letter that was read, or why the replay topic cannot take it."""
         topic = self._replay_topic
         if topic is None or letter.origin_partition >= topic.partitions:
             return Left.NO_PARTITION
-        copy = copy_of(letter, record, topic.name, self._order.redrive, keeps_times=keeps_times(topic))
+        topic_keeps_times = keeps_times(topic)
+        copy = copy_of_letter(
+            letter, record, topic.name, redrive=self._order.redrive, keeps_times=topic_keeps_times
+        )
         if record_bytes(copy) > bytes_max(topic):
             return Left.TOO_LARGE
         return copy
@@ -235,7 +247,14 @@ class LetterHandling:
     def _mark(self, letter: Letter, now_ms: int) -> Outgoing:
         """Return the record that says that a letter is handled, how, by whom and why."""
         order = self._order
-        mark = Mark(letter.place, order.action, order.by, order.why, now_ms, order.redrive)
+        mark = Mark(
+            letter=letter.place,
+            action=order.action,
+            by=order.by,
+            why=order.why,
+            at_ms=now_ms,
+            redrive=order.redrive,
+        )
         return mark_record(letter, self._input.dead_letter.topic, mark)
 
     def write(self, records: Sequence[Outgoing], copies: Sequence[Outgoing] = ()) -> None:
@@ -256,8 +275,10 @@ class LetterHandling:
 class RateLimit:
     """How many letters may be handled now, so that there are at most `rate` in a second; None: no limit.
 
-    Time in which none was handled, since they were looked for or too many were
-    open, is not made up for.
+    By the rate each letter takes its time: at 10 a second, 100 ms. So after 3
+    letters the next one may be handled 300 ms later. Time in which none was
+    handled, since they were looked for or too many were open, is not made up
+    for, but for a second of it.
     """
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
@@ -266,33 +287,36 @@ class RateLimit:
             raise UsageError(f"rate {rate:g}: give {RATE_MIN} letters a second or more, or none for no limit")
         self._rate = rate
         self._at_once_max = at_once
-        self._next_ms: float = now_ms  # wall time from which the next letter may be handled
-        self._spent_ms = 0.0  # the time that the letters handled last take by the rate
+        self._next_letter_ms: float = now_ms  # wall time from which the next one may be handled
+        self._last_letters_take_ms = 0.0  # the time that those handled last take by the rate
 
     def allowed_letters(self, now_ms: int) -> int:
-        """Return how many letters may be handled now; time that was not used is forgotten.
+        """Return how many letters may be handled now, at most `at_once`.
 
         With a rate of 10, and the next one allowed since 250 ms, these are 3:
         those of 0, 100 and 200 ms.
         """
         if self._rate is None:
             return self._at_once_max
-        # at most the letters of one second are caught up with
-        catch_up_ms = max(0.0, 1_000 - 1_000 / self._rate)
-        self._next_ms = max(self._next_ms, now_ms - catch_up_ms)
-        # the clock may have been set back
-        self._next_ms = min(self._next_ms, now_ms + self._spent_ms)
-        allowed = math.floor((now_ms - self._next_ms) * self._rate / 1_000) + 1
+        # at most the letters of one second are caught up with: the earliest of
+        # these is allowed since then
+        letter_ms = 1_000 / self._rate
+        catch_up_ms = max(0.0, 1_000 - letter_ms)
+        self._next_letter_ms = max(self._next_letter_ms, now_ms - catch_up_ms)
+        # it can be further ahead than the last letters take only if the clock was
+        # set back
+        self._next_letter_ms = min(self._next_letter_ms, now_ms + self._last_letters_take_ms)
+        allowed = math.floor((now_ms - self._next_letter_ms) * self._rate / 1_000) + 1
         return max(0, min(self._at_once_max, allowed))
 
     def record_handled(self, count: int) -> None:
         """Record that so many letters were handled."""
         if self._rate is not None:
-            self._spent_ms = count * 1_000 / self._rate
-            self._next_ms += self._spent_ms
+            self._last_letters_take_ms = count * 1_000 / self._rate
+            self._next_letter_ms += self._last_letters_take_ms
 
     def wait_ms(self, now_ms: int) -> int:
         """Return how long to wait until one more may be handled; 0: it may be now."""
         if self.allowed_letters(now_ms):
             return 0
-        return max(1, math.ceil(self._next_ms - now_ms))
+        return max(1, math.ceil(self._next_letter_ms - now_ms))

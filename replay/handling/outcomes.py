@@ -3,12 +3,15 @@
 A redrive's copy is a new root. Its verdict, the copies that a replay worker
 makes of it, and the dead letter that it becomes name it, so the log shows the
 outcome of each letter at any time, to any process.
+
+Three topics are followed: those of verdicts, of letters and of copies. A
+redrive writes a *mark* behind each letter that it handles.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import NamedTuple, assert_never
 
@@ -20,7 +23,7 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import Follower, pass_damage, read_piece
 from acker.wire.checks import read_verdicts
 from acker.wire.verdict import DoneVerdict, Verdict
-from replay.records.due import parse_history
+from replay.records.due import Loss, parse_history
 from replay.records.headers import HISTORY, header_text, our_values, parse_location
 from replay.records.letters import LETTER, Letter, LetterAction, Mark, parse_letter
 from replay.records.redrives import AUDIT_PARTITION, RedriveBegun, RedriveEnded, parse_audit, redrive_of
@@ -41,10 +44,11 @@ class LetterOutcome(StrEnum):
 
 
 class RedriveRecord(NamedTuple):
-    """A redrive by its audit records.
+    """A redrive by the two records that it writes when it begins and when it ends.
 
-    `ended` is None if it runs, or did not write its end. `is_over`: a later
-    redrive of the same input began, and so ended it.
+    Attributes:
+        ended: None: it runs, or did not write its end.
+        is_over: a later redrive of the same input began, and so ended it.
     """
 
     begun: RedriveBegun
@@ -69,25 +73,34 @@ def find_redrives(log: Log, input: Input, *, wait_ms: int, since_ms: int = 0) ->
 
     Raises `TopicError`: its dead-letter topic does not exist.
     """
-    place = existing_places(log, input.dead_letter.topic)[AUDIT_PARTITION]
-    first_offset = max(log.starts([place])[place], log.offsets_at([place], since_ms)[place])
-    end = log.stable_ends([place])[place]
-    begun: dict[str, RedriveBegun] = {}
-    ended: dict[str, RedriveEnded] = {}
-    piece = read_piece(log, place, first_offset, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage)
-    for record in piece:
+    partition = existing_partitions(log, input.dead_letter.topic)[AUDIT_PARTITION]
+    log_start = log.starts([partition])[partition]
+    offset_at_since = log.offsets_at([partition], since_ms)[partition]
+    records = read_piece(
+        log,
+        partition,
+        max(log_start, offset_at_since),
+        log.stable_ends([partition])[partition],
+        committed=True,
+        wait_ms=wait_ms,
+        on_damage=pass_damage,
+    )
+    # by the id of a redrive
+    begun_by_redrive: dict[str, RedriveBegun] = {}
+    ended_by_redrive: dict[str, RedriveEnded] = {}
+    for record in records:
         event = parse_audit(record)
         if isinstance(event, RedriveBegun):
-            begun[event.redrive] = event
-        elif event is not None:
-            ended.setdefault(event.redrive, event)
+            begun_by_redrive[event.redrive] = event
+        elif event is not None:  # the first one counts
+            ended_by_redrive.setdefault(event.redrive, event)
     # redrives of an input follow each other: a later one shows that those
     # before it are over
-    newest_redrive = next(reversed(begun), "")
+    newest_redrive = next(reversed(begun_by_redrive), "")
     redrives: list[RedriveRecord] = []
-    for redrive, begun_record in begun.items():
+    for redrive, begun in begun_by_redrive.items():
         is_over = redrive != newest_redrive
-        redrives.append(RedriveRecord(begun_record, ended.get(redrive), is_over))
+        redrives.append(RedriveRecord(begun, ended_by_redrive.get(redrive), is_over))
     return redrives
 
 
@@ -100,79 +113,70 @@ class _SettledCopies(NamedTuple):
     outcome: LetterOutcome
 
 
-_Letter = tuple[str, str]
-"""A letter that a redrive handled: the id of the redrive, and the place of the letter."""
+class _Copy(NamedTuple):
+    """A copy by its place in the replay topic."""
+
+    partition: int
+    offset: int
+
+
+class _HandledLetter(NamedTuple):
+    """A letter that a redrive handled: the id of the redrive, and the place of the letter."""
+
+    redrive: str
+    place: str
+
+
+class FollowedTopics(NamedTuple):
+    """The topics that outcomes are read from, by their names."""
+
+    verdicts: str
+    letters: str
+    copies: str
 
 
 class RedriveOutcomes:
     """The outcomes of an input's redrives; each call of `read` adds what is new in the log."""
 
     def __init__(self, log: Log, topics: Topics, input: Input, redrives: Iterable[RedriveBegun]) -> None:
-        """Begin where the first of some redrives began; errors as for `existing_places`."""
+        """Begin where the first of some redrives began; errors as for `existing_partitions`."""
         redrives = list(redrives)
-        # by redrive, for each followed topic, the end of each partition when
-        # the redrive began
+        followed = followed_topics(topics, input)
+        # where each topic ended when a redrive began, by the redrive's id
         verdict_ends = {begun.redrive: begun.verdicts_from for begun in redrives}
         letter_ends = {begun.redrive: begun.letters_from for begun in redrives}
         copy_ends = {begun.redrive: begun.copies_from for begun in redrives}
-        self._incomplete_redrives = set[str]()  # ids of those of which a part is no longer in the log
-        verdict_topic, letter_topic, replay_topic = followed_topics(topics, input)
-        first_verdicts = self._first_offsets(log, verdict_topic, verdict_ends)
-        first_letters = self._first_offsets(log, letter_topic, letter_ends)
-        first_copies = self._first_offsets(log, replay_topic, copy_ends)
+        from_verdicts = _where_to_begin(log, followed.verdicts, verdict_ends)
+        from_letters = _where_to_begin(log, followed.letters, letter_ends)
+        from_copies = _where_to_begin(log, followed.copies, copy_ends)
+        self._incomplete_redrives = (
+            from_verdicts.incomplete_redrives
+            | from_letters.incomplete_redrives
+            | from_copies.incomplete_redrives
+        )
         self._input = input
         # only now, when all is asked: nobody closes them if a question fails
-        self._verdicts = _follower(log, first_verdicts)
-        self._letters = _follower(log, first_letters)
-        self._copies = _follower(log, first_copies)
-        # what was read and is not compared with the copies yet: copies that
-        # have a verdict, and partition and offset of those that became dead
-        # letters
+        self._verdicts = _follower(log, from_verdicts.first_offsets)
+        self._letters = _follower(log, from_letters.first_offsets)
+        self._copies = _follower(log, from_copies.first_offsets)
+        # copies that were settled without a loss, and copies that became dead
+        # letters: read, and not compared with `_letter_by_copy` yet
         self._settled_copies: list[_SettledCopies] = []
-        self._died_copies: list[tuple[int, int]] = []
+        self._died_copies: list[_Copy] = []
         # by partition of the replay topic, and offset of a copy there: the
         # letter that the copy descends from
-        self._letter_by_copy: dict[int, dict[int, _Letter]] = {}
-        self._outcomes: dict[_Letter, LetterOutcome] = {}
-        self._handled: dict[_Letter, LetterAction] = {}
-
-    def _first_offsets(
-        self, log: Log, topic: str, ends_by_redrive: Mapping[str, Sequence[int]]
-    ) -> dict[TopicPartition, int]:
-        """Return from where to read each partition of a topic.
-
-        Record redrives of which something is gone.
-
-        `ends_by_redrive` has, by redrive, where each partition ended when the
-        redrive began, by the partition's number.
-        """
-        places = existing_places(log, topic)
-        log_starts = log.starts(places)
-        log_ends = log.ends(places)
-        first_offsets: dict[TopicPartition, int] = {}
-        for place in places:
-            ends_at_begin: list[int] = []
-            for redrive, ends in ends_by_redrive.items():
-                # a partition that the topic got later was empty when the
-                # redrive began
-                end = ends[place.partition] if place.partition < len(ends) else 0
-                ends_at_begin.append(end)
-                # before the start of the log, retention has removed records of
-                # the redrive; behind its end, the topic was created again
-                if not log_starts[place] <= end <= log_ends[place]:
-                    self._incomplete_redrives.add(redrive)
-            earliest = max(log_starts[place], min(ends_at_begin, default=0))
-            first_offsets[place] = min(earliest, log_ends[place])
-        return first_offsets
+        self._letter_by_copy: dict[int, dict[int, _HandledLetter]] = {}
+        self._outcome_by_letter: dict[_HandledLetter, LetterOutcome] = {}
+        self._action_by_letter: dict[_HandledLetter, LetterAction] = {}
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last `read` took in all that there was."""
+        """Whether the last `read` read all that there was."""
         return self._verdicts.is_whole and self._letters.is_whole and self._copies.is_whole
 
     @property
     def share_read(self) -> float:
-        """How much the last `read` took in, at most 1 for each of three topics."""
+        """How much of what there was the last `read` read: at most 1 for each of three topics."""
         return self._verdicts.share_read + self._letters.share_read + self._copies.share_read
 
     def read(self) -> None:
@@ -182,25 +186,30 @@ class RedriveOutcomes:
         before.
         """
         for record in self._verdicts.read():
-            self._settled_copies.extend(self._verdicts_on_copies(record))
+            self._settled_copies.extend(self._settled_by(record))
         for record in self._letters.read():
-            self._record_letter(record)
+            self._record_letter_or_mark(record)
         for record in self._copies.read():
             self._record_copy(record)
         # what was read of verdicts and letters waits until all copies are read
         if not self._copies.is_whole:
             return
         for settled in self._settled_copies:
-            self._record_settled_copies(settled)
-        for partition, offset in self._died_copies:
-            letter = self._letter_by_copy.get(partition, {}).get(offset)
+            self._set_outcome_of(settled)
+        for copy in self._died_copies:
+            letter = self._letter_of(copy)
             if letter is not None:
-                self._outcomes[letter] = LetterOutcome.DIED
+                self._outcome_by_letter[letter] = LetterOutcome.DIED
         self._settled_copies = []
         self._died_copies = []
 
-    def _record_settled_copies(self, settled: _SettledCopies) -> None:
-        """Set the outcome of the letters whose copies are in a run of copies that has a verdict."""
+    def _letter_of(self, copy: _Copy) -> _HandledLetter | None:
+        """Return the letter that a copy descends from; None: no redrive's letter."""
+        letter_by_offset = self._letter_by_copy.get(copy.partition, {})
+        return letter_by_offset.get(copy.offset)
+
+    def _set_outcome_of(self, settled: _SettledCopies) -> None:
+        """Set the outcome of the letters whose copies are among those that have a verdict."""
         settled_offsets = range(settled.start, settled.end)
         letter_by_offset = self._letter_by_copy.get(settled.partition, {})
         # a run may have a million copies of others, and a redrive a million copies
@@ -210,82 +219,128 @@ class RedriveOutcomes:
             candidates = letter_by_offset
         for offset in candidates:
             if offset in settled_offsets and offset in letter_by_offset:
-                self._outcomes[letter_by_offset[offset]] = settled.outcome
+                self._outcome_by_letter[letter_by_offset[offset]] = settled.outcome
 
-    def letters(self, redrive: str) -> Mapping[str, LetterOutcome]:
+    def outcome_by_letter(self, redrive: str) -> Mapping[str, LetterOutcome]:
         """Return the outcome of each letter that a redrive replays, by the letter's place."""
+        # of a letter whose copy was not read: while not all is read, it may come
         without_copy = LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
-        outcomes: dict[str, LetterOutcome] = {}
-        for (redrive_of_letter, letter), action in self._handled.items():
-            if redrive_of_letter != redrive or action is not LetterAction.REPLAYED:
+        outcome_by_place: dict[str, LetterOutcome] = {}
+        for letter, action in self._action_by_letter.items():
+            if letter.redrive != redrive or action is not LetterAction.REPLAYED:
                 continue
-            outcome = self._outcomes.get((redrive, letter), without_copy)
+            outcome = self._outcome_by_letter.get(letter, without_copy)
             # the verdict of an open one may be in what is no longer there
             if outcome is LetterOutcome.OPEN and redrive in self._incomplete_redrives:
                 outcome = LetterOutcome.UNKNOWN
-            outcomes[letter] = outcome
-        return outcomes
+            outcome_by_place[letter.place] = outcome
+        return outcome_by_place
 
-    def count(self, redrive: str) -> Counter[LetterOutcome]:
+    def count_by_outcome(self, redrive: str) -> Counter[LetterOutcome]:
         """Return how many letters of a redrive have each outcome."""
-        return Counter(self.letters(redrive).values())
+        return Counter(self.outcome_by_letter(redrive).values())
 
-    def handled(self, redrive: str) -> int:
-        """Return how many letters a redrive has handled."""
-        return sum(redrive_of_letter == redrive for redrive_of_letter, _ in self._handled)
+    def handled_count(self, redrive: str) -> int:
+        """Return how many letters a redrive has handled, so far as it was read."""
+        return sum(letter.redrive == redrive for letter in self._action_by_letter)
 
     def close(self) -> None:
         """Close the readers of the three topics."""
         for follower in (self._verdicts, self._letters, self._copies):
             follower.close()
 
-    def _verdicts_on_copies(self, record: Record) -> Iterator[_SettledCopies]:
-        """Yield which copies of the input a verdict record settles without a loss, and by which
-        outcome.
-        """
+    def _settled_by(self, record: Record) -> Iterator[_SettledCopies]:
+        """Yield the copies of the input that a verdict record settles without a loss."""
         event = read_verdicts(record.value)
         if event is None:  # the record has no verdicts
             return
-        for verdict, runs in event.done():
+        for verdict, runs in event.done():  # runs of positions [start, end)
             outcome = _outcome_of(verdict)
             for source, start, end in runs:
                 if is_replay(source) and input_id_of(source) == self._input.id:
-                    start_offset = int(offset_of(start))
-                    end_offset = int(offset_of(end - 1)) + 1
-                    yield _SettledCopies(partition_of(source), start_offset, end_offset, outcome)
+                    first_offset = int(offset_of(start))
+                    last_offset = int(offset_of(end - 1))
+                    partition = partition_of(source)
+                    yield _SettledCopies(partition, first_offset, last_offset + 1, outcome)
 
-    def _record_letter(self, record: Record) -> None:
-        """Take in a record of the dead-letter topic: a redrive's mark, or a letter that a copy became."""
+    def _record_letter_or_mark(self, record: Record) -> None:
+        """Record what the dead-letter topic says of a redrive: its mark, or that a copy died.
+
+        Whether the copy descends from a redrive is found out later.
+        """
         entry = parse_letter(record)
         if isinstance(entry, Mark) and entry.redrive:
-            self._handled[entry.redrive, entry.letter] = entry.action
-        elif isinstance(entry, Letter) and entry.history:
-            # the last loss names the root that died, by its place
-            topic, partition, offset = parse_location(entry.history[-1].root) or ("", -1, -1)
-            if topic == self._input.replay_topic:
-                self._died_copies.append((partition, offset))
+            self._action_by_letter[_HandledLetter(entry.redrive, entry.letter)] = entry.action
+        elif isinstance(entry, Letter):
+            died_copy = self._last_lost_copy(entry.history)
+            if died_copy is not None:
+                self._died_copies.append(died_copy)
 
     def _record_copy(self, record: Record) -> None:
-        """Take in a record of the replay topic: a redrive's own copy, or a replay worker's copy of it."""
+        """Record which letter a copy on the replay topic descends from, if from one of a redrive.
+
+        A redrive wrote it, or a replay worker made it of an earlier copy.
+        """
         ours = our_values(record.headers)
-        letters = self._letter_by_copy.setdefault(record.partition, {})
+        letter_by_offset = self._letter_by_copy.setdefault(record.partition, {})
         redrive = redrive_of(record.headers)
         if redrive:
-            letter = (redrive, header_text(ours.get(LETTER)))
-            self._outcomes.setdefault(letter, LetterOutcome.OPEN)
-            letters[record.offset] = letter
+            letter = _HandledLetter(redrive, header_text(ours.get(LETTER)))
+            self._outcome_by_letter.setdefault(letter, LetterOutcome.OPEN)
+            letter_by_offset[record.offset] = letter
             return
-        history = parse_history(ours.get(HISTORY))
+        earlier_copy = self._last_lost_copy(parse_history(ours.get(HISTORY)))
+        letter_of_earlier = None if earlier_copy is None else self._letter_of(earlier_copy)
+        if letter_of_earlier is not None:
+            letter_by_offset[record.offset] = letter_of_earlier
+
+    def _last_lost_copy(self, history: Sequence[Loss]) -> _Copy | None:
+        """Return the copy whose loss is the last one of a history; None: that was no copy of the input."""
         if not history:
-            return
-        # the last loss names the copy before this one, which descends from the
-        # same letter
-        topic, partition, offset = parse_location(history[-1].root) or ("", -1, -1)
-        if topic != self._input.replay_topic:
-            return
-        letter_of_former = self._letter_by_copy.get(partition, {}).get(offset)
-        if letter_of_former is not None:
-            letters[record.offset] = letter_of_former
+            return None
+        lost_root = parse_location(history[-1].root)
+        if lost_root is None or lost_root.topic != self._input.replay_topic:
+            return None
+        return _Copy(lost_root.partition, lost_root.offset)
+
+
+class _Beginning(NamedTuple):
+    """From which offset on to read each partition of a topic.
+
+    `incomplete_redrives` has the ids of redrives of which a part is no longer
+    in the log.
+    """
+
+    first_offsets: Mapping[TopicPartition, int]
+    incomplete_redrives: Set[str]
+
+
+def _where_to_begin(log: Log, topic: str, ends_by_redrive: Mapping[str, Sequence[int]]) -> _Beginning:
+    """Return where to begin to read a topic, so that all of some redrives is read that is still there.
+
+    `ends_by_redrive` has, by the id of a redrive, the end of each partition
+    when it began, by the partition's number.
+    """
+    partitions = existing_partitions(log, topic)
+    log_starts = log.starts(partitions)
+    log_ends = log.ends(partitions)
+    first_offsets: dict[TopicPartition, int] = {}
+    incomplete_redrives: set[str] = set()
+    for partition in partitions:
+        start, end = log_starts[partition], log_ends[partition]
+        ends_at_begin: list[int] = []
+        for redrive, ends in ends_by_redrive.items():
+            # a partition that the topic got later was empty when the redrive
+            # began
+            end_at_begin = ends[partition.partition] if partition.partition < len(ends) else 0
+            ends_at_begin.append(end_at_begin)
+            # before the start of the log, retention has removed records of the
+            # redrive; behind its end, the topic was created again
+            if not start <= end_at_begin <= end:
+                incomplete_redrives.add(redrive)
+        earliest = max(start, min(ends_at_begin, default=0))
+        first_offsets[partition] = min(earliest, end)
+    return _Beginning(first_offsets, incomplete_redrives)
 
 
 def _follower(log: Log, first_offsets: Mapping[TopicPartition, int]) -> Follower:
@@ -304,13 +359,17 @@ def _outcome_of(verdict: DoneVerdict) -> LetterOutcome:
             assert_never(verdict)
 
 
-def followed_topics(topics: Topics, input: Input) -> tuple[str, str, str]:
-    """Return the topics that outcomes are read from: of verdicts, of letters, of copies."""
-    return topics.ack_topics.verdict, input.dead_letter.topic, input.replay_topic
+def followed_topics(topics: Topics, input: Input) -> FollowedTopics:
+    """Return the topics that the outcomes of an input's redrives are read from."""
+    return FollowedTopics(
+        verdicts=topics.ack_topics.verdict,
+        letters=input.dead_letter.topic,
+        copies=input.replay_topic,
+    )
 
 
-def existing_places(log: Log, topic: str) -> list[TopicPartition]:
-    """Return the partitions of a topic; `TopicError` if it does not exist."""
+def existing_partitions(log: Log, topic: str) -> list[TopicPartition]:
+    """Return the partitions of a topic, ascending; `TopicError` if it does not exist."""
     info = log.topics([topic]).get(topic)
     if info is None:
         raise TopicError(f"topic {topic} does not exist; run `windhover topics create`")

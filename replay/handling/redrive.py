@@ -1,5 +1,8 @@
 """A redrive: an order carried out for some inputs, slowly enough to see what becomes of the letters.
 
+An order is to replay or to drop letters. A letter of which a copy was written is *open* until its
+copy has a verdict, or is a dead letter again.
+
 Drive it with `step` until it `is_done`; whoever drives it may `cancel` it between two steps.
 
 1. For each input: fence other handlers, find the letters, write that the
@@ -31,7 +34,7 @@ from replay.handling.letter_handling import Left, LetterHandling, Order, RateLim
 from replay.handling.outcomes import (
     LetterOutcome,
     RedriveOutcomes,
-    existing_places,
+    existing_partitions,
     find_redrives,
     followed_topics,
 )
@@ -53,7 +56,14 @@ STEP_MS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class RedriveLimits:
-    """When a redrive waits or stops by itself; see above."""
+    """When a redrive waits or stops by itself; see above.
+
+    Attributes:
+        at_once: so many letters may be open.
+        died_max: at so many letters that died again it stops.
+        stalled_ms: it stops if no open letter gets an outcome for so long.
+        wait_ms: at the end it waits so long for outcomes.
+    """
 
     at_once: int = AT_ONCE
     died_max: int = DIED_MAX
@@ -66,21 +76,23 @@ class RedriveProgress:
     """How far a redrive is.
 
     Attributes:
-        letters: how many it found in the inputs that it has begun.
-        done, left, left_out: as in `LetterHandling`.
+        letter_count: how many it found in the inputs that it has begun.
+        handled_count, left_by_why, left_out_count: as in `LetterHandling`.
         outcomes: how many of the handled letters have each outcome.
         end: how it ended; None: it goes on.
     """
 
-    letters: int = 0
-    done: int = 0
-    left: Counter[Left] = field(default_factory=Counter)
-    left_out: int = 0
+    letter_count: int = 0
+    handled_count: int = 0
+    left_by_why: Counter[Left] = field(default_factory=Counter)
+    left_out_count: int = 0
     outcomes: Counter[LetterOutcome] = field(default_factory=Counter)
     end: RedriveEnd | None = None
 
     def __str__(self) -> str:
-        return f"{self.done:,} of {self.letters:,} handled; {outcome_text(self.outcomes)}"
+        """Return it as a text: ``5 of 20 handled; 4 acked, 0 died again, 1 open``."""
+        handled_text = f"{self.handled_count:,} of {self.letter_count:,} handled"
+        return f"{handled_text}; {outcome_text(self.outcomes)}"
 
 
 def outcome_text(outcomes: Counter[LetterOutcome]) -> str:
@@ -112,13 +124,21 @@ class Redrive:
         pace: RateLimit,
         limits: RedriveLimits = RedriveLimits(),
     ) -> None:
-        """Prepare an order with a new id; the filters of `meant` replace its own."""
+        """Prepare to carry out an order, input by input.
+
+        Args:
+            meant: the inputs, and which of their letters are meant: these
+                filters replace that of the order.
+            order: with the id of this redrive.
+            pace: how many letters may be handled now.
+        """
         self._log = log
         self._topics = topics
         self._order = order
         self._pace = pace
         self._limits = limits
         self._inputs_to_do = list(meant)
+        # None: the next input is not begun, or there is none
         self._current: _RedriveOfInput | None = None
         self._progress_before = RedriveProgress()  # of the inputs before the current one
         # how it is to end before all letters are handled; None: it goes on
@@ -134,17 +154,17 @@ class Redrive:
     @property
     def progress(self) -> RedriveProgress:
         """How far it is, as of the last `step`."""
-        earlier = self._progress_before
+        before = self._progress_before
         current = RedriveProgress() if self._current is None else self._current.progress
         end: RedriveEnd | None = None
         if self.is_done:
             end = self._early_end or RedriveEnd.DONE
         return RedriveProgress(
-            letters=earlier.letters + current.letters,
-            done=earlier.done + current.done,
-            left=earlier.left + current.left,
-            left_out=earlier.left_out + current.left_out,
-            outcomes=earlier.outcomes + current.outcomes,
+            letter_count=before.letter_count + current.letter_count,
+            handled_count=before.handled_count + current.handled_count,
+            left_by_why=before.left_by_why + current.left_by_why,
+            left_out_count=before.left_out_count + current.left_out_count,
+            outcomes=before.outcomes + current.outcomes,
             end=end,
         )
 
@@ -173,9 +193,9 @@ class Redrive:
         wait_ms = self._current.step(self._pace, self._early_end, now_ms)
         if self._current.end is not None:
             self._current.close()
-            if self._current.end is not RedriveEnd.DONE:
+            if self._current.end is not RedriveEnd.DONE:  # then no further input is begun
                 self._early_end = self._current.end
-            self._progress_before = replace(self.progress, end=None)
+            self._progress_before = replace(self.progress, end=None)  # with that of the current one
             self._current = None
         return wait_ms
 
@@ -212,8 +232,8 @@ class _RedriveOfInput:
         self._begun: RedriveBegun | None = None  # what was written at its beginning; None: it has not begun
         self._letter_count = 0  # how many letters it found
         self._outcomes_read_ms = now_ms  # wall time
-        # a clock that is never set back, and when letters were handled last by
-        # it
+        # a clock that begins at 0 and is never set back, and when letters were
+        # handled last by it
         self._passed = PassedTime(now_ms)
         self._handled_at_ms = 0
         self.end: RedriveEnd | None = None
@@ -222,11 +242,11 @@ class _RedriveOfInput:
     def progress(self) -> RedriveProgress:
         """How far it is, as of the last `step`."""
         return RedriveProgress(
-            letters=self._letter_count,
-            done=self._handling.done,
-            left=Counter(self._handling.left),
-            left_out=self._handling.left_out,
-            outcomes=self._count_outcomes(),
+            letter_count=self._letter_count,
+            handled_count=self._handling.handled_count,
+            left_by_why=Counter(self._handling.left_by_why),
+            left_out_count=self._handling.left_out_count,
+            outcomes=self._count_by_outcome(),
         )
 
     def step(self, pace: RateLimit, early_end: RedriveEnd | None, now_ms: int) -> int:
@@ -234,31 +254,33 @@ class _RedriveOfInput:
 
         Return how many ms to wait before the next step; raises as `Redrive.step`.
         """
+        # 1. begin
         if self._begun is None:
             self._begin(now_ms)
             if not self._letter_count:
                 self.end = early_end or RedriveEnd.DONE
                 return 0
+        # 2. end, if there is a reason
         self._read_outcomes(now_ms)
-        open_count = self._count_outcomes()[LetterOutcome.OPEN]
+        open_count = self._count_by_outcome()[LetterOutcome.OPEN]
         idle_ms = self._passed.read(now_ms) - self._handled_at_ms  # since letters were handled last
-        end = early_end or self._must_stop(open_count, idle_ms)
-        has_waited = not open_count or idle_ms >= self._limits.wait_ms
+        end = early_end or self._why_to_stop(open_count, idle_ms)
+        has_waited = not open_count or idle_ms >= self._limits.wait_ms  # for the last outcomes
         if end is None and self._handling.is_done and has_waited:
             end = RedriveEnd.DONE
         if end is not None:
-            self._finish(end, now_ms)
+            self._write_end(end, now_ms)
             return 0
-        # only replayed letters can be open; of dropped ones all may go at once
-        open_room = self._letter_count if self._outcomes is None else self._limits.at_once - open_count
-        room = min(pace.allowed_letters(now_ms), open_room)
+        # 3. handle letters, as many as may be open and as the pace allows
+        room = pace.allowed_letters(now_ms)
+        if self._outcomes is not None:  # dropped letters are never open
+            room = min(room, self._limits.at_once - open_count)
         if room > 0 and not self._handling.is_done:
             handled_count = self._handling.step(room, now_ms)
             pace.record_handled(handled_count)
             self._handled_at_ms = self._passed.ms
             return min(STEP_MS_MAX, pace.wait_ms(now_ms))
-        # it waits for outcomes, which are read every `STEP_MS_MAX`, or for the
-        # pace
+        # 4. wait for the pace, or for outcomes, which are read every `STEP_MS_MAX`
         wait_ms = pace.wait_ms(now_ms) or STEP_MS_MAX
         return max(1, min(STEP_MS_MAX, wait_ms))
 
@@ -271,7 +293,7 @@ class _RedriveOfInput:
     def _begin(self, now_ms: int) -> None:
         """Fence other handlers, find the letters, and write that the redrive began, if there is a letter."""
         self._letter_count = self._handling.open()
-        verdict_topic, letter_topic, replay_topic = followed_topics(self._topics, self._input)
+        followed = followed_topics(self._topics, self._input)
         order = self._order
         self._begun = RedriveBegun(
             redrive=order.redrive,
@@ -280,9 +302,9 @@ class _RedriveOfInput:
             why=order.why,
             which=str(order.which),
             letters=self._letter_count,
-            copies_from=self._ends(replay_topic),
-            letters_from=self._ends(letter_topic),
-            verdicts_from=self._ends(verdict_topic),
+            copies_from=self._ends(followed.copies),
+            letters_from=self._ends(followed.letters),
+            verdicts_from=self._ends(followed.verdicts),
             at_ms=now_ms,
         )
         if not self._letter_count:
@@ -293,52 +315,57 @@ class _RedriveOfInput:
 
     def _ends(self, topic: str) -> tuple[int, ...]:
         """Return the end of each partition of a topic, by the partition's number."""
-        ends = self._log.ends(existing_places(self._log, topic))
-        return tuple(ends[place] for place in sorted(ends))
+        ends = self._log.ends(existing_partitions(self._log, topic))
+        return tuple(ends[partition] for partition in sorted(ends))
 
     def _read_outcomes(self, now_ms: int) -> None:
-        """Read what became of the letters, every `STEP_MS_MAX`."""
+        """Read what became of the letters, if it was not read for `STEP_MS_MAX`."""
+        # abs: a clock that was set back must not delay it for long
         if self._outcomes is None or abs(now_ms - self._outcomes_read_ms) < STEP_MS_MAX:
             return
         self._outcomes_read_ms = now_ms
         self._outcomes.read()
 
-    def _count_outcomes(self) -> Counter[LetterOutcome]:
-        """Return how many letters have each outcome; those handled since the last reading are open."""
+    def _count_by_outcome(self) -> Counter[LetterOutcome]:
+        """Return how many handled letters have each outcome; none if they are dropped.
+
+        Those handled since the last reading are open.
+        """
         if self._outcomes is None:
             return Counter()
-        counted = self._outcomes.count(self._order.redrive)
-        counted[LetterOutcome.OPEN] += self._handling.done - counted.total()
-        return counted
+        count_by_outcome = self._outcomes.count_by_outcome(self._order.redrive)
+        unread_count = self._handling.handled_count - count_by_outcome.total()
+        count_by_outcome[LetterOutcome.OPEN] += unread_count
+        return count_by_outcome
 
-    def _must_stop(self, open_count: int, idle_ms: int) -> RedriveEnd | None:
+    def _why_to_stop(self, open_count: int, idle_ms: int) -> RedriveEnd | None:
         """Return why it stops before all letters are handled; None: it goes on.
 
-        `open_count` letters have no outcome yet, and for `idle_ms` none was handled.
+        `open_count` letters are open, and for `idle_ms` none was handled.
         """
         if self._handling.is_done:
             return None
-        if self._count_outcomes()[LetterOutcome.DIED] >= self._limits.died_max:
+        if self._count_by_outcome()[LetterOutcome.DIED] >= self._limits.died_max:
             return RedriveEnd.DIED_AGAIN
-        # one that is settled makes room, and is followed by the next one: so a
-        # slow query stalls nothing
+        # one that is settled makes room, and the next one is handled: so a slow
+        # query does not count as stalled
         is_full = open_count >= self._limits.at_once
         if is_full and idle_ms >= self._limits.stalled_ms:
             return RedriveEnd.STALLED
         return None
 
-    def _finish(self, end: RedriveEnd, now_ms: int) -> None:
-        """Write how it ended, with the outcomes that are known by now."""
+    def _write_end(self, end: RedriveEnd, now_ms: int) -> None:
+        """End it: write how it ended, with the outcomes that are known by now."""
         if self._outcomes is not None:
             self._outcomes.read()
-        counted = self._count_outcomes()
+        count_by_outcome = self._count_by_outcome()
         ended = RedriveEnded(
             redrive=self._order.redrive,
             end=end.value,
             by=self._order.by,
-            handled=self._handling.done,
-            acked=counted[LetterOutcome.ACKED],
-            died=counted[LetterOutcome.DIED],
+            handled=self._handling.handled_count,
+            acked=count_by_outcome[LetterOutcome.ACKED],
+            died=count_by_outcome[LetterOutcome.DIED],
             at_ms=now_ms,
         )
         self._handling.write([audit_record(ended, self._input.dead_letter.topic)])
@@ -348,18 +375,18 @@ class _RedriveOfInput:
 def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str, now_ms: int) -> None:
     """Cancel a redrive of an input from another process: fence it, and write its end.
 
-    `redrive` is its id. Raises `UsageError`: there is no such redrive, or it has ended.
+    `redrive` is its id; `by` is who cancels it. Raises `UsageError`: there is no such redrive, or
+    it has ended.
     """
-    wait_ms = topics.replay.limits.operation_timeout_ms
+    limits = topics.replay.limits
     # this handles no letter: the order is there for the handler, which fences
     # and writes
     order = Order(LetterAction.REPLAYED, which=Filter(), by=by, why="", redrive=redrive)
-    handling = LetterHandling(log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits)
+    handling = LetterHandling(log, input, order, owner=topics.acker.replay_group, limits=limits)
     with closing(handling):
-        record_by_redrive = {
-            record.begun.redrive: record for record in find_redrives(log, input, wait_ms=wait_ms)
-        }
-        record = record_by_redrive.get(redrive)
+        redrives = find_redrives(log, input, wait_ms=limits.operation_timeout_ms)
+        redrive_by_id = {record.begun.redrive: record for record in redrives}
+        record = redrive_by_id.get(redrive)
         if record is None or not record.may_run:
             state = "there is none" if record is None else f"it is {record.state}"
             raise UsageError(f"redrive {redrive} of input {input.name} cannot be cancelled: {state}")

@@ -1,7 +1,8 @@
 """Finds what stops the readers of the ack topics, and marks it so that all readers pass over it.
 
 That is a record of an unknown version in the topics whose readers act by what
-it says, and a damaged batch in any topic that a service of ours reads.
+it says, and a damaged batch in any topic that a service of ours reads. A *mark*
+is a record behind it in the same partition, with which readers pass over it.
 
 Source: `acker.service.passed_over`; docs/design/protocol.md, section 4.
 """
@@ -65,37 +66,79 @@ def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
     """
     names = topics.ack_topics
     wait_ms = topics.replay.limits.operation_timeout_ms
-    codecs: dict[str, Codec[Any]] = {names.verdict: wire_codec(), names.due: due_codec()}
-    readable_topics = (names.verdict, names.due, names.state, names.init, names.ack, names.fail)
-    existing = log.topics(readable_topics)
-    for topic in readable_topics:
+    topic_names = (names.verdict, names.due, names.state, names.init, names.ack, names.fail)
+    existing = log.topics(topic_names)
+    for topic in topic_names:
         if topic not in existing:
             continue
         for number in range(topics.acker.partitions):
-            place = TopicPartition(topic, number)
-            start = log.starts([place])[place]
-            end = log.stable_ends([place])[place]
-            piece = read_piece(log, place, start, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage)
-            marks: list[range] = []  # filled while the records are read
-            records = _collecting_marks(piece, marks)
-            if topic == names.state:
-                yield from _unreadable_states(place, records, marks)
-            elif topic in codecs:
-                yield from _records_of_unknown_version(place, records, codecs[topic], marks)
-            else:
-                deque(records, maxlen=0)  # read to the end, for the damaged batches alone
-            lost_with_it = LOST_WITH[_kind_of_topic(names, topic)]
-            for run in log.passed_over():
-                if (run.topic, run.partition) == place:
-                    yield Unreadable(
-                        place,
-                        offset=run.start,
-                        size=0,
-                        first="",
-                        kind=f"{run.why}; with it is lost: {lost_with_it}",
-                        is_marked=any(mark.start <= run.start and run.end <= mark.stop for mark in marks),
-                        until=run.end,
-                    )
+            partition = TopicPartition(topic, number)
+            reading = _Reading(log, partition, wait_ms)
+            yield from _unreadable_records(names, partition, reading)
+            yield from _damaged_batches(log, names, partition, reading.marks)
+
+
+class _Reading:
+    """The committed records of a partition, read while one iterates, past damaged batches.
+
+    Attributes:
+        marks: the offsets that each mark among the records is about. They are
+            all there once the records are read to the end: a mark stands
+            behind what it is about.
+    """
+
+    def __init__(self, log: Log, partition: TopicPartition, wait_ms: int) -> None:
+        """Begin to read up to the present stable end; for `wait_ms` the broker may send nothing."""
+        self.marks: list[range] = []
+        self._records = read_piece(
+            log,
+            partition,
+            log.starts([partition])[partition],
+            log.stable_ends([partition])[partition],
+            committed=True,
+            wait_ms=wait_ms,
+            on_damage=pass_damage,
+        )
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the records, and remember the marks among them."""
+        for record in self._records:
+            offsets = marked_offsets(record)
+            if offsets:
+                self.marks.append(offsets)
+            yield record
+
+
+def _unreadable_records(
+    names: AckTopics, partition: TopicPartition, reading: _Reading
+) -> Iterator[Unreadable]:
+    """Read a partition to its end, and yield the records that stop its readers."""
+    if partition.topic == names.state:
+        yield from _unreadable_states(partition, reading)
+    elif partition.topic == names.verdict:
+        yield from _records_of_unknown_version(partition, reading, wire_codec())
+    elif partition.topic == names.due:
+        yield from _records_of_unknown_version(partition, reading, due_codec())
+    else:
+        deque(reading, maxlen=0)  # read for the damaged batches alone
+
+
+def _damaged_batches(
+    log: Log, names: AckTopics, partition: TopicPartition, marks: Sequence[range]
+) -> Iterator[Unreadable]:
+    """Yield the damaged batches that were passed over while a partition was read."""
+    lost_with_it = LOST_WITH[_kind_of_topic(names, partition.topic)]
+    for run in log.passed_over():
+        if (run.topic, run.partition) == partition:
+            yield Unreadable(
+                partition,
+                offset=run.start,
+                size=0,
+                first="",
+                kind=f"{run.why}; with it is lost: {lost_with_it}",
+                is_marked=any(mark.start <= run.start and run.end <= mark.stop for mark in marks),
+                until=run.end,
+            )
 
 
 LOST_WITH: Final[Mapping[str, str]] = MappingProxyType(
@@ -118,17 +161,11 @@ def _kind_of_topic(names: AckTopics, topic: str) -> str:
     return next(kind for kind in LOST_WITH if getattr(names, kind) == topic)
 
 
-def _collecting_marks(records: Iterator[Record], marks: list[range]) -> Iterator[Record]:
-    """Yield records, and add to `marks` which offsets the marks among them are about."""
-    for record in records:
-        offsets = marked_offsets(record)
-        if offsets:
-            marks.append(offsets)
-        yield record
-
-
 def pass_over(log: Log, unreadable: Sequence[Unreadable], why: str, by: str) -> None:
-    """Write the marks with which all readers skip these records; the command may be repeated."""
+    """Write the marks with which all readers pass over these; that may be repeated.
+
+    `why` and `by`, who decided it, stand in each mark.
+    """
     producer = log.producer()
     try:
         for record in unreadable:
@@ -139,50 +176,47 @@ def pass_over(log: Log, unreadable: Sequence[Unreadable], why: str, by: str) -> 
 
 
 def _records_of_unknown_version(
-    place: TopicPartition, records: Iterator[Record], codec: Codec[Any], marks: list[range]
+    partition: TopicPartition, reading: _Reading, codec: Codec[Any]
 ) -> Iterator[Unreadable]:
-    """Yield records of an unknown version; other garbage does not stop the readers of these topics.
-
-    `marks` is filled while `records` is read (`_collecting_marks`).
-    """
+    """Yield records of an unknown version; other garbage does not stop their readers."""
     unknown_version: list[Record] = []
-    for record in records:
-        if marked_offset(record) is None and record.value is not None:
-            try:
-                codec.decode(record.value)
-            except UnknownVersion:
-                unknown_version.append(record)
-            except CodecError:
-                continue
-    # only now `marks` has all of them: they stand behind the records that they
-    # are about
+    for record in reading:
+        if marked_offset(record) is not None or record.value is None:  # a mark, or a tombstone
+            continue
+        try:
+            codec.decode(record.value)
+        except UnknownVersion:
+            unknown_version.append(record)
+        except CodecError:
+            continue
+    # only now all marks are known
     for record in unknown_version:
-        yield _unreadable(place, record, likely_writer(record.value), marks)
+        yield _unreadable(partition, record, likely_writer(record.value), reading.marks)
 
 
-def _unreadable_states(
-    place: TopicPartition, records: Iterator[Record], marks: list[range]
-) -> Iterator[Unreadable]:
+def _unreadable_states(partition: TopicPartition, reading: _Reading) -> Iterator[Unreadable]:
     """Yield the unreadable records among the last ones under the keys of State.
 
-    `marks` is filled while `records` is read (`_collecting_marks`).
+    State is written in parts, each under its own key; a reader takes the last
+    sound record of each.
     """
     codec = state_codec()
-    # by part of State: the unreadable records that no sound one follows, each
-    # with what is wrong
-    unreadable: dict[int, list[tuple[Record, str]]] = {}
-    for record in records:
-        part = part_of_key(place.partition, record.key)
+    # by the number of a part: the unreadable records that no sound one follows,
+    # each with what is wrong
+    unreadable_by_part: dict[int, list[tuple[Record, str]]] = {}
+    for record in reading:
+        part = part_of_key(partition.partition, record.key)
         if part is None or record.value is None:
             continue
-        kind = _wrong_with_part(codec, place.partition, part, record, record.value)
+        kind = _wrong_with_part(codec, partition.partition, part, record, record.value)
         if kind:
-            unreadable.setdefault(part, []).append((record, kind))
+            unreadable_by_part.setdefault(part, []).append((record, kind))
         else:
-            unreadable.pop(part, None)
-    for records_of_part in unreadable.values():
+            unreadable_by_part.pop(part, None)
+    # only now all marks are known
+    for records_of_part in unreadable_by_part.values():
         for record, kind in records_of_part:
-            yield _unreadable(place, record, kind, marks)
+            yield _unreadable(partition, record, kind, reading.marks)
 
 
 def _wrong_with_part(codec: Codec[Stored], partition: int, part: int, record: Record, value: bytes) -> str:
@@ -198,11 +232,11 @@ def _wrong_with_part(codec: Codec[Stored], partition: int, part: int, record: Re
     return ""
 
 
-def _unreadable(place: TopicPartition, record: Record, kind: str, marks: Sequence[range]) -> Unreadable:
-    """Describe a record that stops its readers, unless one of the marks is about it."""
+def _unreadable(partition: TopicPartition, record: Record, kind: str, marks: Sequence[range]) -> Unreadable:
+    """Describe an unreadable record; `kind` is what is wrong, `marks` are the partition's."""
     value = record.value or b""
     return Unreadable(
-        place,
+        partition,
         offset=record.offset,
         size=len(value),
         first=value[:FIRST_BYTES].hex(" "),

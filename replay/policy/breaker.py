@@ -19,19 +19,23 @@ Source: docs/design/protocol.md, section 5.4.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from acker.units import duration_text
 
-_BUCKET_MS: Final = 1_000
+_SECOND_MS: Final = 1_000
 """Roots are counted by the second in which they were settled."""
 
 
 @dataclass(slots=True)
-class _Bucket:
-    """How many roots were acked, and how many became dead letters, in the second that began at a time."""
+class _SettledInSecond:
+    """How many roots were acked, and how many became dead letters, in one second.
+
+    `begin_ms` is where that began, wall time.
+    """
 
     begin_ms: int
     acked: int = 0
@@ -39,6 +43,19 @@ class _Bucket:
 
     @property
     def settled(self) -> int:
+        """How many were settled in one way or the other."""
+        return self.acked + self.dead
+
+
+class _SettledInWindow(NamedTuple):
+    """How many roots of the window were acked, and how many became dead letters."""
+
+    acked: int
+    dead: int
+
+    @property
+    def settled(self) -> int:
+        """How many were settled in one way or the other."""
         return self.acked + self.dead
 
 
@@ -54,6 +71,9 @@ class Breaker:
             further; with fewer than `dead_min` dead letters, or as long as
             there were not so many roots, the share does not count.
         why: why it is open; empty while it is closed.
+
+    Private are how many became dead letters since a root was acked, and what
+    was settled in each second of the window, the oldest first.
     """
 
     max_ratio: float
@@ -63,23 +83,24 @@ class Breaker:
     settled_min: int
     why: str = ""
     _dead_in_a_row: int = 0
-    _buckets: deque[_Bucket] = field(default_factory=deque)  # of the window, the oldest first
+    _seconds: deque[_SettledInSecond] = field(default_factory=deque)
 
     def count_acked(self, count: int, now_ms: int) -> None:
         """Record that so many roots were acked."""
         if count:
             self._dead_in_a_row = 0
-            self._bucket_of_now(now_ms).acked += count
+            self._second_of_now(now_ms).acked += count
 
     def count_dead(self, count: int, now_ms: int) -> None:
         """Record that so many records became dead letters."""
         if count:
             self._dead_in_a_row += count
-            self._bucket_of_now(now_ms).dead += count
+            self._second_of_now(now_ms).dead += count
 
-    def allowed_letters(self, now_ms: int) -> int:
-        """Return how many more records may become dead letters now; if none, open it, and set
-        `why`.
+    def allow_letters_or_open(self, now_ms: int) -> int:
+        """Return how many more records may become dead letters now; if none, open it.
+
+        Opened means that `why` has a text; it stays until `close`.
         """
         self._forget_old(now_ms)
         allowed_in_a_row = self._allowed_in_a_row()
@@ -90,10 +111,10 @@ class Breaker:
                 f" (max_consecutive {self.max_consecutive})"
             )
         elif allowed_in_window <= 0:
-            acked, dead = self._counts()
+            in_window = self._settled_in_window()
             window = duration_text(self._reach_ms(now_ms))
             self.why = (
-                f"{dead} of {acked + dead} roots settled within {window} became dead letters"
+                f"{in_window.dead} of {in_window.settled} roots settled within {window} became dead letters"
                 f" (max_ratio {self.max_ratio})"
             )
         return max(0, min(allowed_in_a_row, allowed_in_window))
@@ -105,7 +126,7 @@ class Breaker:
         its two rules, the row and the window, the one that is closer counts.
         """
         self._forget_old(now_ms)
-        _, dead_in_window = self._counts()
+        dead_in_window = self._settled_in_window().dead
         used_in_a_row = _used_share(self._dead_in_a_row, self._allowed_in_a_row())
         used_in_window = _used_share(dead_in_window, self._allowed_in_window())
         return max(used_in_a_row, used_in_window)
@@ -113,29 +134,33 @@ class Breaker:
     def close(self) -> None:
         """Close the breaker and start to count again: a person has resumed the input."""
         self._dead_in_a_row = 0
-        self._buckets.clear()
+        self._seconds.clear()
         self.why = ""
 
-    def _counts(self) -> tuple[int, int]:
-        """Return how many roots of the window were acked, and how many became dead letters."""
-        acked = sum(bucket.acked for bucket in self._buckets)
-        dead = sum(bucket.dead for bucket in self._buckets)
-        return acked, dead
+    def _settled_in_window(self) -> _SettledInWindow:
+        """Count the roots that were settled in the window."""
+        acked = sum(second.acked for second in self._seconds)
+        dead = sum(second.dead for second in self._seconds)
+        return _SettledInWindow(acked, dead)
 
     def _forget_old(self, now_ms: int) -> None:
-        """Forget seconds that are older than the window, unless too few roots would be left in it."""
-        settled = sum(bucket.settled for bucket in self._buckets)
-        while self._buckets and self._buckets[0].begin_ms <= now_ms - self.window_ms:
-            settled -= self._buckets[0].settled
-            if settled < self.settled_min:
+        """Forget seconds older than the window, but keep those of the last `settled_min` roots."""
+        settled_count = sum(second.settled for second in self._seconds)
+        while self._seconds:
+            oldest = self._seconds[0]
+            settled_count -= oldest.settled  # so many are left without it
+            if oldest.begin_ms > now_ms - self.window_ms:
                 return
-            self._buckets.popleft()
+            if settled_count < self.settled_min:
+                return
+            self._seconds.popleft()
 
     def _reach_ms(self, now_ms: int) -> int:
         """Return how far back the window goes, rounded up to whole seconds."""
-        ages_ms = [now_ms - bucket.begin_ms for bucket in self._buckets]
+        ages_ms = [now_ms - second.begin_ms for second in self._seconds]
         reach_ms = max([self.window_ms, *ages_ms])
-        return -(-reach_ms // _BUCKET_MS) * _BUCKET_MS
+        seconds = math.ceil(reach_ms / _SECOND_MS)
+        return seconds * _SECOND_MS
 
     def _allowed_in_a_row(self) -> int:
         """Return how many more may die by `max_consecutive`; below 0 more have died than it allows."""
@@ -148,26 +173,32 @@ class Breaker:
         which may be `max_ratio` at most. With a ratio of 0.5, 10 acked and 4
         dead 6 more are allowed: then 10 of 20 are dead.
         """
-        acked, dead = self._counts()
-        settled = acked + dead
+        in_window = self._settled_in_window()
+        dead, settled = in_window.dead, in_window.settled
         if self.max_ratio < 1:
             allowed_by_share = int((self.max_ratio * settled - dead) / (1 - self.max_ratio))
         else:
             allowed_by_share = self._allowed_in_a_row()  # any share is allowed, so the other rule decides
+        # with too few dead letters, or too few roots, the share does not count
         return max(allowed_by_share, self.dead_min - dead, self.settled_min - settled)
 
-    def _bucket_of_now(self, now_ms: int) -> _Bucket:
-        """Return the bucket of the present second; begin one if there is none."""
-        begin_ms = now_ms - now_ms % _BUCKET_MS
-        if not self._buckets or self._buckets[-1].begin_ms < begin_ms:
-            self._buckets.append(_Bucket(begin_ms))
+    def _second_of_now(self, now_ms: int) -> _SettledInSecond:
+        """Return the counts of the present second; begin to count it if nobody has.
+
+        A clock that was set back counts into the latest second.
+        """
+        begin_ms = now_ms - now_ms % _SECOND_MS
+        if not self._seconds or self._seconds[-1].begin_ms < begin_ms:
+            self._seconds.append(_SettledInSecond(begin_ms))
         self._forget_old(now_ms)
-        return self._buckets[-1]
+        return self._seconds[-1]
 
 
 def _used_share(dead_count: int, allowed_count: int) -> float:
-    """Return which share of the allowed dead letters there were; `allowed_count` more are (none
-    below 0).
+    """Return which share of the allowed dead letters there were.
+
+    There were `dead_count`, and `allowed_count` more are allowed; 0 or less:
+    none is.
     """
     if not dead_count:
         return 0.0

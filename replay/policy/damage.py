@@ -1,5 +1,8 @@
 """Damaged batches that a worker has met: the roots that lie in them wait, alone, and are tried again.
 
+A *run* is neighbouring offsets of a partition that cannot be read. It is *put
+off* while nobody tries to read it.
+
 A worker knows what it met itself, and forgets it when the roots are tried
 again: another replica may lead the partition by then. A new owner of a verdict
 partition meets it anew.
@@ -33,8 +36,8 @@ def held_up_cure(kind: UnreadableKind) -> str:
     return _HELD_UP_CURES[kind]
 
 
-class HeldUp(NamedTuple):
-    """A run of offsets that cannot be read, and until when nobody tries (wall time, ms)."""
+class PutOffRun(NamedTuple):
+    """A run that could not be read, and until when nobody tries again (wall time, ms)."""
 
     run: DamagedRun
     until_ms: int
@@ -46,63 +49,64 @@ class DamagedBatches:
     def __init__(self, retry_ms: int) -> None:
         """Begin with none; `retry_ms`: after so long what could not be read is tried again."""
         self._retry_ms = retry_ms
-        # by topic and partition
-        self._held_up_by_partition: dict[tuple[str, int], list[HeldUp]] = {}
-        # by topic, partition and end of a run
-        self._reported_ms: dict[tuple[str, int, int], int] = {}
+        # by (topic, partition): its runs that are put off
+        self._put_off_by_partition: dict[tuple[str, int], list[PutOffRun]] = {}
+        # by (topic, partition, end of a run): when it was reported last, wall time
+        self._reported_ms_by_run: dict[tuple[str, int, int], int] = {}
 
-    def record(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
-        """Record the damaged runs that a fetch has passed over: they are not read for `retry_ms`.
+    def put_off(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
+        """Put off the runs that a fetch has passed over: they are not read for `retry_ms`.
 
-        A run that overlaps with a recorded one is tried again when that is,
-        not later. Else a batch through which other records are read all the
-        time would be put off again and again, and never tried.
+        A run that overlaps with one that is put off is tried again when that
+        is, not later. Else a batch through which other records are read all
+        the time would be put off again and again, and never tried.
         """
         for run in runs:
-            self._forget_past((run.topic, run.partition), now_ms)
-            held_up_runs = self._held_up_by_partition.setdefault((run.topic, run.partition), [])
-            overlapping = [
-                held_up
-                for held_up in held_up_runs
-                if held_up.run.start < run.end and run.start < held_up.run.end
-            ]
-            is_recorded = any(
-                held_up.run.start <= run.start and run.end <= held_up.run.end for held_up in overlapping
-            )
-            if run.start < run.end and not is_recorded:
-                retry_ms = now_ms + self._retry_ms
-                until_ms = min((held_up.until_ms for held_up in overlapping), default=retry_ms)
-                held_up_runs.append(HeldUp(run, until_ms))
+            self._forget_due_for_retry((run.topic, run.partition), now_ms)
+            put_off_runs = self._put_off_by_partition.setdefault((run.topic, run.partition), [])
+            is_put_off = False
+            until_ms = now_ms + self._retry_ms
+            for put_off in put_off_runs:
+                if put_off.run.start <= run.start and run.end <= put_off.run.end:
+                    is_put_off = True
+                if put_off.run.start < run.end and run.start < put_off.run.end:  # they overlap
+                    until_ms = min(until_ms, put_off.until_ms)
+            is_empty = run.start >= run.end
+            if not is_empty and not is_put_off:
+                put_off_runs.append(PutOffRun(run, until_ms))
 
-    def held_up_at(self, topic: str, partition: int, offset: int, now_ms: int) -> HeldUp | None:
-        """Return the damaged run in which an offset lies that is not to be read now; None: read it."""
-        if (topic, partition) not in self._held_up_by_partition:
+    def put_off_run_at(self, topic: str, partition: int, offset: int, now_ms: int) -> PutOffRun | None:
+        """Return the run in which an offset lies that is put off; None: it may be read.
+
+        Runs that are to be tried again now are forgotten.
+        """
+        if (topic, partition) not in self._put_off_by_partition:
             return None
-        self._forget_past((topic, partition), now_ms)
-        for held_up in self._held_up_by_partition[topic, partition]:
-            if held_up.run.start <= offset < held_up.run.end:
-                return held_up
+        self._forget_due_for_retry((topic, partition), now_ms)
+        for put_off in self._put_off_by_partition[topic, partition]:
+            if put_off.run.start <= offset < put_off.run.end:
+                return put_off
         return None
 
-    def take_due_report(self, run: DamagedRun, now_ms: int) -> bool:
+    def record_report_if_due(self, run: DamagedRun, now_ms: int) -> bool:
         """Return whether a run is to be reported now; if so, record that it is.
 
         It is reported at once, and again when it has been tried again.
         """
         # fetches that begin at different offsets of a batch find the same end
-        key = run.topic, run.partition, run.end
-        reported_ms = self._reported_ms.get(key)
+        key = (run.topic, run.partition, run.end)
+        reported_ms = self._reported_ms_by_run.get(key)
         # abs: a clock that was set back must not keep a report back for long
         if reported_ms is not None and abs(now_ms - reported_ms) < self._retry_ms:
             return False
-        self._reported_ms[key] = now_ms
+        self._reported_ms_by_run[key] = now_ms
         return True
 
-    def _forget_past(self, partition: tuple[str, int], now_ms: int) -> None:
+    def _forget_due_for_retry(self, partition: tuple[str, int], now_ms: int) -> None:
         """Forget the runs of a partition that are to be tried again now."""
-        held_up_runs = self._held_up_by_partition.get(partition, [])
+        put_off_runs = self._put_off_by_partition.get(partition, [])
         # more than `retry_ms` can only be left if the clock was set back: then
         # it is tried now
-        self._held_up_by_partition[partition] = [
-            held_up for held_up in held_up_runs if 0 < held_up.until_ms - now_ms <= self._retry_ms
+        self._put_off_by_partition[partition] = [
+            put_off for put_off in put_off_runs if 0 < put_off.until_ms - now_ms <= self._retry_ms
         ]

@@ -181,9 +181,13 @@ class DeadReason(StrEnum):
 class Policy:
     """When an input's roots are given up, and how long each waits before a replay; see the rules above.
 
-    `attempts` and `hold_ms` are at least 1; `time_limit_ms` 0 is no limit. Set
-    one if `count_timed_out` is off, or a record that always times out is
-    replayed forever.
+    Attributes:
+        attempts: so many emissions that count are allowed, at least 1.
+        max_abandoned: so often a root that was abandoned is replayed.
+        time_limit_ms: 0: no limit. Set one if `count_timed_out` is off, or a
+            record that always times out is replayed forever.
+        rules: of the input; the first one that matches a cause counts.
+        hold_ms: blocked roots come back at multiples of this, at least 1.
     """
 
     attempts: int
@@ -253,7 +257,7 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
     """
     if lost.attempt < 1 or min(lost.abandoned, lost.timed_out, lost.blocked) < 0:
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")
-    if lost.is_blocked:
+    if lost.is_blocked:  # rule 0
         next_multiple = now_ms // policy.hold_ms + 1
         return Replay(next_multiple * policy.hold_ms)
     rule = _rule_for(policy, lost)
@@ -278,11 +282,15 @@ def _rule_for(policy: Policy, lost: LostEmission) -> Rule:
 
 
 def _failures(lost: LostEmission) -> int:
-    """Return the failures by which a root's back-off is counted; 0: it is replayed at once."""
+    """Return the failures by which a root's back-off is counted; 0: it is replayed at once.
+
+    Abandonments and failures are counted apart: the back-off of the one does not grow by the other.
+    """
     match lost.reason:
         case Verdict.ABANDONED:
-            return lost.abandoned - 1
+            return lost.abandoned - 1  # the first one is replayed at once
         case Verdict.FAILED | Verdict.TIMED_OUT:
+            # 1 at least: this loss itself
             return max(1, lost.attempt - lost.abandoned - lost.blocked)
         case _:
             assert_never(lost.reason)
@@ -290,25 +298,25 @@ def _failures(lost: LostEmission) -> int:
 
 def _reason_to_give_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadReason | None:
     """Return why a root is given up, by the rules above from 1 to 4; None: it is replayed."""
-    if rule.then is not Action.RETRY:
+    if rule.then is not Action.RETRY:  # rule 1
         return DeadReason.DROPPED if rule.then is Action.DROP else DeadReason.CAUSE
     match lost.reason:
         case Verdict.ABANDONED:
-            if lost.abandoned > policy.max_abandoned:
+            if lost.abandoned > policy.max_abandoned:  # rule 3
                 return DeadReason.ABANDONED
             if not policy.count_abandoned:
                 return None
         case Verdict.FAILED | Verdict.TIMED_OUT:
-            if 0 < policy.time_limit_ms <= lost.lived_ms:
+            if 0 < policy.time_limit_ms <= lost.lived_ms:  # rule 2; 0 is no limit
                 return DeadReason.TIME_LIMIT
         case _:
             assert_never(lost.reason)
-    attempts = policy.attempts if rule.attempts is None else rule.attempts
+    attempts = policy.attempts if rule.attempts is None else rule.attempts  # rule 4
     return DeadReason.ATTEMPTS if _used_up(policy, lost) >= attempts else None
 
 
 def _used_up(policy: Policy, lost: LostEmission) -> int:
-    """Return how many of its attempts a root has used up: all emissions without those that do not count.
+    """Return how many of its attempts a root has used up: all emissions that count by rule 4.
 
     That is 1 or more, since the last emission itself counts; only a timed-out
     one may not.

@@ -26,9 +26,13 @@ from replay.records.headers import (
     parted_headers,
     record_id,
 )
-from replay.records.record_time import says_its_time, time_of, written_time
+from replay.records.record_time import time_of, timestamp_says_time, written_time
 
 _outgoing = tuple_maker(Outgoing)
+
+
+_LossWithoutRoot = tuple[object, ...]
+"""All fields of a `Loss` but the last one, the root. Roots that were lost together have the same."""
 
 
 class _LostCounts(NamedTuple):
@@ -42,20 +46,24 @@ class _LostCounts(NamedTuple):
 def past_headers(due: Due, attempt: int, record: Record | None) -> Headers:
     """Return a lost root's past as headers: its emissions, and why the last one was lost.
 
-    `attempt` is the one that the headers name. `record` is that of the lost emission, None if it
+    `attempt` is the one that the headers name. `record` is that of the lost emission; None: it
     could not be read.
     """
     id_text = "" if record is None else _record_id(due, record)
     id_header: Headers = ((RECORD_ID, id_text.encode()),) if id_text else ()
-    # without its last field, the root, since roots that were lost together differ in that
-    last_loss = due.history[-1][:-1] if due.history else None
-    counts = _LostCounts(due.abandoned, due.timed_out, due.held)
+    last_loss: _LossWithoutRoot | None = due.history[-1][:-1] if due.history else None
+    counts = _LostCounts(abandoned=due.abandoned, timed_out=due.timed_out, blocked=due.held)
     shared = _shared_headers(attempt, counts, due.first_emitted_ms, last_loss)
-    return ((ORIGIN, due.origin.encode()),) + id_header + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
+    origin_header: Headers = ((ORIGIN, due.origin.encode()),)
+    history_header: Headers = ((HISTORY, history_json(due.history)),)
+    return origin_header + id_header + shared + history_header
 
 
 def _record_id(due: Due, record: Record) -> str:
-    """Return which record it was that was emitted first; empty on a copy that a former worker wrote."""
+    """Return the record id of a lost emission: that of the record that was emitted first.
+
+    Empty: it is a copy that a worker of an older version wrote.
+    """
     if is_replay(due.source):
         return header_text(our_values(record.headers).get(RECORD_ID)) if record.headers else ""
     return record_id(due.topic_id, record.partition, record.offset, record.leader_epoch)
@@ -63,12 +71,12 @@ def _record_id(due: Due, record: Record) -> str:
 
 @lru_cache(maxsize=1_024)
 def _shared_headers(
-    attempt: int, counts: _LostCounts, first_emitted_ms: int, last_loss: tuple[object, ...] | None
+    attempt: int, counts: _LostCounts, first_emitted_ms: int, last_loss: _LossWithoutRoot | None
 ) -> Headers:
-    """Return the headers that roots lost together share, all but origin and history.
+    """Return the headers that roots lost together share: all but origin, record id and history.
 
-    `last_loss` has the fields of a `Loss` but its root; None: the history is unknown.
-    `first_emitted_ms` is below 0 where it is unknown.
+    `last_loss` is None where the history is unknown. `first_emitted_ms` is below 0 where it is
+    unknown.
     """
     lineage = Lineage(
         origin="",
@@ -79,11 +87,11 @@ def _shared_headers(
         first_emitted_ms=first_emitted_ms if first_emitted_ms >= 0 else None,
     )
     if last_loss is not None:
-        loss = Loss._make([*last_loss, ""])  # with an empty root, which no header of these has
+        loss = Loss._make([*last_loss, ""])  # the root is empty: none of these headers has it
         cause = ": ".join(text for text in (loss.error, loss.message) if text)
         lineage = replace(lineage, reason=loss.reason, cause=cause, operator=loss.operator)
-    # without the first one, the origin, which each root has of its own
-    return build_headers(lineage)[1:]
+    _empty_origin, *shared = build_headers(lineage)
+    return tuple(shared)
 
 
 def original_headers(due: Due, record: Record) -> Headers:
@@ -94,24 +102,27 @@ def original_headers(due: Due, record: Record) -> Headers:
 
 
 def build_copy(due: Due, record: Record, replay_topic: str, *, keeps_times: bool = True) -> Outgoing:
-    """Copy a lost record with all that it has, and with our headers of the next attempt.
+    """Return the copy of a lost record: all that it has, and our headers of the next attempt.
 
     `keeps_times`: the replay topic does not set the times of its records itself.
     """
-    past = past_headers(due, due.attempt + 1, record)
-    if keeps_times and says_its_time(record):  # as nearly all do
+    added = past_headers(due, due.attempt + 1, record)
+    if keeps_times and timestamp_says_time(record):  # as nearly all do
         timestamp_ms: int | None = record.timestamp_ms
     else:
         time = time_of(record, is_copy=is_replay(due.source))
         timestamp_ms, time_headers = written_time(time, topic_keeps=keeps_times)
-        past += time_headers
+        added += time_headers
+    headers = added
+    if record.headers:
+        headers = joined_headers(original_headers(due, record), added)
     return _outgoing(
         (
             replay_topic,
             record.partition,  # that of the source, as it was read from there
             record.value,
             record.key,
-            joined_headers(original_headers(due, record), past) if record.headers else past,
+            headers,
             timestamp_ms,
         )
     )

@@ -91,25 +91,39 @@ def build_dead_letter(
 ) -> Outgoing:
     """Build the dead letter of a record; its timestamp is `now_ms`, since retention counts from it.
 
+    A letter that is too large for its topic is built without the stack, and if that is not enough
+    without the record's payload and headers; then it says so.
+
     Args:
         record: as fetched; None if it could not be. If a rule drops it, only its key is kept.
-        topic: a letter that is too large for it loses the record's payload and headers, and says so.
         now_ms: wall time.
     """
+    letter = _whole_letter(due, death, record, topic, now_ms)
+    size_bytes = record_bytes(letter)
+    if size_bytes > topic.bytes_max and due.stack:
+        due = replace(due, stack="")  # the payload is worth more
+        letter = _whole_letter(due, death, record, topic, now_ms)
+        size_bytes = record_bytes(letter)
+    if size_bytes <= topic.bytes_max:
+        return letter
+    why_missing = f"with its history it has {size_bytes} bytes, more than {topic.name} takes"
+    headers = _our_headers(due, death, why_missing, record) + _time_headers(due, record)
+    return letter._replace(value=None, key=None, headers=headers)
+
+
+def _whole_letter(due: Due, death: Death, record: Record | None, topic: LetterTopic, now_ms: int) -> Outgoing:
+    """Build a dead letter with all that it should have, however large it is."""
     original: Headers = ()  # the record's own
-    time_header: Headers = ()
-    missing = ""  # why there is no payload
+    why_missing = ""  # why there is no payload
     if record is None:
-        missing = _PAYLOAD_LOST.get(death.reason, "the record could not be read")
+        why_missing = _PAYLOAD_LOST.get(death.reason, "the record could not be read")
+    elif death.reason is DeadReason.DROPPED:
+        record = record._replace(value=None)
+        why_missing = "a rule drops what fails by this cause"
     else:
         original = original_headers(due, record)
-        time_header = time_headers(time_of(record, is_copy=is_replay(due.source)))
-        if death.reason is DeadReason.DROPPED:
-            record = record._replace(value=None)
-            original = ()
-            missing = "a rule drops what fails by this cause"
-    added = _our_headers(due, death, missing, record) + time_header
-    letter = Outgoing(
+    added = _our_headers(due, death, why_missing, record) + _time_headers(due, record)
+    return Outgoing(
         topic=topic.name,
         partition=partition_of(due.source) % topic.partitions,  # as in KIP-1191
         value=record.value if record else None,
@@ -117,26 +131,23 @@ def build_dead_letter(
         headers=joined_headers(plain_headers(original), added, OUR_PREFIXES),
         timestamp_ms=now_ms,
     )
-    size_bytes = record_bytes(letter)
-    if size_bytes <= topic.bytes_max:
-        return letter
-    # too large: first without the stack, since the payload is worth more; if
-    # that is not enough, without payload and the record's headers
-    if due.stack:
-        return build_dead_letter(replace(due, stack=""), death, record, topic, now_ms)
-    missing = f"with its history it has {size_bytes} bytes, more than {topic.name} takes"
-    headers = _our_headers(due, death, missing, record) + time_header
-    return letter._replace(value=None, key=None, headers=headers)
 
 
-def _our_headers(due: Due, death: Death, missing: str, record: Record | None) -> Headers:
+def _time_headers(due: Due, record: Record | None) -> Headers:
+    """Return the record's own time as headers; none if the record could not be read."""
+    if record is None:
+        return ()
+    return time_headers(time_of(record, is_copy=is_replay(due.source)))
+
+
+def _our_headers(due: Due, death: Death, why_missing: str, record: Record | None) -> Headers:
     """Return what a letter says in headers of KIP-1191 and of our own, without the record's time.
 
     Args:
-        missing: why the payload is missing; empty: it is there.
-        record: that of the lost emission, None if it could not be read.
+        why_missing: why the payload is missing; empty: it is there.
+        record: that of the lost emission; None: it could not be read.
     """
-    missing_header: Headers = ((MISSING, missing.encode()),) if missing else ()
+    missing_header: Headers = ((MISSING, why_missing.encode()),) if why_missing else ()
     # a root that was put aside has no origin yet, and is named by the emission that was lost
     lost_emission = (due.topic, partition_of(due.source), offset_of(due.position))
     topic, partition, offset = parse_location(due.origin) or lost_emission
@@ -159,9 +170,9 @@ def _why_it_died(due: Due, death: Death) -> str:
 
     Such as ``given up after 3 emissions; the last FAILED by parse: ValueError: no number``.
     """
-    root = f"{due.topic}/{partition_of(due.source)}@{offset_of(due.position)}"
+    lost_root = f"{due.topic}/{partition_of(due.source)}@{offset_of(due.position)}"
     given_up = _SENTENCES[death.reason].format(
-        attempt=due.attempt, abandoned=due.abandoned, root=root, why=death.why
+        attempt=due.attempt, abandoned=due.abandoned, root=lost_root, why=death.why
     )
     if not due.history:
         return given_up

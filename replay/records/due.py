@@ -1,10 +1,10 @@
 """What `_ack_due` holds: each lost root that waits, and how far the verdicts are accepted.
 
-The topic is compacted. A root's key is its source and position; a tombstone removes it in the transaction
-that writes its copy or dead letter. The key ``progress`` says where in the verdict partition to go on, which
-may be the middle of a large verdict record. A key ``pause/<input id>`` is there while the input is paused
-(`replay.handling.resume` removes it). A tombstone under ``owner`` says nothing: only the owner of the
-partition can write it.
+The topic is compacted. A root's key is its source and position; the record under it is its *entry*.
+A tombstone removes it in the transaction that writes its copy or dead letter. Under the key
+``progress`` is where in the verdict partition to go on, which may be the middle of a large verdict
+record. A key ``pause/<input id>`` is there while the input is paused (`replay.handling.resume`
+removes it). A tombstone under ``owner`` says nothing: only the owner of the partition can write it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAUSE_KEY: Final = b"pause/"
 """Before the id of an input, in decimal digits."""
 
 HISTORY_MAX: Final = 100
-"""Entries of a history. If there are more, `extended` keeps the first loss and the latest ones."""
+"""Entries of a history. If there are more, `append_loss` keeps the first loss and the latest ones."""
 
 HISTORY_BYTES_MAX: Final = 48_000
 """Text in a history; a hundred causes of usual length have half of it. Many roots are in memory at once."""
@@ -65,7 +65,8 @@ _root_of = tuple_maker(Root)  # a new owner makes two for each record
 ROOT_KEY_BYTES: Final = _KEY.size
 """No other key of `_ack_due` is as long as a root's."""
 
-_DEAD = frozenset({"", *DeadReason})
+_DEAD_VALUES: Final = frozenset({"", *DeadReason})
+"""What `Due.dead` may be."""
 
 
 class Loss(NamedTuple):
@@ -90,15 +91,19 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A lost root that waits; counts include this emission, and `held` is 0 in what older workers wrote.
+    """A lost root that waits: an entry of `_ack_due`. Its counts include the lost emission.
 
     Attributes:
+        source, position: the root.
         due_ms: wall time at which it is replayed or given up, not before.
         dead: a `DeadReason`, or empty when it is to be replayed.
         topic: the topic of the lost emission, whose id in Kafka was `topic_id`.
         origin: ``topic/partition@offset`` of the first emission.
         attempt: which emission was lost, from 1.
-        history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
+        abandoned, timed_out: how many emissions were lost so.
+        held: how many were blocked behind another record; 0 in what older workers wrote.
+        first_emitted_ms: wall time of the first emission; below 0: it is unknown.
+        history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `append_loss`).
         leader_epoch: an epoch of the partition's leader in which the lost emission's record was there. A
             record with a higher one is another record. `NO_EPOCH` in what older workers wrote.
         stack: of the exception that failed it, a part of it if it is to be replayed; a header of its entry,
@@ -130,9 +135,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Aside(Due):
-    """A lost root whose input cannot go on, so that nothing is decided yet; it has what its verdict says.
+    """A lost root that waits since its input cannot go on: nothing is decided about it.
 
-    The headers of a copy are read when it is decided; until then `attempt` is 1 and `origin` is empty.
+    It has what its verdict says, `error` in the form of the wire. The headers of a copy are read when it is
+    decided; until then `attempt` is 1 and `origin` is empty.
     """
 
     error: str = ""
@@ -174,6 +180,7 @@ class DueCodec(Codec[Stored]):
     """Reads and writes the values of `_ack_due`; it reads former versions of each kind as the present one."""
 
     def __init__(self) -> None:
+        """Load the schemas."""
         newest: dict[type[Stored], dict[str, Any]] = {
             Due: _schema("due_4"),
             Aside: _schema("aside_2"),
@@ -204,9 +211,9 @@ class DueCodec(Codec[Stored]):
             self.decode(data)  # raises `UnknownVersion`, or `CodecError` for garbage
             raise CodecError("it tells of no root that waits")
         # the first three fields of the value: source, position, due_ms
-        source, position_index = _long(data, HEADER_BYTES)
-        position, due_ms_index = _long(data, position_index)
-        due_ms, _ = _long(data, due_ms_index)
+        source, position_index = _read_avro_long(data, HEADER_BYTES)
+        position, due_ms_index = _read_avro_long(data, position_index)
+        due_ms, _end_index = _read_avro_long(data, due_ms_index)
         return _root_of((source, position)), due_ms
 
 
@@ -215,14 +222,22 @@ def _schema(name: str) -> dict[str, Any]:
     return load_schema("replay.records", name)
 
 
-def _long(data: bytes, index: int) -> tuple[int, int]:
-    """Read the Avro long at an index (zigzag, seven bits to a byte); return it and the next field's index."""
-    value = shift = 0
+def _read_avro_long(data: bytes, index: int) -> tuple[int, int]:
+    """Read the Avro long at an index; return it and the index behind it.
+
+    A long has seven bits in each byte, the lowest first; all bytes but the last have the highest bit
+    set. Its sign is in the lowest bit (zigzag): 0, -1, 1, -2 are written as 0, 1, 2, 3.
+
+    Raises `CodecError`: it does not end, or is larger than 64 bits.
+    """
+    value = 0
+    shift = 0
     while index < len(data) and shift < 64:
         byte = data[index]
         index += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80 and value < 1 << 64:
+        is_last = byte < 0x80
+        if is_last and value < 1 << 64:
             return (value >> 1) ^ -(value & 1), index
         shift += 7
     raise CodecError(f"a number before byte {index} does not end, or has more than 64 bits")
@@ -235,11 +250,15 @@ def due_codec() -> DueCodec:
 
 
 def refused_entry(due: Due, due_ms: int, *, copy_why: str, letter_why: str = "") -> RefusedRoot:
-    """Return the entry of a root whose copy or dead letter was refused, and is tried again at `due_ms`."""
+    """Return the entry of a root whose copy or dead letter was refused, and is tried again at `due_ms`.
+
+    `copy_why` and `letter_why` have the broker's words; empty: it refused none such.
+    """
     # those of a `Due` alone: the entry may be one of a former refusal, which has fields of its own
     values_of_due = {field.name: getattr(due, field.name) for field in fields(Due)}
+    values_of_due["due_ms"] = due_ms
     return RefusedRoot(
-        **{**values_of_due, "due_ms": due_ms},
+        **values_of_due,
         copy_why=clipped(copy_why, MESSAGE_BYTES_MAX),
         letter_why=clipped(letter_why, MESSAGE_BYTES_MAX),
     )
@@ -266,7 +285,7 @@ def pause_key(input_id: int) -> bytes:
 
 
 def flaw_of(key: bytes | None, value: Stored) -> str:
-    """Return what is impossible in a decoded record; empty if nothing is."""
+    """Return what is impossible in a decoded record under a key; empty: nothing is."""
     match value:
         case Pause():
             return "" if key == pause_key(value.input) else "it tells no pause"
@@ -280,7 +299,10 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
 
 
 def flaw_of_entry(root: Root | None, value: Due) -> str:
-    """Return what is impossible in a decoded entry under the key of a root; None: under another key."""
+    """Return what is impossible in a decoded entry; empty: nothing is.
+
+    `root` is that of its key; None: the key is of no root.
+    """
     if root != (value.source, value.position):
         return "the key is not that of the value"
     if wrong_source(value.source) or value.position < 0:
@@ -291,25 +313,28 @@ def flaw_of_entry(root: Root | None, value: Due) -> str:
         why = value.letter_why if value.dead else value.copy_why
         if not why:
             return "it does not say what was refused"
-    return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
+    if value.dead not in _DEAD_VALUES:
+        return f"{value.dead[:20]!r} is no reason to die"
+    return ""
 
 
-def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
-    """Append a loss to a history; if it becomes too long, the first loss and the latest ones stay.
+def append_loss(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
+    """Return a history with one more loss; if it becomes too long, the first loss and the latest ones stay.
 
     Then the second entry says how many were left out (`left_out_entry`). Of blocked emissions in a row only
     the last one stays; its attempt shows how many there were.
     """
-    if history and loss.error == history[-1].error == HELD:
+    was_blocked_before = bool(history) and history[-1].error == HELD
+    if was_blocked_before and loss.error == HELD:
         history = history[:-1]
-    extended_history = (*history, _cut(loss))
+    extended_history = (*history, _cut_texts(loss))
     if len(extended_history) <= _LOSSES_THAT_FIT:
         return extended_history
     return _shortened(extended_history)
 
 
 def left_out_by(loss: Loss) -> int:
-    """Return how many left-out losses an entry represents; 0 for a real loss."""
+    """Return how many left-out losses an entry of a history represents; 0: it is a real loss."""
     if loss.error != LEFT_OUT or loss.root:
         return 0
     count = _LEFT_OUT.match(loss.message)
@@ -317,9 +342,9 @@ def left_out_by(loss: Loss) -> int:
 
 
 def left_out_entry(last_left_out: Loss, count: int) -> Loss:
-    """Return the entry that represents `count` left-out losses.
+    """Return the entry of a history that represents `count` left-out losses.
 
-    It has attempt and time of the last one.
+    It has the attempt and the time of the last one.
     """
     message = f"{_LEFT_OUT_TEXT}{count}"
     return last_left_out._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
@@ -333,18 +358,18 @@ def left_out_of(history: tuple[Loss, ...]) -> int:
 def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
     """Return a history that fits: the first loss, how many are left out, and as many last ones as fit.
 
-    The texts of a loss are cut (`_cut`), so two of them and the entry between them always fit.
+    The texts of a loss are cut (`_cut_texts`), so two of them and the entry between them always fit.
     """
     first_loss, *later_losses = history
     size_bytes = sum(map(_text_bytes, history))
     if len(history) <= HISTORY_MAX and size_bytes <= HISTORY_BYTES_MAX:
         return history
+    # the second entry may say how many were left out before: it is written anew
     left_out_count = left_out_by(later_losses[0])
-    # of the later losses, the index of the first that stays; an entry that
-    # says how many were left out is written anew
-    kept_from = 1 if left_out_count else 0
+    kept_from = 1 if left_out_count else 0  # of the later losses, the index of the first that stays
     last_left_out = later_losses[0]
-    size_bytes += _LOSS_BYTES_MAX  # for that entry
+    size_bytes += _LOSS_BYTES_MAX  # room for the new entry
+    # leave out one more, until the first loss, the entry and the rest fit
     while len(later_losses) - kept_from > HISTORY_MAX - 2 or size_bytes > HISTORY_BYTES_MAX:
         last_left_out = later_losses[kept_from]
         size_bytes -= _text_bytes(last_left_out)
@@ -369,21 +394,26 @@ def history_json(history: tuple[Loss, ...]) -> bytes:
 
 def _loss_json(loss: Loss) -> str:
     """Return a loss as a JSON object."""
-    return f"{_json_up_to_root(loss[:-1])}{encode_basestring(loss.root)}}}"
+    all_but_root = loss[:-1]  # the root is the last field
+    return f"{_json_up_to_root(all_but_root)}{encode_basestring(loss.root)}}}"
 
 
 @lru_cache(maxsize=1_024)
 def _json_up_to_root(all_but_root: tuple[object, ...]) -> str:
     """Return the JSON of a loss up to where its root belongs: ``{"attempt": 2, ..., "root": ``.
 
-    Roots that were lost together share it, so it is made once for them.
+    `all_but_root` are the fields of a `Loss` in their order. Roots that were lost together share it, so it
+    is made once for them.
     """
     shared = dict(zip(Loss._fields[:-1], all_but_root, strict=True))
     return json.dumps(shared, ensure_ascii=False)[:-1] + ', "root": '
 
 
 def parse_history(value: bytes | None) -> tuple[Loss, ...]:
-    """Read a history from its header; it is empty if it is not ours, and nothing raises."""
+    """Read a history from the value of its header; empty: there is none that a worker wrote.
+
+    Nothing raises; of a history with wrong losses those are left out.
+    """
     if value is None or len(value) > _JSON_BYTES_MAX:
         return ()
     try:
@@ -392,7 +422,7 @@ def parse_history(value: bytes | None) -> tuple[Loss, ...]:
         return ()
     if not isinstance(entries, list) or len(entries) > HISTORY_MAX:
         return ()
-    return tuple(loss for loss in map(_loss, entries) if loss is not None)
+    return tuple(loss for loss in map(_parse_loss, entries) if loss is not None)
 
 
 def history_of(headers: Headers) -> tuple[Loss, ...]:
@@ -400,7 +430,7 @@ def history_of(headers: Headers) -> tuple[Loss, ...]:
     return parse_history(our_values(headers).get(HISTORY))
 
 
-def _loss(entry: Any) -> Loss | None:
+def _parse_loss(entry: Any) -> Loss | None:
     """Read one loss of a history's JSON; None if it is not as a worker writes it."""
     try:
         loss = Loss(
@@ -413,12 +443,12 @@ def _loss(entry: Any) -> Loss | None:
             age_ms=_whole_number(entry["age_ms"]),
             root=entry["root"],
         )
-        return _cut(loss)
+        return _cut_texts(loss)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _cut(loss: Loss) -> Loss:
+def _cut_texts(loss: Loss) -> Loss:
     """Cut the texts of a loss to what a history has room for."""
     return loss._replace(
         operator=clipped(loss.operator, NAME_BYTES_MAX),
@@ -436,7 +466,7 @@ def _whole_number(value: Any) -> int:
 
 
 def was_read(verdict: LostVerdict, operator: str, error: str) -> bool:
-    """Return whether a loss proves that somebody has read the record, so that it was no marker.
+    """Return whether a loss proves that somebody has read the record, so that it was no transaction's marker.
 
     Only a failure with an operator does: a bolt has read it, or what keeps the order of its key.
     Roots that time out, are abandoned, or fail in a batch that the sink skipped may never have been

@@ -1,6 +1,8 @@
-"""What waits, is paused and is accepted after a log of `_ack_due`: the one fold that all its readers ask.
+"""What waits, is paused and is accepted after a log of `_ack_due`: one *fold* for all its readers.
 
-What a record means (`Meaning`) follows from its key and its value alone:
+A fold is given the records one by one, in the order of the log (`DueFold.put`), and has then what
+they mean together. A root waits as long as it has an *entry*. What one record means (`Meaning`)
+follows from its key and its value alone:
 
 ====================  =====================  =========================================================
 key                   value                  what it means
@@ -72,13 +74,14 @@ class DueStep(Enum):
     NOTHING = auto()
 
 
-# a million records at a start mean these, and a member of an enum takes four times as long to look up
+# what nearly all of a million records at a start mean: a member of an enum takes four times as long to
+# look up
 _WAITS: Final = DueStep.WAITS
 _NOTHING: Final = DueStep.NOTHING
 
 
 class Flawed(NamedTuple):
-    """A record that says nothing, and why; `root` is the root of its key, None if the key is of none."""
+    """A record that says nothing, and why; `root` is that of its key, None: the key is of no root."""
 
     why: str
     root: Root | None
@@ -120,8 +123,9 @@ def of_input(input_id: int) -> KeyFilter:
 def whole_entry(record: Record, root: Root | None) -> Due:
     """Decode an entry of `_ack_due`, and check all of it; a `ReadEntry`.
 
-    Raises `CodecError`: it is flawed, or under the key of another root (None: of none);
-    `UnknownVersion`.
+    `root` is that of the record's key; None: the key is of no root.
+
+    Raises `CodecError`: it is flawed, or about another root; `UnknownVersion`.
     """
     stored = due_codec().decode(record.value)
     if not isinstance(stored, Due):
@@ -156,7 +160,10 @@ def flaw_of_newer(_record: Record, error: UnknownVersion) -> str:
 
 
 class Entries(Protocol[Kept]):
-    """Where a reader keeps what waits: each entry until the next `put` or `end` of its partition and key."""
+    """Where a reader keeps the entries of roots that wait.
+
+    Each is kept until the next `put` or `end` of its partition and key.
+    """
 
     def put(self, record: Record, root: Root, entry: Kept) -> None:
         """Keep the entry of a root, in place of an earlier one."""
@@ -166,7 +173,7 @@ class Entries(Protocol[Kept]):
 
 
 class EntriesByRoot(Generic[E]):
-    """Keeps what waits by the partition of `_ack_due` and the root."""
+    """Keeps what waits: in `waiting`, by the partition of `_ack_due` and the root."""
 
     def __init__(self) -> None:
         """Begin without an entry."""
@@ -187,7 +194,7 @@ class DueFold(Generic[E]):
     What waits is where `entries` keeps it.
 
     Attributes:
-        progress: the last one of each partition; no tombstone takes it back.
+        progress: the last one of each partition, by its number; no tombstone takes it back.
         pause_changes: how many records paused an input, or let it go on.
     """
 
@@ -203,23 +210,26 @@ class DueFold(Generic[E]):
 
         Args:
             read_entry: returns what is to be kept of the entry of a root that `wants` wants.
-            entries: keeps it.
+            entries: keeps it: the fold calls its `put` and `end`.
             wants: whether a root of this key is wanted; what other roots have is not read.
             on_newer: returns the flaw of what a newer version wrote, or raises.
         """
         self.progress: dict[int, Progress] = {}
         self.pause_changes = 0
-        self._pauses: dict[EntryName, Pause] = {}
+        self._pauses: dict[EntryName, Pause] = {}  # of inputs that are paused; the latest one last
         self._read_entry = read_entry
         self._entries = entries
         self._wants = wants
         self._on_newer = on_newer
 
     def put(self, record: Record) -> Meaning:
-        """Fold in the next record of its partition, and return what it means."""
+        """Fold in the next record of its partition, and return what it means.
+
+        Raises what `on_newer` raises.
+        """
         key = record.key
         if key is None or len(key) != ROOT_KEY_BYTES:
-            return self._put_other(record, key or b"")
+            return self._put_pause_or_progress(record, key or b"")
         if not self._wants(key):
             return _NOTHING
         root = root_of_key(key)
@@ -229,9 +239,9 @@ class DueFold(Generic[E]):
         try:
             entry = self._read_entry(record, root)
         except UnknownVersion as error:
-            return Flawed(self._on_newer(record, error), root)
+            return Flawed(why=self._on_newer(record, error), root=root)
         except CodecError as error:
-            return Flawed(str(error), root)
+            return Flawed(why=str(error), root=root)
         if entry is None:
             self._entries.end(record, root)  # it stands in the place of one that the reader may have wanted
         else:
@@ -246,26 +256,32 @@ class DueFold(Generic[E]):
         """Return the inputs that are paused in some partition, by their ids; the latest pause of each."""
         return {pause.input: pause for pause in self._pauses.values()}
 
-    def _put_other(self, record: Record, key: bytes) -> Meaning:
-        """Fold in a record whose key is of no root: a pause, progress, or a mark.
+    def _put_pause_or_progress(self, record: Record, key: bytes) -> Meaning:
+        """Fold in a record whose key is of no root, and return what it means.
 
-        Return what it means.
+        That is a pause, the end of one, the progress, a mark on another record, or nothing of ours.
         """
         name = record.partition, key
+        # 1. a tombstone
         if record.value is None:
-            if self._pauses.pop(name, None) is None:
+            was_paused = self._pauses.pop(name, None) is not None
+            if not was_paused:
                 return _NOTHING
             self.pause_changes += 1
             return DueStep.RESUMED
+        # 2. what cannot be decoded, or not under this key
         try:
             stored = due_codec().decode(record.value)
         except UnknownVersion as error:
-            return Flawed(self._on_newer(record, error), None)
+            return Flawed(why=self._on_newer(record, error), root=None)
         except CodecError as error:
-            return _NOTHING if marked_offset(record) is not None else Flawed(str(error), None)
+            if marked_offset(record) is not None:
+                return _NOTHING
+            return Flawed(why=str(error), root=None)
         flaw = flaw_of(record.key, stored)
         if flaw or isinstance(stored, Due):
-            return Flawed(flaw, None)
+            return Flawed(why=flaw, root=None)
+        # 3. a progress or a pause
         match stored:
             case Progress():
                 self.progress[record.partition] = stored
@@ -279,5 +295,5 @@ class DueFold(Generic[E]):
 
 
 def progress_and_pauses() -> DueFold[Due]:
-    """Return a fold for who wants no roots."""
+    """Return a fold for who wants the progress and the pauses, and no roots."""
     return DueFold(whole_entry, EntriesByRoot[Due](), wants=no_root)

@@ -69,8 +69,11 @@ _ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>[0-9]{1,10
 class Lineage:
     """What the headers of an emission say about the emissions before it, as in the table above.
 
-    `first_emitted_ms` is None if this is the first emission, or if it is unknown. `record_id` is empty on a
-    copy that a worker of a former version wrote.
+    Attributes:
+        abandoned, timed_out, held: how many of them were abandoned, timed out, and were blocked.
+        first_emitted_ms: None: this is the first emission, or it is unknown.
+        reason, cause, operator: how the one before was lost; empty: nobody says so.
+        record_id: empty on a copy that a worker of an older version wrote.
     """
 
     origin: str
@@ -123,19 +126,24 @@ def parse_location(text: str) -> Location | None:
 
 
 def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: int) -> Lineage:
-    """Read the past of an emission from a replay topic.
+    """Read what the headers of an emission from a replay topic say about the emissions before it.
 
-    If the headers say nothing, it is attempt 1, and its origin is the record's own place.
+    The topic, partition and offset are its own place. If the headers say nothing, it is attempt 1,
+    and its origin is that place.
     """
     own_place = location(topic, partition, offset)
     ours = our_values(headers) if headers else {}
     if not ours:
         return Lineage(own_place)
     origin = header_text(ours.get(ORIGIN))
-    attempt = max(1, _number(ours.get(ATTEMPT), 1, ATTEMPT_MAX))
+    attempt = max(1, _number(ours.get(ATTEMPT), default=1, number_max=ATTEMPT_MAX))
     # at attempt 3 there were 2 emissions before, so the three counts together cannot be more than 2
-    abandoned = min(_number(ours.get(ABANDONED), 0, ATTEMPT_MAX), attempt - 1)
-    timed_out = min(_number(ours.get(TIMED_OUT), 0, ATTEMPT_MAX), attempt - 1 - abandoned)
+    uncounted = attempt - 1  # emissions before this one that no count includes yet
+    abandoned = min(_count(ours.get(ABANDONED)), uncounted)
+    uncounted -= abandoned
+    timed_out = min(_count(ours.get(TIMED_OUT)), uncounted)
+    uncounted -= timed_out
+    held = min(_count(ours.get(HELD)), uncounted)
     return Lineage(
         origin=origin if parse_location(origin) else own_place,
         record_id=header_text(ours.get(RECORD_ID)),
@@ -146,25 +154,30 @@ def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: i
         cause=header_text(ours.get(CAUSE)),
         operator=header_text(ours.get(OPERATOR)),
         timed_out=timed_out,
-        held=min(_number(ours.get(HELD), 0, ATTEMPT_MAX), attempt - 1 - abandoned - timed_out),
+        held=held,
     )
 
 
 def build_headers(lineage: Lineage) -> Headers:
-    """Write a lineage as headers, in the order of the table above; the history is not among them."""
-    first_ms = lineage.first_emitted_ms
-    return (
-        (ORIGIN, lineage.origin.encode()),
-        *([(RECORD_ID, lineage.record_id.encode())] if lineage.record_id else []),
-        (ATTEMPT, b"%d" % lineage.attempt),
-        (ABANDONED, b"%d" % lineage.abandoned),
-        *([(TIMED_OUT, b"%d" % lineage.timed_out)] if lineage.timed_out else []),
-        *([(HELD, b"%d" % lineage.held)] if lineage.held else []),
-        (REASON, lineage.reason.encode()),
-        (CAUSE, clipped(lineage.cause, CAUSE_BYTES_MAX).encode()),
-        (OPERATOR, clipped(lineage.operator, CAUSE_BYTES_MAX).encode()),
-        *([] if first_ms is None else [(FIRST_EMITTED, b"%d" % first_ms)]),
-    )
+    """Write a lineage as headers, in the order of the table above; the history is not among them.
+
+    The origin is the first of them.
+    """
+    headers = [(ORIGIN, lineage.origin.encode())]
+    if lineage.record_id:
+        headers.append((RECORD_ID, lineage.record_id.encode()))
+    headers.append((ATTEMPT, b"%d" % lineage.attempt))
+    headers.append((ABANDONED, b"%d" % lineage.abandoned))
+    if lineage.timed_out:
+        headers.append((TIMED_OUT, b"%d" % lineage.timed_out))
+    if lineage.held:
+        headers.append((HELD, b"%d" % lineage.held))
+    headers.append((REASON, lineage.reason.encode()))
+    headers.append((CAUSE, clipped(lineage.cause, CAUSE_BYTES_MAX).encode()))
+    headers.append((OPERATOR, clipped(lineage.operator, CAUSE_BYTES_MAX).encode()))
+    if lineage.first_emitted_ms is not None:
+        headers.append((FIRST_EMITTED, b"%d" % lineage.first_emitted_ms))
+    return tuple(headers)
 
 
 class PartedHeaders(NamedTuple):
@@ -175,7 +188,7 @@ class PartedHeaders(NamedTuple):
 
 
 def joined_headers(original: Headers, added: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> Headers:
-    """Return the headers that came with a record, then ours, so that `parted_headers` can part them again.
+    """Return the headers that came with a record, then ours; `parted_headers` can part them again.
 
     If one of the original names looks like ours, the header `OWN` stands between, and says how many came with
     the record: of ``windhover.cause`` and ``x``, which a record came with, it says 2.
@@ -194,10 +207,11 @@ def joined_headers(original: Headers, added: Headers, prefixes: tuple[str, ...] 
 def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> PartedHeaders:
     """Part the headers of a copy or dead letter, which `joined_headers` joined.
 
-    The header `OWN` says how many stand before it. The last one that is right counts: of
-    ``windhover.own=7, x, windhover.own=2`` the one behind two others. One that is wrong came with
-    the record, which was a copy or a dead letter before. If none is right, ours are those whose
-    names begin with one of the `prefixes`.
+    The header `OWN` says how many stand before it, and those came with the record. One that says
+    another number came with the record itself, which was a copy or a dead letter before. Of those
+    with the right number the last one counts: of ``windhover.own=7, x, windhover.own=2`` the second
+    one, with two before it. If there is none, ours are the headers whose names begin with one of
+    the `prefixes`.
     """
     for index in range(len(headers) - 1, -1, -1):
         name, value = headers[index]
@@ -231,6 +245,11 @@ def header_text(value: bytes | None) -> str:
 def _number_or_none(value: bytes | None) -> int | None:
     """Read a number of a header; None if it is missing, or no number that a worker wrote."""
     return int(value) if value is not None and _NUMBER.match(value) else None
+
+
+def _count(value: bytes | None) -> int:
+    """Read a count of emissions from a header; 0 if it is missing, or none that a worker wrote."""
+    return _number(value, default=0, number_max=ATTEMPT_MAX)
 
 
 def _number(value: bytes | None, default: int, number_max: int) -> int:

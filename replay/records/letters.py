@@ -158,14 +158,12 @@ class Filter:
 
     def matches(self, letter: Letter) -> bool:
         """Return whether a letter is meant, whatever its mark says: that comes later in the log."""
-        # notes are meant only by who asks for them, in one of four ways
-        is_dropped_meant = self.dead == DeadReason.DROPPED
-        means_notes = self.notes or self.handled or bool(self.places) or is_dropped_meant
-        if letter.is_note and not means_notes:
+        if letter.is_note and not self._means_notes:
             return False
+        places_of_letter = (letter.place, letter.lineage.origin)
         # each condition that was given has to hold
         return (
-            (not self.places or not self.places.isdisjoint((letter.place, letter.lineage.origin)))
+            (not self.places or not self.places.isdisjoint(places_of_letter))
             and self.error in (None, letter.error)
             and self.operator in (None, letter.lineage.operator)
             and self.dead in (None, letter.dead)
@@ -174,9 +172,16 @@ class Filter:
             and (self.until_ms is None or letter.died_ms < self.until_ms)
         )
 
+    @property
+    def _means_notes(self) -> bool:
+        """Whether notes are meant, too: somebody asks for them in one of four ways."""
+        if self.notes or self.handled or self.places:
+            return True
+        return self.dead == DeadReason.DROPPED
+
     def __str__(self) -> str:
         """Return the conditions as a text: ``error ValueError; since 12:00``, or ``all``."""
-        words = [
+        texts = [
             f"places {', '.join(sorted(self.places))}" if self.places else "",
             f"error {show_text(self.error)}" if self.error is not None else "",
             f"operator {show_text(self.operator)}" if self.operator is not None else "",
@@ -186,7 +191,7 @@ class Filter:
             f"until {time_text(self.until_ms)}" if self.until_ms is not None else "",
             "handled ones too" if self.handled else "",
         ]
-        return "; ".join(word for word in words if word) or "all"
+        return "; ".join(text for text in texts if text) or "all"
 
     @property
     def is_everything(self) -> bool:
@@ -195,12 +200,13 @@ class Filter:
 
 
 def parse_letter(record: Record) -> Letter | Mark | None:
-    """Read a record of a dead-letter topic; None when it is neither letter nor mark.
+    """Read a record of a dead-letter topic; None: it is neither letter nor mark.
 
-    What the record came with is passed over: it may have been a letter, or a mark, of another input.
+    Headers that came with the record are passed over: it may have been a letter, or a mark, of another
+    input.
     """
-    headers = parted_headers(record.headers, OUR_PREFIXES).added
-    ours = {name: value for name, value in headers if value is not None}
+    our_headers = parted_headers(record.headers, OUR_PREFIXES).added
+    ours = {name: value for name, value in our_headers if value is not None}
     if HANDLED in ours:
         return _mark(record, ours)
     if DEAD not in ours:
@@ -227,7 +233,7 @@ def own_headers(headers: Headers) -> Headers:
     return parted_headers(headers, OUR_PREFIXES).original
 
 
-def copy_of(
+def copy_of_letter(
     letter: Letter, record: Record, replay_topic: str, redrive: str = "", *, keeps_times: bool = True
 ) -> Outgoing:
     """Build the copy with which a letter is emitted again: its attempts and its age are counted anew.
@@ -235,6 +241,7 @@ def copy_of(
     Its history goes with it, so that a further dead letter has it all.
 
     Args:
+        record: the letter as it was read, with its payload.
         redrive: the id of the redrive that writes it; empty: none does.
         keeps_times: the replay topic does not set the times of its records itself.
     """
@@ -286,5 +293,11 @@ def _mark(record: Record, ours: Mapping[str, bytes]) -> Mark | None:
     letter = header_text(ours.get(LETTER))
     if parse_location(letter) is None:
         return None
-    by, why, redrive = (header_text(ours.get(name)) for name in (BY, WHY, REDRIVE))
-    return Mark(letter, action, by, why, record.timestamp_ms, redrive)
+    return Mark(
+        letter=letter,
+        action=action,
+        by=header_text(ours.get(BY)),
+        why=header_text(ours.get(WHY)),
+        at_ms=record.timestamp_ms,
+        redrive=header_text(ours.get(REDRIVE)),
+    )

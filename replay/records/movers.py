@@ -1,12 +1,15 @@
 """What moved a watermark, in words: the record's place, its time, and that in another unit; pure.
 
+A *mover* is the event time that moved a query's watermark last, and the record that has it. Where that is not
+known, it has the runs of positions among which the record is.
+
 Source: docs/design/protocol.md, section 5.2 ("What is too late").
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from acker.config.settings import Input
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
@@ -17,48 +20,72 @@ from acker.wire.lateness import Mover
 from replay.records.headers import location
 
 _WRONG_UNITS: Final = (("microseconds", 1_000), ("nanoseconds", 1_000_000))
+"""Units that are taken for milliseconds by mistake, and how many of each are a millisecond."""
+
 _YEAR_MS: Final = 366 * UNITS_MS["d"]
 
 
 def mover_text(mover: Mover | None, inputs: Iterable[Input], wall_ms: int) -> str:
-    """Name what moved a watermark: the record's place and its time, and what that would be in other units."""
+    """Name what moved a watermark: the record's place and its time.
+
+    A time that is far ahead of `wall_ms` is named in the unit that it may be in, too.
+    """
     if mover is None:
         return "a record that is unknown, since it was read before this driver began"
-    topics = _topics_of(inputs)
-    places = [_place(run, topics) for run in mover.runs]
-    record_text = places[0] if mover.record is not None else f"one of {first_of(places, 3, what='runs')}"
-    return f"{record_text} (event time {any_time_text(mover.at_ms)}{_unit_hint(mover.at_ms, wall_ms)})"
+    topics_by_input = _topics_by_input(inputs)
+    if mover.record is not None:
+        record_text = _run_text(mover.record, topics_by_input)
+    else:
+        run_texts = [_run_text(run, topics_by_input) for run in mover.runs]
+        record_text = f"one of {first_of(run_texts, 3, what='runs')}"
+    time_text = f"{any_time_text(mover.at_ms)}{_unit_hint(mover.at_ms, wall_ms)}"
+    return f"{record_text} (event time {time_text})"
 
 
 def mover_record(mover: Mover | None, inputs: Iterable[Input]) -> str:
     """Return the place of the record that moved a watermark; empty: it is not known."""
     if mover is None or mover.record is None:
         return ""
-    return _place(mover.record, _topics_of(inputs))
+    return _run_text(mover.record, _topics_by_input(inputs))
 
 
-def _topics_of(inputs: Iterable[Input]) -> dict[int, tuple[str, str]]:
-    """Return the topic and the replay topic of each input, by its id."""
-    return {spec.id: (spec.topic, spec.replay_topic) for spec in inputs}
+class _InputTopics(NamedTuple):
+    """The topic of an input, and that of its copies."""
+
+    topic: str
+    replay_topic: str
 
 
-def _place(run: SourceRun, topics_by_input: dict[int, tuple[str, str]]) -> str:
-    """Name the records of a run: ``sentences/0@4``, or ``sentences/0@4 to 6`` for several."""
-    source_name = str(run.source)  # in place of a topic that is unknown
-    topic, replay_topic = topics_by_input.get(input_id_of(run.source), (source_name, source_name))
-    run_topic = replay_topic if is_replay(run.source) else topic
-    first_place = location(run_topic, partition_of(run.source), offset_of(run.start))
-    return first_place if run.end - run.start == 1 else f"{first_place} to {offset_of(run.end - 1)}"
+def _topics_by_input(inputs: Iterable[Input]) -> Mapping[int, _InputTopics]:
+    """Return the topics of each input, by its id."""
+    return {input.id: _InputTopics(input.topic, input.replay_topic) for input in inputs}
+
+
+def _run_text(run: SourceRun, topics_by_input: Mapping[int, _InputTopics]) -> str:
+    """Name the records of a run: ``sentences/0@4``, or ``sentences/0@4 to 6`` for several.
+
+    That of an unknown input has its source's number in place of the topic.
+    """
+    topics = topics_by_input.get(input_id_of(run.source))
+    if topics is None:
+        topic = str(run.source)
+    else:
+        topic = topics.replay_topic if is_replay(run.source) else topics.topic
+    first_place = location(topic, partition_of(run.source), offset_of(run.start))
+    if run.end - run.start == 1:
+        return first_place
+    return f"{first_place} to {offset_of(run.end - 1)}"
 
 
 def _unit_hint(at_ms: int, wall_ms: int) -> str:
     """Return what a time far ahead is in the unit that was mistaken for milliseconds.
 
-    Empty: in none.
+    Empty: it is not far ahead, or no time of these years in any of the units.
     """
     if at_ms < wall_ms + _YEAR_MS:
         return ""
-    for unit, factor in _WRONG_UNITS:
-        if abs(at_ms // factor - wall_ms) < 10 * _YEAR_MS:
-            return f"; as {unit} it is {any_time_text(at_ms // factor)}"
+    for unit, per_ms in _WRONG_UNITS:
+        time_ms = at_ms // per_ms
+        if abs(time_ms - wall_ms) < 10 * _YEAR_MS:
+            return f"; as {unit} it is {any_time_text(time_ms)}"
     return ""

@@ -15,18 +15,25 @@ PLACES_MAX: Final = 10
 
 
 def record_place(source: int, position: int, inputs: Sequence[Input]) -> str:
-    """Name a root's record: ``topic/partition@offset``; that of another input has its source's number."""
+    """Name a root's record: ``topic/partition@offset``.
+
+    That of an input that is not among `inputs` has its source's number in place of the topic.
+    """
     topics = {input.id: input.replay_topic if is_replay(source) else input.topic for input in inputs}
     topic = topics.get(input_id_of(source), str(source))
     return location(topic, partition_of(source), offset_of(position))
 
 
 def run_places(runs: Sequence[SourceRun], inputs: Sequence[Input]) -> str:
-    """Name the records of some runs: ``sentences/0@4-6, sentences/1@9``, at most `PLACES_MAX` of the runs."""
-    texts = []
+    """Name the records of some runs: ``sentences/0@4-6, sentences/1@9``; ``none`` if there is no run.
+
+    At most `PLACES_MAX` of the runs are named; ``...`` stands for the others.
+    """
+    texts: list[str] = []
     for source, start, end in runs[:PLACES_MAX]:
-        range_end = "" if end == start + 1 else f"-{int(offset_of(end - 1))}"
-        texts.append(f"{record_place(source, start, inputs)}{range_end}")
+        is_one_record = end == start + 1
+        last_offset = "" if is_one_record else f"-{int(offset_of(end - 1))}"
+        texts.append(f"{record_place(source, start, inputs)}{last_offset}")
     if len(runs) > PLACES_MAX:
         texts.append("...")
     return ", ".join(texts) or "none"

@@ -52,11 +52,11 @@ def time_of(record: Record, *, is_copy: bool) -> RecordTime:
     return time_in_headers or RecordTime(record.timestamp_ms, record.timestamp_type)
 
 
-def says_its_time(record: Record) -> bool:
-    """Return True if a copy with the record's own timestamp says the record's time, with no header beside it.
+def timestamp_says_time(record: Record) -> bool:
+    """Return whether a copy with the record's own timestamp needs no header with the time.
 
-    Of a record that came without a time (0), or with that of its broker, a header says so. Most records need
-    none; to find that out here costs less than to build their times.
+    Where the record came without a time (0), or with that of its broker, it needs one. Most need none; to
+    find that out here costs less than to build their times.
     """
     if record.timestamp_ms == 0 or record.timestamp_type != TimestampType.CREATED:
         return False
@@ -71,16 +71,16 @@ def written_time(time: RecordTime, *, topic_keeps: bool) -> WrittenTime:
 
 def time_headers(time: RecordTime) -> Headers:
     """Write a record's time as headers; `parse_record_time` reads them."""
-    ms: Headers = ((TIMESTAMP, b"%d" % time.ms),)
+    time_header = (TIMESTAMP, b"%d" % time.ms)
     if time.type == TimestampType.CREATED:
-        return ms
-    return (*ms, (TIMESTAMP_TYPE, b"%d" % time.type))
+        return (time_header,)
+    return (time_header, (TIMESTAMP_TYPE, b"%d" % time.type))
 
 
 def parse_record_time(ours: Mapping[str, bytes]) -> RecordTime | None:
     """Read the time of a record from our headers, by their names.
 
-    None where it is not there, or no int64.
+    None: it is not there, or no int64.
     """
     value = ours.get(TIMESTAMP, b"")
     if not _MS.match(value):

@@ -1,5 +1,4 @@
-"""The audit records of redrives: who had which dead letters handled, why, how many, and how it
-ended.
+"""The audit records of redrives: who had which dead letters handled, why, and how it ended.
 
 A redrive carries out one order, to replay or to drop letters, for one input. It writes two records
 into partition 0 of the input's dead-letter topic, with neither key nor value: one before its first
@@ -44,10 +43,16 @@ class RedriveEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RedriveBegun:
-    """That a redrive began; `which` is its filter in words, `letters` is how many it found.
+    """That a redrive began.
 
-    `copies_from` is where the replay topic ended before, by partition; likewise `letters_from` of the
-    dead-letter topic, and `verdicts_from` of ``_ack_verdict``.
+    Attributes:
+        redrive: its id.
+        action: a `LetterAction`.
+        by, why: who ordered it, and the reason as they gave it.
+        which: its filter in words.
+        letters: how many it found.
+        copies_from: where the replay topic ended before, by the number of a partition.
+        letters_from, verdicts_from: likewise of the dead-letter topic, and of ``_ack_verdict``.
     """
 
     redrive: str
@@ -64,10 +69,14 @@ class RedriveBegun:
 
 @dataclass(frozen=True, slots=True)
 class RedriveEnded:
-    """That a redrive ended by a `RedriveEnd`.
+    """That a redrive ended.
 
-    Of the letters that it `handled`, `acked` were acked by then, and `died` died again; each is -1 if another
-    process wrote this.
+    Attributes:
+        redrive: its id.
+        end: a `RedriveEnd`.
+        by: who ordered it, or cancelled it.
+        handled: how many letters it handled; like the next two -1 if another process wrote this.
+        acked, died: how many of these were acked by then, and died again.
     """
 
     redrive: str
@@ -81,23 +90,26 @@ class RedriveEnded:
 
 def audit_record(event: RedriveBegun | RedriveEnded, topic: str) -> Outgoing:
     """Build the audit record of a beginning or an end; `topic` is the input's dead-letter topic."""
-    fields = asdict(event)
-    for name, value in fields.items():
+    value_by_field = asdict(event)
+    for name, value in value_by_field.items():
         if isinstance(value, str):  # an operator may have given a text of any length
-            fields[name] = clipped(value, CAUSE_BYTES_MAX)
-    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-    headers: Headers = ((REDRIVE, event.redrive.encode()), (AUDIT, text.encode("utf-8", "replace")))
+            value_by_field[name] = clipped(value, CAUSE_BYTES_MAX)
+    event_json = json.dumps(value_by_field, ensure_ascii=False, separators=(",", ":"))
+    audit_value = event_json.encode("utf-8", "replace")
+    headers: Headers = ((REDRIVE, event.redrive.encode()), (AUDIT, audit_value))
     return Outgoing(topic, AUDIT_PARTITION, value=None, headers=headers, timestamp_ms=event.at_ms)
 
 
-_EVENT: Final[TypeAdapter[RedriveBegun | RedriveEnded]] = TypeAdapter(RedriveBegun | RedriveEnded)
+_AUDIT_JSON: Final[TypeAdapter[RedriveBegun | RedriveEnded]] = TypeAdapter(RedriveBegun | RedriveEnded)
 
 
 def parse_audit(record: Record) -> RedriveBegun | RedriveEnded | None:
     """Read an audit record; None: it is something else, or cannot be read."""
-    text = our_values(record.headers).get(AUDIT)
+    event_json = our_values(record.headers).get(AUDIT)
+    if event_json is None:
+        return None
     try:
-        return None if text is None else _EVENT.validate_json(text)
+        return _AUDIT_JSON.validate_json(event_json)
     except ValidationError:
         return None
 

@@ -7,11 +7,13 @@ has an offset, too, which may be initialised and lost with its session. Such a
 root is ignored, unless the verdict proves that there was a record
 (`replay.records.due.was_read`).
 
-A root whose input cannot go on is put aside: `_ack_due` gets its verdict
-unchanged (`Aside`). It is decided when its input can go on (`decided`).
+A root whose input cannot go on is *put aside*: `_ack_due` gets its verdict
+unchanged (an entry of the kind `Aside`). It is decided when its input can go on
+(`decide_asides`).
 
 A verdict record may have more lost roots than one transaction should have. So
-a `Batch` may end in the middle of a record.
+a `Batch` may end in the middle of a record. The *progress* says how far the
+verdicts are accepted.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from acker.wire.leader_epochs import LeaderEpochs
 from acker.wire.stacks import WAITING_STACK_BYTES_MAX, Stacks, cut_stack, key_of
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
-from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
+from replay.records.due import Aside, Due, Loss, Progress, append_loss, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
 from replay.worker.fetch import Absence, RecordPlace, cannot_be_read, find_cut_off, took_the_place
 from replay.worker.worker import OF_AN_INPUT, Worker
@@ -45,10 +47,15 @@ _POSITION_BYTES: Final = 8
 
 
 class LostRoot(NamedTuple):
-    """One lost root: its position, and the entry of the verdict record that it shares with others.
+    """One lost root.
 
-    `leader_epoch` is one in which it was emitted, or `NO_EPOCH`. `stack` is
-    that of the exception that failed it; empty if none came with the verdict.
+    Attributes:
+        lost: the part of the verdict record that says how it was lost; roots
+            that were lost together share it.
+        leader_epoch: of the partition's leader when it was emitted;
+            `NO_EPOCH` if that is unknown.
+        stack: of the exception that failed it; empty if none came with the
+            verdict.
     """
 
     lost: Lost
@@ -71,7 +78,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _VerdictRecord:
-    """A verdict record that was read: the entries of its lost roots, and what its headers have of them."""
+    """A verdict record that was read: what it says of lost roots, and what its headers have of them."""
 
     offset: int
     lost_entries: tuple[Lost, ...]
@@ -79,7 +86,7 @@ class _VerdictRecord:
     stacks: Stacks
 
     def roots(self) -> Iterator[LostRoot]:
-        """Yield its lost roots, entry by entry; the order is the same at each call."""
+        """Yield its lost roots; the order is the same at each call."""
         for lost in self.lost_entries:
             cause_key = key_of(lost.operator, lost.error, lost.message)
             stack = self.stacks.get(cause_key, "")
@@ -89,29 +96,36 @@ class _VerdictRecord:
 
     @property
     def root_count(self) -> int:
+        """How many roots it has, without unpacking them."""
         packed_bytes = sum(len(lost.positions) for lost in self.lost_entries)
         return packed_bytes // _POSITION_BYTES
 
 
 class Intake:
-    """A queue of verdict records from which single roots are taken.
+    """A queue of the verdict records that were read and are not accepted.
 
-    `progress` is what was committed; everything below the offset `read_to` was
-    read.
+    Attributes:
+        progress: how far the verdicts are accepted, as it was committed last.
+        read_to: the offset below which all records were read.
     """
 
     def __init__(self, progress: Progress) -> None:
+        """Begin with nothing read behind a progress."""
         self.progress = progress
         self.read_to = progress.next
         self._records: deque[_VerdictRecord] = deque()
 
     def __len__(self) -> int:
+        """Return how many records are queued, each with a lost root or more."""
         return len(self._records)
 
     def add(
         self, offset: int, verdicts: Verdicts, epochs: LeaderEpochs, stacks: Stacks = MappingProxyType({})
     ) -> None:
-        """Add the record that was read at an offset, and its headers; offsets must ascend."""
+        """Add the record that was read at an offset, and what its headers have; offsets must ascend.
+
+        A record without lost roots is not queued.
+        """
         if verdicts.lost:
             self._records.append(_VerdictRecord(offset, verdicts.lost, epochs, stacks))
 
@@ -123,21 +137,22 @@ class Intake:
         progress is then offset 8, of which 1 root is to be skipped.
         """
         roots: list[LostRoot] = []
-        skip = self.progress.skip  # so many roots of the first record are accepted already
+        skip_count = self.progress.skip  # so many roots of the first record are accepted already
         for record in self._records:
             room = limit - len(roots)
-            roots += islice(record.roots(), skip, skip + room)
-            if record.root_count - skip > room:  # the batch ends in the middle of this record
-                return Batch(roots, Progress(record.offset, skip + room))
-            skip = 0
+            accepted_to = skip_count + room  # of the record's roots, the index behind the last one
+            roots += islice(record.roots(), skip_count, accepted_to)
+            if record.root_count > accepted_to:  # the batch ends in the middle of this record
+                return Batch(roots, Progress(record.offset, skip=accepted_to))
+            skip_count = 0
         if self.read_to == self.progress.next:
             # a record that is half accepted was perhaps not read again yet:
             # its roots may not be skipped
             return Batch(roots, self.progress)
-        return Batch(roots, Progress(self.read_to, 0))
+        return Batch(roots, Progress(self.read_to, skip=0))
 
-    def advance(self, progress: Progress) -> None:
-        """Set the progress that was committed, and remove the records below it."""
+    def record_committed(self, progress: Progress) -> None:
+        """Record the progress that was committed, and remove the records below it."""
         self.progress = progress
         while self._records and self._records[0].offset < progress.next:
             self._records.popleft()
@@ -146,14 +161,17 @@ class Intake:
 class Past(NamedTuple):
     """What the record of a lost emission says about earlier emissions.
 
-    `dead` is set if that record is missing: then the history is unknown, and
-    the root becomes a dead letter for this reason. `leader_epoch` is that of
-    the record, where it was read, or the one in which it was emitted.
+    Attributes:
+        history: the losses of the earlier emissions, the oldest first.
+        dead_reason: set if that record is missing: then the history is
+            unknown, and the root becomes a dead letter for this reason.
+        leader_epoch: that of the record, where it was read, or the one in which
+            it was emitted.
     """
 
     lineage: Lineage
     history: tuple[Loss, ...] = ()
-    dead: DeadReason | None = None
+    dead_reason: DeadReason | None = None
     leader_epoch: int = NO_EPOCH
 
     @classmethod
@@ -162,22 +180,30 @@ class Past(NamedTuple):
         return cls(Lineage(location(*place)), leader_epoch=leader_epoch)
 
     @classmethod
-    def of_missing_copy(cls, place: RecordPlace, dead: DeadReason, leader_epoch: int = NO_EPOCH) -> Past:
+    def of_missing_copy(
+        cls, place: RecordPlace, dead_reason: DeadReason, leader_epoch: int = NO_EPOCH
+    ) -> Past:
         """Return the past of a copy whose record, and with it the history, is missing; its root dies."""
-        return cls(Lineage(location(*place)), dead=dead, leader_epoch=leader_epoch)
+        return cls(Lineage(location(*place)), dead_reason=dead_reason, leader_epoch=leader_epoch)
 
 
 def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
-    """Decide what becomes of lost roots: one `Due` for each, in order, except for roots without a record.
+    """Decide what becomes of lost roots; return their entries for `_ack_due`, in the same order.
 
-    A root gets an `Aside` if topics.yaml does not have its input, or if its
-    replay topic, or the batch of the copy there, cannot be read now.
+    A root that never had a record has no entry. A root gets an `Aside` if
+    topics.yaml does not have its input, or if its replay topic, or the batch of
+    the copy there, cannot be read now.
+
+    1. Record why roots of unknown inputs wait.
+    2. Read the records of copies, which say how often they were emitted.
+    3. Decide, root by root.
     """
-    owned_lost_ids = _find_owned_and_record_strangers(worker, roots, now_ms)
-    pasts = _pasts_of_copies(worker, roots, owned_lost_ids, now_ms)
+    known_lost_ids = _record_unknown_inputs(worker, roots, now_ms)
+    pasts = _pasts_of_copies(worker, roots, known_lost_ids, now_ms)
     # an older session or acker did not say in which epoch a root was emitted:
     # that of now is the next best
-    epochs_now = _epochs_now(worker, [root for root in roots if root.leader_epoch == NO_EPOCH])
+    without_epoch = [root for root in roots if root.leader_epoch == NO_EPOCH]
+    epoch_now_by_partition = _epochs_now(worker, without_epoch)
     dues: list[Due] = []
     for root in roots:
         lost = root.lost
@@ -185,63 +211,66 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
         is_copy = is_replay(lost.source)
         epoch = root.leader_epoch
         if epoch == NO_EPOCH:
-            epoch = epochs_now.get(place.log, NO_EPOCH)
-        if id(lost) not in owned_lost_ids or (is_copy and place not in pasts):
-            dues.append(_aside(root, epoch, now_ms))
+            epoch = epoch_now_by_partition.get(place.log, NO_EPOCH)
+        is_unreadable_copy = is_copy and place not in pasts
+        if id(lost) not in known_lost_ids or is_unreadable_copy:
+            dues.append(_undecided_entry(root, epoch, now_ms))
             continue
         past = pasts[place] if is_copy else Past.of_first_emission(place, epoch)
         if past is None and was_read(lost.reason, lost.operator, error_class(lost.error)):
+            # the log seems never to have had a record there, but a bolt read it
             past = Past.of_missing_copy(place, DeadReason.GONE)
         if past is not None:  # else the copy never had a record
-            dues.append(_due(worker, root, past, now_ms))
+            dues.append(_decided_entry(worker, root, past, now_ms))
     return dues
 
 
-def _find_owned_and_record_strangers(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
-    """Return the Python `id` of each `Lost` whose input and group topics.yaml has.
+def _record_unknown_inputs(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
+    """Record why roots wait whose input or group topics.yaml does not have; return which are known.
 
-    Of each other one record in the worker why its roots wait. All roots of one
-    verdict entry share their `Lost`, so the input is looked up once for each
-    of these, and not for each root.
+    That is the Python `id` of each `Lost` with a known input. All roots of one
+    `Lost` share the object, so that the input is looked up once for each of
+    these, and not for each root.
     """
     lost_by_id = {id(root.lost): root.lost for root in roots}
-    owned_lost_ids: set[int] = set()
+    known_lost_ids: set[int] = set()
     for lost_id, lost in lost_by_id.items():
         try:
             worker.input_of(lost.source, lost.group)
         except Disagreement as error:
             _record_why_it_waits(worker, lost, error, now_ms)
         else:
-            owned_lost_ids.add(lost_id)
-    return owned_lost_ids
+            known_lost_ids.add(lost_id)
+    return known_lost_ids
 
 
 def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms: int) -> None:
     """Record why lost roots wait whose input is not in topics.yaml, or is there with another group."""
+    input_id = input_id_of(lost.source)
     if worker.is_of_other_group(lost.source, lost.group):
-        worker.why_strangers_wait[input_id_of(lost.source)] = str(error)  # the input's own roots go on
+        worker.why_foreign_wait_by_input[input_id] = str(error)  # the input's own roots go on
     else:
-        worker.record_trouble(input_id_of(lost.source), error, now_ms)
+        worker.record_trouble(input_id, error, now_ms)
 
 
 def _pasts_of_copies(
-    worker: Worker, roots: Sequence[LostRoot], owned_lost_ids: Set[int], now_ms: int
+    worker: Worker, roots: Sequence[LostRoot], known_lost_ids: Set[int], now_ms: int
 ) -> Mapping[RecordPlace, Past | None]:
     """Return the past of each root that is a copy, by its place; None: there never was a record.
 
     Copies whose input cannot go on, or whose record cannot be read now, are
-    missing. `owned_lost_ids` are from `_find_owned_and_record_strangers`.
+    missing. `known_lost_ids` are from `_record_unknown_inputs`.
     """
     lost_copies: list[LostRoot] = []
     for root in roots:
-        is_copy = is_replay(root.lost.source)
-        if is_copy and id(root.lost) in owned_lost_ids and worker.is_ready(_input_of(root), now_ms):
+        is_known_copy = is_replay(root.lost.source) and id(root.lost) in known_lost_ids
+        if is_known_copy and worker.is_ready(_input_id_of(root), now_ms):
             lost_copies.append(root)
     pasts: dict[RecordPlace, Past | None] = {}
     if lost_copies:
         # all at once; if that fails, input by input
         pasts_by_call = worker.act_isolating_inputs(
-            lost_copies, _input_of, lambda copies: _read_pasts(worker, copies, now_ms), now_ms
+            lost_copies, _input_id_of, lambda copies: _read_pasts(worker, copies, now_ms), now_ms
         )
         for pasts_of_call in pasts_by_call:
             pasts.update(pasts_of_call)
@@ -256,7 +285,7 @@ def decide_asides(
     Both mappings are by the offset of the former entry in `_ack_due`. None:
     there never was a record. Roots whose input still cannot go on are missing.
     """
-    roots = [_lost_root(aside) for aside in aside_by_offset.values()]
+    roots = [_lost_root_of_aside(aside) for aside in aside_by_offset.values()]
     due_by_root = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
     new_due_by_offset: dict[int, Due | None] = {}
     for offset, aside in aside_by_offset.items():
@@ -272,13 +301,12 @@ def decide_asides(
     return new_due_by_offset
 
 
-def _input_of(root: LostRoot) -> int:
+def _input_id_of(root: LostRoot) -> int:
     return input_id_of(root.lost.source)
 
 
-def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
-    """Return the entry of a root that cannot be decided now; `_lost_root` makes the root of it
-    again.
+def _undecided_entry(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
+    """Return the entry of a root that cannot be decided now; `_lost_root_of_aside` reads it again.
 
     What the record of a copy says is unknown now: its origin is empty, and its
     attempt and counts are those of a first emission. They are read once the
@@ -298,20 +326,20 @@ def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
         attempt=1,
         abandoned=0,
         first_emitted_ms=lost.emitted_wall,
-        history=extended((), _loss(lost, attempt=1, root_name=root_name)),
+        history=append_loss((), _loss_of(lost, attempt=1, root_name=root_name)),
         error=lost.error,
         leader_epoch=leader_epoch,
         stack=root.stack,
     )
 
 
-def _lost_root(aside: Aside) -> LostRoot:
+def _lost_root_of_aside(aside: Aside) -> LostRoot:
     """Return a root that was put aside in the form in which its verdict had it.
 
-    Of its times by the session's clock only the age is known still, so it is
-    emitted at 0 here and decided at its age.
+    Of its times by the session's clock only the age is known still. So that it
+    has this age again, it is emitted at 0 here, and decided at its age.
     """
-    loss = aside.history[-1]  # the only one: `_aside` put it there
+    loss = aside.history[-1]  # the only one: `_undecided_entry` put it there
     lost = Lost(
         reason=loss.reason,
         group=aside.group,
@@ -334,8 +362,11 @@ def _age_ms(lost: Lost) -> int:
     return max(0, lost.decided_at - lost.emitted_at)
 
 
-def _loss(lost: Lost, attempt: int, root_name: str) -> Loss:
-    """Return what a record's history has of one loss."""
+def _loss_of(lost: Lost, attempt: int, root_name: str) -> Loss:
+    """Return the loss of a root as its record's history has it.
+
+    `root_name` is the place of the emission, ``topic/partition@offset``.
+    """
     return Loss(
         attempt=attempt,
         reason=lost.reason,
@@ -353,14 +384,15 @@ def _read_pasts(
 ) -> Mapping[RecordPlace, Past | None]:
     """Read the pasts of some copies, by their places; None: there never was a record.
 
-    A copy in a damaged batch is missing where that stops its input.
+    Missing is a copy whose batch is damaged, where its input waits for that
+    (`on_data_loss`).
 
     1. A copy whose topic was created again is not read: its record is gone.
     2. The records of the others are fetched, as many at a time as fit into
        memory; only the pasts are kept.
     3. Where there is no record, the log may have been cut: then there was one.
     """
-    epoch_by_place = {root.place: root.leader_epoch for root in lost_copies}  # in which it was emitted
+    emitted_epoch_by_place = {root.place: root.leader_epoch for root in lost_copies}
     may_skip: set[RecordPlace] = set()  # copies of inputs that go on without what cannot be read
     for root in lost_copies:
         if not worker.input_of(root.lost.source, root.lost.group).fails_on_loss():
@@ -368,26 +400,27 @@ def _read_pasts(
     pasts: dict[RecordPlace, Past | None] = {}
 
     # 1. topics that were created again
-    same_topics = worker.fetch_unchanged({(root.lost.topic, root.lost.topic_id) for root in lost_copies})
+    topics = {(root.lost.topic, root.lost.topic_id) for root in lost_copies}
+    unchanged_topics = worker.fetch_unchanged(topics)
     to_read: set[RecordPlace] = set()
     for root in lost_copies:
-        if (root.lost.topic, root.lost.topic_id) in same_topics:
+        if (root.lost.topic, root.lost.topic_id) in unchanged_topics:
             to_read.add(root.place)
         else:
             pasts[root.place] = Past.of_missing_copy(root.place, DeadReason.RECREATED)
 
-    # 2. the others
     while to_read:
+        # 2. the others
         worker.note_operation("reading what was lost")
         answers = worker.fetch_readable(to_read, now_ms)
+        # 3. no record: never one, or cut off
         epoch_without_record: dict[RecordPlace, int] = {}
         for place, answer in answers.items():
             if answer is Absence.NEVER:
-                epoch_without_record[place] = epoch_by_place[place]
-        # 3. no record: never one, or cut off
+                epoch_without_record[place] = emitted_epoch_by_place[place]
         cut_off = find_cut_off(worker.log, epoch_without_record)
         for place, answer in answers.items():
-            emitted_epoch = epoch_by_place[place]
+            emitted_epoch = emitted_epoch_by_place[place]
             if place in cut_off:
                 pasts[place] = Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
             elif place in may_skip or not cannot_be_read(answer):
@@ -397,16 +430,17 @@ def _read_pasts(
 
 
 def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> Past | None:
-    """Return the past of a copy, by its record or the reason why there is none; None: there never
-    was one.
+    """Return the past of a copy by its record, or by why there is none; None: there never was one.
 
     `emitted_epoch` is the leader's epoch in which the copy was emitted.
     """
     if record is Absence.NEVER:
         return None
     if isinstance(record, Absence):
-        dead = DeadReason.GONE if record.unreadable is None else DeadReason[record.unreadable.name]
-        return Past.of_missing_copy(place, dead)
+        dead_reason = DeadReason.GONE
+        if record.unreadable is not None:  # it is there, and nobody can read it
+            dead_reason = DeadReason[record.unreadable.name]
+        return Past.of_missing_copy(place, dead_reason)
     if took_the_place(record, emitted_epoch):  # its headers tell another record's history
         return Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
     lineage = parse_lineage(record.headers, *place)
@@ -414,7 +448,7 @@ def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: i
 
 
 def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, int]:
-    """Return the leader's epoch of each partition with a root, where its leader says so.
+    """Return the present leader's epoch of each partition with a root; one without a leader is missing.
 
     It stands for the epoch in which the root was emitted: a record that a
     later leader writes in its place has a higher one.
@@ -431,9 +465,8 @@ def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartitio
     return epochs
 
 
-def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
-    """Return a lost emission; its counts are those of its record's lineage, and one more for
-    itself.
+def _lost_emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
+    """Return a lost emission as policies judge it: the counts of its record's lineage include it.
 
     `lived_ms` is how long after the record's first emission it was lost.
     """
@@ -444,7 +477,8 @@ def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
         case Verdict.TIMED_OUT:
             timed_out += 1
         case Verdict.FAILED:
-            blocked += lost.error == HELD
+            if lost.error == HELD:
+                blocked += 1
         case _:
             assert_never(lost.reason)
     return LostEmission(
@@ -459,11 +493,10 @@ def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
     )
 
 
-def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
-    """Return the entry of a lost root as its input's policy decides: a replay at a time, or a death
-    now.
+def _decided_entry(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
+    """Return the entry of a lost root as its input's policy decides: a replay later, or a death now.
 
-    The policy decides nothing if the past says that the record is missing.
+    Where the past says that the record is missing, the root dies for that.
     """
     lost = root.lost
     lineage = past.lineage
@@ -471,24 +504,24 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
     if first_emitted_ms is None:
         first_emitted_ms = lost.emitted_wall
     lost_ms = lost.emitted_wall + _age_ms(lost)
-    emission = _emission(lost, lineage, lived_ms=lost_ms - first_emitted_ms)
+    emission = _lost_emission(lost, lineage, lived_ms=lost_ms - first_emitted_ms)
     policy = worker.policies[worker.input_of(lost.source, lost.group).id]
-    disposed = dispose(policy, emission, now_ms, worker.jitter())
-    dead: DeadReason | str = ""
+    disposition = dispose(policy, emission, now_ms, worker.jitter())
+    dead_reason: DeadReason | str = ""  # empty: it is replayed
     due_ms = now_ms
-    if past.dead is not None:
-        dead = past.dead
-    elif isinstance(disposed, Replay):
-        due_ms = disposed.due_ms
+    if past.dead_reason is not None:
+        dead_reason = past.dead_reason
+    elif isinstance(disposition, Replay):
+        due_ms = disposition.due_ms
     else:
-        dead = disposed.reason
-    loss = _loss(lost, lineage.attempt, location(*root.place))
+        dead_reason = disposition.reason
+    loss = _loss_of(lost, lineage.attempt, location(*root.place))
     was_always_blocked = emission.blocked == emission.attempt
     return Due(
         source=lost.source,
         position=root.position,
         due_ms=due_ms,
-        dead=dead,
+        dead=dead_reason,
         group=lost.group,
         topic=lost.topic,
         topic_id=lost.topic_id,
@@ -498,11 +531,11 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         # the time limit begins when a bolt first receives the record: while it
         # was blocked, nobody tried it
         first_emitted_ms=due_ms if was_always_blocked else first_emitted_ms,
-        history=extended(past.history, loss),
+        history=append_loss(past.history, loss),
         timed_out=emission.timed_out,
         held=emission.blocked,
         leader_epoch=past.leader_epoch,
         # what is replayed fails again with a stack of its own, unless the
         # broker refuses its copy
-        stack=root.stack if dead else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),
+        stack=root.stack if dead_reason else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),
     )

@@ -15,7 +15,8 @@ owner meanwhile does not know of these copies, and writes them again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from acker.errors import ConfigError, Damaged, OutOfRange, Unreachable
@@ -27,7 +28,10 @@ from replay.worker.waiting import DueTable
 
 
 class SentCopy(NamedTuple):
-    """A copy, or a dead letter: then `dead` is why it is one; of a copy it is None."""
+    """A copy, or a dead letter, that was sent to the broker.
+
+    `dead` is why a dead letter is one; None: it is a copy.
+    """
 
     record: Outgoing
     dead: DeadReason | None
@@ -38,12 +42,12 @@ class SentCopy(NamedTuple):
         return TopicPartition(self.record.topic, self.record.partition)
 
 
-_Content = tuple[bytes | None, Headers]
-"""Key and headers of a record: by these a copy is known again. Its headers have its origin and attempt."""
+_KeyAndHeaders = tuple[bytes | None, Headers]
+"""By these a copy is known again: its headers have its origin and attempt."""
 
 
 class DoubtfulCopy(NamedTuple):
-    """A copy that may be committed; if it is, then at `first_offset` of its partition or behind it."""
+    """A copy that may be committed: if it is, at `first_offset` of its partition or behind it."""
 
     copy: SentCopy
     first_offset: int
@@ -58,32 +62,32 @@ read.
 
 
 class CutCopies:
-    """What one verdict partition knows of copies whose transactions failed.
+    """What one verdict partition knows of copies whose transactions failed, by their roots.
 
-    It outlives `VerdictPartition`, which is made anew after each of them.
-    Copies are kept without values.
+    A copy is *doubtful* until somebody has looked for it in the log. It outlives
+    `VerdictPartition`, which is made anew after each transaction that fails.
     """
 
     def __init__(self) -> None:
         """Begin with no copy in doubt."""
-        # where each topic partition ended, as the broker was asked at
+        # where each topic partition ended when the broker was asked last, at
         # `_ends_read_ms`, wall time
-        self._ends: dict[TopicPartition, int] = {}
+        self._end_by_partition: dict[TopicPartition, int] = {}
         self._ends_read_ms = 0
         # by their roots, which wait in `_ack_due`: copies that may be in the
-        # log, and those that were found there
-        self._doubtful: dict[Root, DoubtfulCopy] = {}
-        self._committed: dict[Root, SentCopy] = {}
+        # log, and those that were found there; without their values
+        self._doubtful_by_root: dict[Root, DoubtfulCopy] = {}
+        self._committed_by_root: dict[Root, SentCopy] = {}
 
-    def forget_done(self, table: DueTable) -> None:
-        """Forget the roots that wait no more; `table` has those that do."""
-        if not self._doubtful and not self._committed:
+    def forget_all_but_waiting(self, table: DueTable) -> None:
+        """Forget the copies of roots that wait no more; `table` has those that do."""
+        if not self._doubtful_by_root and not self._committed_by_root:
             return
-        waiting = table.among({*self._doubtful, *self._committed})
-        for root in self._doubtful.keys() - waiting:
-            del self._doubtful[root]
-        for root in self._committed.keys() - waiting:
-            del self._committed[root]
+        waiting = table.among({*self._doubtful_by_root, *self._committed_by_root})
+        for root in self._doubtful_by_root.keys() - waiting:
+            del self._doubtful_by_root[root]
+        for root in self._committed_by_root.keys() - waiting:
+            del self._committed_by_root[root]
 
     def record_ends(self, log: Log, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         """Record where some partitions end, before copies are written to them.
@@ -93,64 +97,80 @@ class CutCopies:
         """
         # abs: a clock that was set back must not keep old ends for long
         if abs(now_ms - self._ends_read_ms) >= ENDS_MS:
-            self._ends = {}
+            self._end_by_partition = {}
             self._ends_read_ms = now_ms
-        unknown = list(set(partitions) - self._ends.keys())
+        unknown = list(set(partitions) - self._end_by_partition.keys())
         if unknown:
-            self._ends.update(log.ends(unknown))
+            self._end_by_partition.update(log.ends(unknown))
 
-    def record_unsure(self, copies: Iterable[tuple[Root, SentCopy]]) -> None:
-        """Record the copies of a transaction that was not committed, or only perhaps."""
+    def record_doubtful(self, copies: Iterable[tuple[Root, SentCopy]]) -> None:
+        """Record the copies of a transaction that was not committed, or only perhaps.
+
+        `record_ends` was called for their partitions before they were sent.
+        """
         for root, copy in copies:
             # key and headers are enough to know it again, and a value may have
             # a megabyte
             without_value = copy._replace(record=copy.record._replace(value=None))
-            self._doubtful[root] = DoubtfulCopy(without_value, self._ends[copy.place])
-        self._ends = {}  # so that a later search does not begin before these copies
+            first_offset = self._end_by_partition[copy.place]
+            self._doubtful_by_root[root] = DoubtfulCopy(without_value, first_offset)
+        self._end_by_partition = {}  # so that a later search does not begin before these copies
 
     def forget_committed(self, roots: Iterable[Root]) -> None:
-        """Forget roots whose tombstones are committed."""
-        if self._committed:
+        """Forget the copies of roots whose tombstones are committed."""
+        if self._committed_by_root:
             for root in roots:
-                self._committed.pop(root, None)
+                self._committed_by_root.pop(root, None)
 
     def find_committed(
         self, log: Log, wait_ms: int, note_operation: Callable[[str], None]
     ) -> Mapping[Root, SentCopy]:
-        """Search the topics for the doubtful copies; return all that are known to be committed, by
-        root.
+        """Search the topics for the doubtful copies; return all that are committed, by root.
 
-        Their roots wait in `_ack_due` nevertheless. Afterwards no copy is in
-        doubt any more: of a partition that cannot be read each root gets a
-        second copy.
+        Their roots wait in `_ack_due` nevertheless. Afterwards no copy is
+        doubtful any more: a root whose copy was not found, or whose partition
+        cannot be read, gets a second copy.
 
         `wait_ms` is how long the broker may send nothing.
         """
-        # by partition: the root of each copy, by the copy's key and headers
-        roots_by_partition: dict[TopicPartition, dict[_Content, Root]] = {}
-        for root, doubtful in self._doubtful.items():
-            record = doubtful.copy.record
-            root_by_content = roots_by_partition.setdefault(doubtful.copy.place, {})
-            root_by_content[record.key, record.headers] = root
-        for place, root_by_content in roots_by_partition.items():
-            first_offset = min(self._doubtful[root].first_offset for root in root_by_content.values())
-            try:
-                start = max(first_offset, log.starts([place])[place])
-                end = log.ends([place])[place]
-                records = read_piece(
-                    log,
-                    place,
-                    start,
-                    end,
-                    committed=True,
-                    wait_ms=wait_ms,
-                    alive=lambda: note_operation("looking for copies of a transaction that was refused"),
-                )
-                for record_read in records:
-                    committed_root = root_by_content.get((record_read.key, record_read.headers))
-                    if committed_root is not None:
-                        self._committed[committed_root] = self._doubtful[committed_root].copy
-            except (ConfigError, Damaged, OutOfRange, Unreachable):
-                continue  # what is committed there is not known: a second copy is written
-        self._doubtful = {}
-        return self._committed
+        roots_by_partition: dict[TopicPartition, list[Root]] = {}
+        for root, doubtful in self._doubtful_by_root.items():
+            roots_by_partition.setdefault(doubtful.copy.place, []).append(root)
+        for partition, roots in roots_by_partition.items():
+            # what was found before an error counts
+            with suppress(ConfigError, Damaged, OutOfRange, Unreachable):
+                self._search_partition(log, partition, roots, wait_ms, note_operation)
+        self._doubtful_by_root = {}
+        return self._committed_by_root
+
+    def _search_partition(
+        self,
+        log: Log,
+        partition: TopicPartition,
+        roots: Sequence[Root],
+        wait_ms: int,
+        note_operation: Callable[[str], None],
+    ) -> None:
+        """Record which doubtful copies of some roots are committed in a partition.
+
+        Raises `ConfigError`, `Damaged`, `OutOfRange` or `Unreachable`: the
+        partition cannot be read, or not to its end.
+        """
+        root_by_key_and_headers: dict[_KeyAndHeaders, Root] = {}
+        for root in roots:
+            sent_record = self._doubtful_by_root[root].copy.record
+            root_by_key_and_headers[sent_record.key, sent_record.headers] = root
+        first_offset = min(self._doubtful_by_root[root].first_offset for root in roots)
+        records = read_piece(
+            log,
+            partition,
+            max(first_offset, log.starts([partition])[partition]),
+            log.ends([partition])[partition],
+            committed=True,
+            wait_ms=wait_ms,
+            alive=lambda: note_operation("looking for copies of a transaction that was refused"),
+        )
+        for record in records:
+            root_of_copy = root_by_key_and_headers.get((record.key, record.headers))
+            if root_of_copy is not None:
+                self._committed_by_root[root_of_copy] = self._doubtful_by_root[root_of_copy].copy

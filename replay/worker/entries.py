@@ -1,7 +1,7 @@
 """Reads the entries of `_ack_due`: all of them for a new owner of the partition, later those that are due.
 
-A new owner decodes only the due time of a waiting root; the rest is decoded
-when it is due.
+An *entry* is the record by which a root waits. A new owner decodes only its due
+time; the rest is decoded when it is due.
 
 Only replay workers may write to `_ack_due`. If there is garbage under a root's
 key, compaction will sooner or later remove the entry that a worker wrote
@@ -37,12 +37,18 @@ from replay.worker.fetch import Absence, RecordPlace, cannot_be_read
 from replay.worker.waiting import DueTable
 from replay.worker.worker import Worker, require_newer_passed_over
 
-SPOILED_MAX = 10_000
-"""So many keys are repaired at once; further ones are reported, and the next owner repairs them."""
+MENDED_MAX = 10_000
+"""So many flawed keys are mended at once; further ones are reported, and the next owner mends them."""
 
 
 class Mend(NamedTuple):
-    """What to write under the key of a root: an entry; a tombstone if `due` is None. People read `name`."""
+    """What to write under the key of a root whose last record is flawed.
+
+    Attributes:
+        name: of the root, as people read it.
+        due: the entry that is written; None: a tombstone is.
+        written: the record.
+    """
 
     root: Root
     name: str
@@ -51,12 +57,16 @@ class Mend(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """The contents of a partition of `_ack_due`: the roots that wait are in `table`, except those in `mends`.
+    """The contents of a partition of `_ack_due`.
 
-    `progress` is None if no verdict was ever accepted; `pauses` are by the id
-    of the input. Roots with an entry or a tombstone `behind` the progress are
-    accepted, too, though it may not say so: a transaction was cut. Of an entry
-    that has ended, compaction leaves only the tombstone.
+    Attributes:
+        table: the roots that wait, except those in `mends`.
+        progress: how far the verdicts are accepted; None: none ever was.
+        behind: roots with an entry or a tombstone behind the progress. They
+            are accepted, too, though it may not say so: a transaction was cut.
+            (Of an entry that has ended, compaction leaves only the tombstone.)
+        mends: what to write in place of flawed records.
+        pauses: of paused inputs, by an input's id.
     """
 
     table: DueTable
@@ -66,34 +76,40 @@ class Restored(NamedTuple):
     pauses: Mapping[int, Pause]
 
 
-def restore(worker: Worker, due: TopicPartition) -> Restored:
+def restore(worker: Worker, due_partition: TopicPartition) -> Restored:
     """Read a partition of `_ack_due` to its stable end; the last record of each key counts.
+
+    Flawed records are reported.
 
     Raises `Disagreement`: a record was written in another cluster, where it is
     about other records.
     """
     own_cluster = worker.log.cluster_id()
-    owned = _OwnedRoots()
-    fold = DueFold(due_ms_of, owned, on_newer=partial(require_newer_passed_over, worker.log))
-    for record in _stored_records(worker, due):
+    owned_roots = _OwnedRoots()
+    fold = DueFold(due_ms_of, owned_roots, on_newer=partial(require_newer_passed_over, worker.log))
+    for record in _stored_records(worker, due_partition):
         require_cluster(record.place, record.headers, record.value, own_cluster)
-        meaning = fold.put(record)
+        meaning = fold.put(record)  # calls `owned_roots` for an entry or a tombstone
         match meaning:
             case DueStep() | Pause():
-                pass  # the fold has put it into `owned`, or remembers the pause
+                pass  # `owned_roots` or `fold` has remembered it
             case Progress():
-                owned.behind.clear()  # only what comes behind the last one counts
+                owned_roots.behind.clear()  # only what comes behind the last one counts
             case Flawed(why, root):
-                worker.report_undecodable(*due, record.offset, why)
-                if root is not None and len(owned.spoiled) < SPOILED_MAX:
-                    owned.spoiled[root] = record.offset
+                worker.report_undecodable(*due_partition, record.offset, why)
+                if root is not None and len(owned_roots.flawed_offset_by_root) < MENDED_MAX:
+                    owned_roots.flawed_offset_by_root[root] = record.offset
             case _:
                 assert_never(meaning)
-    mends = _mends(worker, due, owned.spoiled) if owned.spoiled else ()
+    flawed_offset_by_root = owned_roots.flawed_offset_by_root
+    mends: Sequence[Mend] = ()
+    if flawed_offset_by_root:
+        mends = _build_mends(worker, due_partition, flawed_offset_by_root)
     for mend in mends:
         # it waits again under its new offset, once written
-        owned.table.remove(mend.root, owned.spoiled[mend.root])
-    return Restored(owned.table, fold.progress.get(due.partition), owned.behind, mends, fold.paused())
+        owned_roots.table.remove(mend.root, flawed_offset_by_root[mend.root])
+    progress = fold.progress.get(due_partition.partition)
+    return Restored(owned_roots.table, progress, owned_roots.behind, mends, fold.paused())
 
 
 class _OwnedRoots:
@@ -102,81 +118,94 @@ class _OwnedRoots:
     Attributes:
         table: those that wait.
         behind: those with an entry or a tombstone behind the last progress.
-        spoiled: where a flawed record is the last one under a root's key.
+        flawed_offset_by_root: of each root whose last record is flawed, the
+            offset of that.
     """
 
     def __init__(self) -> None:
+        """Begin without a root."""
         self.table = DueTable()
         self.behind: set[Root] = set()
-        self.spoiled: dict[Root, int] = {}
+        self.flawed_offset_by_root: dict[Root, int] = {}
 
     def put(self, record: Record, root: Root, due_ms: int) -> None:
         """Record that a root waits until a wall time."""
         self.table.put(root, record.offset, due_ms)
         self.behind.add(root)
-        if self.spoiled:  # a sound record behind a flawed one counts; nearly always there is no flawed one
-            self.spoiled.pop(root, None)
+        if (
+            self.flawed_offset_by_root
+        ):  # a sound record behind a flawed one counts; nearly always there is no flawed one
+            self.flawed_offset_by_root.pop(root, None)
 
     def end(self, record: Record, root: Root) -> None:
         """Record that a root waits no more: the record is its tombstone."""
         self.table.remove(root, record.offset)
         self.behind.add(root)
-        if self.spoiled:
-            self.spoiled.pop(root, None)
+        if self.flawed_offset_by_root:
+            self.flawed_offset_by_root.pop(root, None)
 
 
-def _stored_records(worker: Worker, due: TopicPartition) -> Iterator[Record]:
+def _stored_records(worker: Worker, due_partition: TopicPartition) -> Iterator[Record]:
     """Read what is committed in a partition of `_ack_due` now, in its order."""
-    start = worker.log.starts([due])[due]
-    end = worker.log.stable_ends([due])[due]
+    start = worker.log.starts([due_partition])[due_partition]
+    end = worker.log.stable_ends([due_partition])[due_partition]
+    operation = f"reading what waits in partition {due_partition.partition}"
     return read_ack_topic(
         worker.log,
-        due,
+        due_partition,
         start,
         end,
         committed=True,
         wait_ms=worker.limits.operation_timeout_ms,
-        alive=lambda: worker.note_operation(f"reading what waits in partition {due.partition}"),
+        alive=lambda: worker.note_operation(operation),
     )
 
 
-def _mends(worker: Worker, place: TopicPartition, spoiled: Collection[Root]) -> Sequence[Mend]:
+def _build_mends(
+    worker: Worker, due_partition: TopicPartition, flawed_roots: Collection[Root]
+) -> Sequence[Mend]:
     """Return what to write under the keys of some roots, whose last record is flawed.
 
     That is the last sound entry or tombstone that is still there. If there is
     none, it is the entry of a dead letter; but nothing if the key is not of a
     root of ours.
     """
-    sound = _SoundEntries()
-    fold = DueFold(whole_entry, sound, wants=of_roots(spoiled))
-    for record in _stored_records(worker, place):
-        fold.put(record)
+    sound_entries = _SoundEntries()
+    fold = DueFold(whole_entry, sound_entries, wants=of_roots(flawed_roots))
+    for record in _stored_records(worker, due_partition):
+        fold.put(record)  # calls `sound_entries`
     mends: list[Mend] = []
-    for root in spoiled:
-        if root in sound.entries:
-            due = sound.entries[root]
+    for root in flawed_roots:
+        if root in sound_entries.entry_by_root:
+            due = sound_entries.entry_by_root[root]
         else:
-            due = _unreadable_due(worker, root, place.partition)
-            if due is None:
+            due = _unreadable_due(worker, root, due_partition.partition)
+            if due is None:  # not a root of ours: nothing is written
                 continue
         value = None if due is None else worker.due_codec.encode(due)
-        written = worker.waiting_record(place, root_key(root), value)
+        written = worker.waiting_record(due_partition, root_key(root), value)
         mends.append(Mend(root, _name(worker, root), due, written))
     return mends
 
 
 class _SoundEntries:
-    """Remembers the last sound record of each root: `entries` has its entry, or None for a tombstone."""
+    """Remembers the last sound record of each root; `DueFold` calls `put` and `end`.
+
+    Attributes:
+        entry_by_root: the entry of each root; None: a tombstone.
+    """
 
     def __init__(self) -> None:
-        """Begin with no record; `DueFold` calls `put` and `end`."""
-        self.entries: dict[Root, Due | None] = {}
+        """Begin with no record."""
+        self.entry_by_root: dict[Root, Due | None] = {}
 
     def put(self, record: Record, root: Root, due: Due) -> None:
-        self.entries[root] = due
+        """Remember the entry of a root."""
+        self.entry_by_root[root] = due
 
     def end(self, record: Record, root: Root) -> None:
-        self.entries[root] = None
+        """Remember that a root has a tombstone."""
+        self.entry_by_root[root] = None
 
 
 def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
@@ -191,7 +220,7 @@ def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     input = worker.tracked_input(root.source)
     if input is None:
         return None
-    if acker_partition(root.source, root.position, worker.partitions) != partition:
+    if acker_partition(root.source, root.position, worker.partition_count) != partition:
         return None
     return Due(
         source=root.source,
@@ -222,42 +251,43 @@ def _name(worker: Worker, root: Root) -> str:
     return location(_topic(input, root), partition_of(root.source), offset_of(root.position))
 
 
-def entries_of(
-    worker: Worker, place: TopicPartition, due_by_offset: Mapping[int, Due | None]
+def read_entries(
+    worker: Worker, due_partition: TopicPartition, entries_in_memory: Mapping[int, Due | None]
 ) -> Mapping[int, Due | None]:
-    """Return the entry of `_ack_due` at each offset; None if it is unreadable and not about a root of ours.
+    """Return the entry of `_ack_due` at each offset, in the order of `entries_in_memory`.
 
-    `due_by_offset` has the entries that are in memory, and None for each that
-    must be read. Left out are entries after the stable end, since the broker
-    confirms a commit before it writes the markers; and those that do not fit
-    into one fetch, since with long histories they would take too much memory,
-    and their payloads do not fit either.
+    `entries_in_memory` has, by offset, the entries that are there, and None for
+    each that must be read. In what is returned None is an entry that cannot be
+    read, and is not about a root of ours.
+
+    Left out are entries after the stable end, since the broker confirms a
+    commit before it writes the markers; and those that do not fit into one
+    fetch, since with long histories they would take too much memory, and their
+    payloads do not fit either.
 
     Raises `DataLoss`: an entry is missing; `UnknownVersion`.
     """
-    in_memory = {offset: due for offset, due in due_by_offset.items() if due is not None}
-    if len(in_memory) == len(due_by_offset):
-        return in_memory
-    stable_end = worker.log.stable_ends([place])[place]
+    entries = {offset: due for offset, due in entries_in_memory.items() if due is not None}
+    if len(entries) == len(entries_in_memory):
+        return entries
+    stable_end = worker.log.stable_ends([due_partition])[due_partition]
     to_read: set[RecordPlace] = set()
-    for offset in due_by_offset:
-        if offset not in in_memory and offset < stable_end:
-            to_read.add(RecordPlace(*place, offset))
+    for offset in entries_in_memory:
+        if offset not in entries and offset < stable_end:
+            to_read.add(RecordPlace(*due_partition, offset))
     worker.note_operation("reading what is due")
-    answers = worker.fetcher.fetch(to_read, why=False)
-    entries: dict[int, Due | None] = dict(in_memory)
-    for entry_place, answer in answers.items():
-        entries[entry_place.offset] = _decoded(worker, entry_place, answer)
-    # in the order in which they were asked for, which is that of their due
-    # times
-    return {offset: entries[offset] for offset in due_by_offset if offset in entries}
+    answers = worker.fetcher.fetch(to_read, tells_never=False)
+    due_by_offset: dict[int, Due | None] = dict(entries)
+    for place, answer in answers.items():
+        due_by_offset[place.offset] = _decode_or_report(worker, place, answer)
+    return {offset: due_by_offset[offset] for offset in entries_in_memory if offset in due_by_offset}
 
 
-def _decoded(worker: Worker, place: RecordPlace, answer: Record | Absence) -> Due | None:
+def _decode_or_report(worker: Worker, place: RecordPlace, answer: Record | Absence) -> Due | None:
     """Return the entry that was read at a place of `_ack_due`.
 
-    One that is flawed is reported, and becomes an entry of a dead letter; None
-    if its key is not of a root of ours.
+    A flawed one is reported; in its place an entry is returned that makes a
+    dead letter, or None if its key is not of a root of ours.
 
     Raises `Damaged`, `DataLoss` or `UnknownVersion`: the entry cannot be read,
     is missing, or is newer.

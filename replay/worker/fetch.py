@@ -44,10 +44,10 @@ _PICK_RECORDS: Final = 5_000
 """So many records are read at once at most, gaps included."""
 
 _PICK_RECORDS_FIRST: Final = 500
-"""In the first poll at most so many records are read, since their mean size is unknown."""
+"""Until something was read at most so many records are read at once: their mean size is unknown."""
 
 _TRIES: Final = 3
-"""So often a fetch begins anew whose records retention removes meanwhile."""
+"""So often a fetch is tried whose records retention removes meanwhile."""
 
 _DAMAGED_MAX: Final = 100
 """So many damaged runs are remembered: to find where the log can be read behind one takes a second."""
@@ -83,14 +83,19 @@ record_place = tuple_maker(RecordPlace)
 
 
 def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[RecordPlace]:
-    """Return which of some places without a record had one perhaps, before their log was cut.
+    """Return which of some places without a record may have had one, before their log was cut.
 
-    `epoch_by_place` has the leader's epoch in which each record was emitted. A
-    marker of a transaction may have taken the place of a record that was cut
-    off. While the leader is the one of then, nothing was cut. Else the leader
-    says how far its log is that of then; where it cannot say so, the record
-    counts as cut off: a dead letter too many is better than a loss that nobody
-    names.
+    `epoch_by_place` has the leader's epoch in which the record of each place
+    was emitted. A log is cut where a leader is elected that lacks its end (an
+    unclean election); then the marker of a later transaction may take the place
+    of a record.
+
+    1. While the epoch is still that one, no leader was elected, and nothing was
+       cut.
+    2. Else the leader says up to which offset its log is the log of that epoch.
+    3. What lies behind that offset counts as cut off. So does everything where
+       the leader cannot say so: a dead letter too many is better than a loss
+       that nobody names.
 
     For example, a record was emitted at offset 90 in epoch 3. The leader has
     epoch 4 now, and says that epoch 3 ends at 80 in its log. What was at 90
@@ -101,22 +106,24 @@ def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[Rec
     emitted_epochs = {place: epoch for place, epoch in epoch_by_place.items() if epoch != NO_EPOCH}
     if not emitted_epochs:
         return set()
+    # 1. which leaders are others
     partitions = sorted({place.log for place in emitted_epochs})
     leader_epochs = log.bounds(Bound.END, partitions).epochs
-    # the broker is asked about one epoch at a time
-    doubtful_by_epoch: dict[int, list[RecordPlace]] = defaultdict(list)
+    doubtful_places_by_epoch: dict[int, list[RecordPlace]] = defaultdict(list)
     for place, epoch in sorted(emitted_epochs.items()):
         if leader_epochs.get(place.log, epoch) != epoch:
-            doubtful_by_epoch[epoch].append(place)
+            doubtful_places_by_epoch[epoch].append(place)
 
     cut_off: set[RecordPlace] = set()
-    for epoch, places in doubtful_by_epoch.items():
+    # 2. ask the leaders, about one epoch at a time
+    for epoch, places in doubtful_places_by_epoch.items():
         # one question for each partition, about its highest offset: places
         # ascend, so that one stays
         read_to = {place.log: ReadTo(place.offset + 1, epoch) for place in places}
         intact_to: Mapping[TopicPartition, int] = {}
         with suppress(Disagreement):  # the leader knows no such epoch: then nothing counts as intact
             intact_to = log.intact_to(read_to)
+        # 3. what is not intact
         cut_off.update(place for place in places if place.offset >= intact_to.get(place.log, 0))
     return cut_off
 
@@ -163,17 +170,25 @@ def cannot_be_read(record: Record | Absence | None) -> bool:
 
 
 Answers = Mapping[RecordPlace, Record | Absence]
+"""What a fetch found: at each place the record, or why there is none."""
 
 _Offsets = Mapping[TopicPartition, Sequence[int]]
+"""Offsets by partition, ascending and without duplicates; no partition has none."""
+
+
+class Fetched(NamedTuple):
+    """What one fetch found, and the damaged runs that it passed over."""
+
+    answers: Answers
+    damaged_runs: Sequence[DamagedRun]
 
 
 class Fetcher:
     """Fetches records with one `Picker`, Kafka's reader of single offsets, which stays open.
 
     Attributes:
-        read_records, read_bytes: all that was read since the start, gaps
-            included.
-        damaged: the damaged runs that the last fetch passed over.
+        read_records, read_bytes: how many records and bytes were read since the
+            start, gaps included.
     """
 
     def __init__(self, log: Log, limits: ReplayLimits) -> None:
@@ -183,31 +198,34 @@ class Fetcher:
         self._picker: Picker | None = None
         self.read_records = 0
         self.read_bytes = 0
-        self.damaged: Sequence[DamagedRun] = ()
         # the damaged runs of the latest fetches, which the next one skips
         self._lately_damaged: deque[DamagedRun] = deque(maxlen=_DAMAGED_MAX)
 
-    def fetch(self, places: Iterable[RecordPlace], *, why: bool = True) -> Answers:
-        """Read committed records; return each, or why there is none.
+    def fetch(self, places: Iterable[RecordPlace], *, tells_never: bool = True) -> Answers:
+        """Read committed records; do as `fetch_past_damage`, and do not return what is damaged."""
+        return self.fetch_past_damage(places, tells_never=tells_never).answers
+
+    def fetch_past_damage(self, places: Iterable[RecordPlace], *, tells_never: bool = True) -> Fetched:
+        """Read committed records; return each, or why there is none, and what was passed over.
 
         What does not fit into `fetch_bytes_max`, or comes behind
-        `fetch_passed_bytes_max` of others, is left out, but at least one of
-        `places` is in the answer. The attribute `damaged` is then what this
-        fetch passed over.
+        `fetch_passed_bytes_max` of other records, has no answer; but at least
+        one of `places` has one.
 
-        With `why` NEVER is distinguished from GONE; for this the topic's
-        settings are read, which needs a right of its own.
+        `tells_never`: where there is no record, tell NEVER from GONE. For this
+        the topic's settings are read, which needs a right of its own. Without
+        it all such places are GONE.
 
         Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`,
         or the log was shortened during each of several tries.
         """
         targets = list(places)
         if not targets:
-            return {}
+            return Fetched({}, ())
         offsets = _by_partition(targets)
         for _ in range(_TRIES):
             try:
-                return self._fetch(targets, offsets, why=why)
+                return self._fetch_once(targets, offsets, tells_never=tells_never)
             except OutOfRange:
                 continue  # retention passed a requested offset after the log starts were fetched: try again
             finally:
@@ -216,50 +234,59 @@ class Fetcher:
         raise Unreachable(f"{targets[0].topic} loses records faster than they are fetched")
 
     def close(self) -> None:
+        """Close the picker; the next fetch opens another one."""
         if self._picker is not None:
             self._picker.close()
             self._picker = None
 
-    def _fetch(self, targets: Sequence[RecordPlace], offsets: _Offsets, *, why: bool) -> Answers:
-        """Do as `fetch` once; `offsets` are those of the targets, by partition.
+    def _fetch_once(self, targets: Sequence[RecordPlace], offsets: _Offsets, *, tells_never: bool) -> Fetched:
+        """Try a fetch once; `offsets` are those of the targets.
+
+        1. Read the records at offsets that are in the log.
+        2. The others are absent, except those that the limits did not let this
+           fetch read.
+        3. Where there is no record, find out whether there ever was one.
 
         Raises `OutOfRange`: the log was shortened meanwhile.
         """
+        # 1. records
         if self._picker is None:
             self._picker = self._log.picker()
-        in_log = self._in_log(offsets)
-        run = _FetchRun(self._picker, in_log, self._limits.fetch_gap_bytes, self._lately_damaged)
-        self.damaged = run.damaged
+        offsets_in_log = self._offsets_in_log(offsets)
+        gap_bytes = self._limits.fetch_gap_bytes
+        run = _FetchRun(self._picker, offsets_in_log, gap_bytes, self._lately_damaged)
         self._read_to_end(run)
         self.read_records += run.read_records
         self.read_bytes += run.read_bytes
-        self._lately_damaged.extend(run.damaged)
+        self._lately_damaged.extend(run.damaged_runs)
         if len(run.records) == sum(map(len, offsets.values())):  # the usual case: each has its record
-            return run.records
-        # the others are absent, except those that the limits did not let this
-        # fetch read
-        unread = {place for place in _places(run.unread) if place not in run.records}
+            return Fetched(run.records, run.damaged_runs)
+        # 2. absent ones
+        unread_places = {place for place in _places_of(run.unread) if place not in run.records}
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in targets:
-            if place not in unread:
-                answers[place] = _absence_at(place, run.damaged)
+            if place not in unread_places:
+                answers[place] = _absence_at(place, run.damaged_runs)
         answers.update(run.records)
-        if why:
-            holes = [place for place in _places(in_log) if answers.get(place) is Absence.GONE]
-            answers.update(dict.fromkeys(self._never(holes), Absence.NEVER))
-        return answers
+        # 3. never, or gone: an offset that is not in the log is GONE in any case
+        if tells_never:
+            places_in_log = _places_of(offsets_in_log)
+            holes = [place for place in places_in_log if answers.get(place) is Absence.GONE]
+            for place in self._never_written(holes):
+                answers[place] = Absence.NEVER
+        return Fetched(answers, run.damaged_runs)
 
     def _read_to_end(self, run: _FetchRun) -> None:
-        """Read until nothing is unread, or a limit is reached.
+        """Read until nothing is unread, or enough was kept or passed over.
 
         Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`.
         """
         limits = self._limits
-        patience_ms = limits.fetch_patience_ms  # what is left of it; each poll without progress takes some
+        patience_ms = limits.fetch_patience_ms  # what is left of it: a poll without progress takes some
         while run.unread and (
             run.kept_bytes < limits.fetch_bytes_max and run.passed_bytes < limits.fetch_passed_bytes_max
         ):
-            if run.read():
+            if run.read_once():
                 patience_ms = limits.fetch_patience_ms
                 continue
             patience_ms -= _POLL_MS
@@ -270,18 +297,22 @@ class Fetcher:
                     f" {limits.fetch_patience_ms} ms; check that the broker leads its partitions"
                 )
 
-    def _never(self, holes: Collection[RecordPlace]) -> list[RecordPlace]:
-        """Return which of some places without a record never had one: compaction removed none there."""
+    def _never_written(self, holes: Collection[RecordPlace]) -> list[RecordPlace]:
+        """Return which of some places without a record never had one.
+
+        Those are the ones of topics without compaction: there only a marker or
+        an aborted record takes an offset without a record.
+        """
         if not holes:
             return []
-        infos = self._log.topics({hole.topic for hole in holes}, settings=True)
+        info_by_topic = self._log.topics({hole.topic for hole in holes}, settings=True)
         not_compacted: set[str] = set()
-        for topic, info in infos.items():
+        for topic, info in info_by_topic.items():
             if "compact" not in info.settings.get("cleanup.policy", ""):
                 not_compacted.add(topic)
         return [hole for hole in holes if hole.topic in not_compacted]
 
-    def _in_log(self, offsets: _Offsets) -> dict[TopicPartition, Sequence[int]]:
+    def _offsets_in_log(self, offsets: _Offsets) -> dict[TopicPartition, Sequence[int]]:
         """Return which offsets lie between start and stable end of their partitions, where any does.
 
         Raises `TopicError`: a whole topic does not exist.
@@ -290,7 +321,7 @@ class Fetcher:
         try:
             starts = self._log.starts(partitions)
             ends = self._log.stable_ends(partitions)
-        except TopicError:  # the partition of a root may never have existed
+        except TopicError:  # a root may name a partition that its topic never had
             partitions = self._without_missing_partitions(partitions)
             starts = self._log.starts(partitions)
             ends = self._log.stable_ends(partitions)
@@ -305,42 +336,42 @@ class Fetcher:
         return in_log
 
     def _without_missing_partitions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Leave out partitions that their topic does not have.
+        """Return partitions without those that their topic does not have.
 
-        Those of a topic that is missing stay: the broker's error tells about
-        it.
+        Those of a topic that is missing stay: whoever asks the broker for them
+        gets its error.
         """
         partitions = list(partitions)
-        infos = self._log.topics({partition.topic for partition in partitions})
-        remaining: list[TopicPartition] = []
-        for place in partitions:
-            info = infos.get(place.topic)
-            if info is None or place.partition < info.partitions:
-                remaining.append(place)
-        return remaining
+        info_by_topic = self._log.topics({partition.topic for partition in partitions})
+        existing: list[TopicPartition] = []
+        for partition in partitions:
+            info = info_by_topic.get(partition.topic)
+            if info is None or partition.partition < info.partitions:
+                existing.append(partition)
+        return existing
 
 
 def _by_partition(places: Iterable[RecordPlace]) -> _Offsets:
     """Return the offsets of places by partition, ascending and without duplicates."""
-    offsets: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    offsets_by_partition: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for topic, number, offset in places:
-        offsets[topic, number].append(offset)
-    ascending: dict[TopicPartition, Sequence[int]] = {}
-    for partition, partition_offsets in sorted(offsets.items()):
-        ascending[TopicPartition(*partition)] = sorted(set(partition_offsets))
-    return ascending
+        offsets_by_partition[topic, number].append(offset)
+    ascending_by_partition: dict[TopicPartition, Sequence[int]] = {}
+    for partition, offsets in sorted(offsets_by_partition.items()):
+        ascending_by_partition[TopicPartition(*partition)] = sorted(set(offsets))
+    return ascending_by_partition
 
 
-def _places(offsets: _Offsets) -> Iterator[RecordPlace]:
+def _places_of(offsets: _Offsets) -> Iterator[RecordPlace]:
     """Yield the place of each offset, partition by partition."""
     for partition, partition_offsets in offsets.items():
         for offset in partition_offsets:
             yield RecordPlace(*partition, offset)
 
 
-def _absence_at(place: RecordPlace, damaged: Sequence[DamagedRun]) -> Absence:
+def _absence_at(place: RecordPlace, damaged_runs: Sequence[DamagedRun]) -> Absence:
     """Return why there is no record at a place: it lies in a damaged run, or it is gone."""
-    for run in damaged:
+    for run in damaged_runs:
         if place.log == (run.topic, run.partition) and run.start <= place.offset < run.end:
             return absence_in(run)
     return Absence.GONE
@@ -353,11 +384,11 @@ class _FetchRun:
         unread: by partition, the offsets that were not reached yet, ascending;
             never empty.
         records: those that were picked, by their places.
-        damaged: the runs that were passed over.
-        kept_bytes: of `records`.
-        passed_bytes: of what was read between them, with `gap_bytes` for each
-            gap that was skipped.
-        read_bytes, read_records: all that was read.
+        damaged_runs: offsets that could not be read, and were passed over.
+        kept_bytes: how many bytes `records` have.
+        passed_bytes: how many bytes were read between them, with `gap_bytes`
+            for each gap that was skipped.
+        read_bytes, read_records: how many bytes and records were read in all.
     """
 
     def __init__(
@@ -368,13 +399,14 @@ class _FetchRun:
         Larger gaps than `gap_bytes` are skipped. So is what was damaged
         lately: to read into it, to find out where it ends, takes a second.
         """
-        # by partition, where the damaged runs of former fetches end
-        self._damage_ends: dict[TopicPartition, list[int]] = {}
+        # by partition, the offsets behind the damaged runs of former fetches
+        self._damage_ends_by_partition: dict[TopicPartition, list[int]] = {}
         for run in lately_damaged:
-            self._damage_ends.setdefault(TopicPartition(run.topic, run.partition), []).append(run.end)
+            partition = TopicPartition(run.topic, run.partition)
+            self._damage_ends_by_partition.setdefault(partition, []).append(run.end)
         self.unread = dict(offsets)
         self.records: dict[RecordPlace, Record] = {}
-        self.damaged: list[DamagedRun] = []
+        self.damaged_runs: list[DamagedRun] = []
         self.kept_bytes = 0
         self.passed_bytes = 0
         self.read_bytes = 0
@@ -389,12 +421,16 @@ class _FetchRun:
             self._positions[partition] = partition_offsets[0]
         picker.assign(self._positions)
 
-    def read(self) -> bool:
-        """Read once, or pass over what is damaged; return whether the picker has moved on."""
+    def read_once(self) -> bool:
+        """Poll once, or pass over what is damaged; return whether the picker has moved on.
+
+        Raises `OutOfRange`: the log was shortened meanwhile.
+        """
         try:
             picked = self._picker.pick(_POLL_MS, self._offsets_to_pick, self._records_to_pick())
         except Damaged as error:
-            self.damaged.append(self._picker.pass_over(TopicPartition(error.topic, error.partition)))
+            partition = TopicPartition(error.topic, error.partition)
+            self.damaged_runs.append(self._picker.pass_over(partition))
             self._follow_picker()
             return True
         places = map(record_place, map(_PLACE, picked.records))
@@ -410,9 +446,10 @@ class _FetchRun:
     def _records_to_pick(self) -> int:
         """Return how many records to read at once, gaps included.
 
-        In each partition that is up to the last offset which is near: with the
-        picker at 100, and 110, 300 and 9,000 still unread, the 201 records
-        from 100 to 300.
+        In each partition that is up to the last unread offset that is less than
+        `_PICK_RECORDS` ahead: with the picker at 100, and 110, 300 and 9,000
+        still unread, the 201 records from 100 to 300. If all are further ahead,
+        it is `_PICK_RECORDS`.
         """
         record_count = 0
         for partition, offsets in self.unread.items():
@@ -422,18 +459,23 @@ class _FetchRun:
                 record_count += offsets[near_count - 1] - position + 1
             else:
                 record_count += _PICK_RECORDS
-        return min(record_count, _PICK_RECORDS if self.read_records else _PICK_RECORDS_FIRST)
+        # before anything was read, how large records are is not known
+        record_count_max = _PICK_RECORDS if self.read_records else _PICK_RECORDS_FIRST
+        return min(record_count, record_count_max)
 
     def _follow_picker(self) -> bool:
-        """Remove what the picker has passed; let it skip large gaps and damage, and leave what is finished.
+        """Remove the offsets that the picker has passed, and let it skip large gaps and damage.
 
-        Return whether it has moved since the last call.
+        A partition without an unread offset is read no more. Return whether the
+        picker has moved since the last call.
         """
         mean_bytes = self.read_bytes / max(1, self.read_records)
-        has_moved = must_assign = False
+        has_moved = False
+        must_assign = False  # whether the picker must be told what to read next
         for partition in list(self.unread):
             position = self._picker.position(partition)
-            has_moved |= position != self._positions[partition]
+            if position != self._positions[partition]:
+                has_moved = True
             self._positions[partition] = position
             passed_count = bisect_left(self.unread[partition], position)
             offsets = self.unread[partition][passed_count:]
@@ -442,14 +484,15 @@ class _FetchRun:
                 del self.unread[partition], self._positions[partition]
                 must_assign = True
                 continue
+            # what lies before the next offset is skipped if it is large, or was
+            # damaged lately
             next_offset = offsets[0]
             gap_bytes = (next_offset - position) * mean_bytes  # an estimate
-            damage_ends = self._damage_ends.get(partition, ())
-            if gap_bytes > self._gap_bytes:
-                self._positions[partition] = next_offset
+            is_large_gap = gap_bytes > self._gap_bytes
+            damage_ends = self._damage_ends_by_partition.get(partition, ())
+            if is_large_gap:
                 self.passed_bytes += self._gap_bytes
-                must_assign = True
-            elif any(position < end <= next_offset for end in damage_ends):
+            if is_large_gap or any(position < end <= next_offset for end in damage_ends):
                 self._positions[partition] = next_offset
                 must_assign = True
         if must_assign:

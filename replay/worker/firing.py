@@ -17,7 +17,7 @@ from acker.kafka.port import TopicPartition
 from replay.records.due import Aside, Due, Pause, RefusedRoot, refused_entry
 from replay.worker.accept import decide_asides
 from replay.worker.cut import CutCopies, SentCopy
-from replay.worker.entries import entries_of
+from replay.worker.entries import read_entries
 from replay.worker.outcome import RootOutcome, leave_out_by_breaker, outcomes_of
 from replay.worker.refusals import Accepted, Refusals
 from replay.worker.waiting import DueRoot
@@ -25,7 +25,7 @@ from replay.worker.worker import Worker
 
 
 class NewEntry(NamedTuple):
-    """The new entry of a root that goes on waiting, and its bytes in `_ack_due`."""
+    """The new entry of a root that goes on waiting, and its value in `_ack_due`."""
 
     due: Due
     value: bytes
@@ -34,9 +34,10 @@ class NewEntry(NamedTuple):
 Decision = NewEntry | None
 """What a root gets that waited and is neither copied nor dead now.
 
-A `NewEntry` if it goes on waiting: either it was put aside and is decided, or
-it is put aside since its topic refuses what is written. None, that is only a
-tombstone, if there never was a record.
+A `NewEntry` if it goes on waiting: either it was put aside, since its input
+could not go on, and is decided now; or it is put aside now, since its topic
+refuses what is written. None, that is only a tombstone, if there never was a
+record.
 """
 
 
@@ -45,8 +46,9 @@ class Firing:
     """What one transaction writes. Offsets are those of entries in `_ack_due`.
 
     Attributes:
-        chosen_roots: the due roots that it is for; some may be left out.
-        due_by_offset: their entries, as `entries_of` returns them; None for
+        chosen_roots: the due roots that it is for; for some of them nothing may
+            be written.
+        due_by_offset: their entries, as `read_entries` returns them; None for
             an unreadable one that is not about a root of ours.
         decision_by_offset: by the offset of the former entry, what roots get
             that are neither copied nor dead now.
@@ -74,12 +76,14 @@ class Firing:
                 root_count += 1
         return root_count
 
-    def count_accepted(self, input_id: int, aside_offsets: Collection[int]) -> Accepted:
+    def count_accepted_of(self, input_id: int, aside_offsets: Collection[int]) -> Accepted:
         """Count what the topics have accepted of an input, once all of this is committed.
 
         `aside_offsets` are those of roots that had been put aside.
         """
-        copy_count = letter_count = aside_count = 0
+        copy_count = 0
+        letter_count = 0
+        aside_count = 0
         for outcome in self.outcomes:
             if outcome.input.id != input_id or not outcome.is_sent:
                 continue
@@ -95,7 +99,7 @@ class Firing:
         """Return the offset of the entry of an outcome's root."""
         return next(offset for offset, due in self.due_by_offset.items() if due is outcome.due)
 
-    def offsets_done(self) -> set[int]:
+    def done_offsets(self) -> set[int]:
         """Return the offsets of the entries that are no more once it is committed.
 
         Unreadable entries that are not about a root of ours are among them.
@@ -112,6 +116,13 @@ class Firing:
         return offsets
 
 
+class _PartedOutcomes(NamedTuple):
+    """Outcomes that are written, and by offset the new entries of roots that are put aside."""
+
+    written: Sequence[RootOutcome]
+    new_entry_by_offset: Mapping[int, Decision]
+
+
 class Firings:
     """Prepares what is written for the due roots of one partition."""
 
@@ -120,44 +131,54 @@ class Firings:
         worker: Worker,
         due_partition: TopicPartition,
         refusals: Refusals,
-        unsure_copies: CutCopies,
+        cut_copies: CutCopies,
     ) -> None:
-        """Prepare for the owner of a partition of `_ack_due`."""
+        """Begin for the owner of a partition, who goes on changing the last two."""
         self._worker: Final = worker
         self._due_partition: Final = due_partition
         self._refusals: Final = refusals
-        self._unsure_copies: Final = unsure_copies
+        self._cut_copies: Final = cut_copies
 
     def prepare(
-        self, chosen_roots: Sequence[DueRoot], in_memory: Mapping[int, Due | None], now_ms: int
+        self,
+        chosen_roots: Sequence[DueRoot],
+        entries_in_memory: Mapping[int, Due | None],
+        now_ms: int,
     ) -> Firing:
         """Return what is written for chosen roots.
 
-        `in_memory` has, by offset, the entries that are there; None for the
-        others.
+        `entries_in_memory` has, by offset, the entries that are there; None for
+        the others.
 
         1. Get the other entries from the log.
         2. Decide about roots that were put aside, since their input could not
            go on.
         3. For the others fetch the records, and build copies and dead letters,
            except for those that are there already (`replay.worker.cut`).
-        4. Put aside what its topic refuses, and what waits until it takes it.
+        4. Put aside the roots whose topics refused what was written for them.
         5. Leave out what the breakers do not allow now.
         """
         worker = self._worker
-        due_by_offset = self._read_entries(in_memory)
-        asides: dict[int, Aside] = {}
-        decided: dict[int, Due] = {}
+        # 1. entries
+        due_by_offset = dict(read_entries(worker, self._due_partition, entries_in_memory))
+        self._put_refused_aside(due_by_offset)
+        undecided_by_offset: dict[int, Aside] = {}
+        decided_by_offset: dict[int, Due] = {}
         for offset, due in due_by_offset.items():
             if isinstance(due, Aside):
-                asides[offset] = due
+                undecided_by_offset[offset] = due
             elif due is not None:
-                decided[offset] = due
-        decision_by_offset = self._decide(asides, now_ms)
-        outcomes = self._build_outcomes(decided, now_ms)
+                decided_by_offset[offset] = due
+        # 2. roots that were put aside
+        decision_by_offset = self._decide(undecided_by_offset, now_ms)
+        # 3. copies and dead letters
+        outcomes = self._build_outcomes(decided_by_offset, now_ms)
+        # 4. what topics refuse
         if self._refusals.has_refused_lately:
-            outcomes, put_aside = self._part_refused(outcomes, decided, now_ms)
-            decision_by_offset |= put_aside
+            parted = self._part_refused(outcomes, decided_by_offset, now_ms)
+            outcomes = parted.written
+            decision_by_offset |= parted.new_entry_by_offset
+        # 5. breakers
         outcomes, inputs_to_pause = leave_out_by_breaker(worker, outcomes, now_ms)
         pauses = [Pause(input.id, now_ms, worker.breakers[input.id].why) for input in inputs_to_pause]
         input_ids = {outcome.input.id for outcome in outcomes}
@@ -165,30 +186,39 @@ class Firings:
             due = due_by_offset[offset]
             if due is not None:
                 input_ids.add(input_id_of(due.source))
-        return Firing(chosen_roots, due_by_offset, decision_by_offset, outcomes, pauses, frozenset(input_ids))
+        return Firing(
+            chosen_roots,
+            due_by_offset,
+            decision_by_offset,
+            outcomes,
+            pauses,
+            frozenset(input_ids),
+        )
 
-    def _read_entries(self, in_memory: Mapping[int, Due | None]) -> Mapping[int, Due | None]:
-        """Return the entries of chosen roots by offset, from memory or from the log.
+    def _put_refused_aside(self, due_by_offset: dict[int, Due | None]) -> None:
+        """Take out the entries of roots that a former owner put aside, since a topic refuses them.
 
-        An entry that a former owner of the partition put aside, since a topic
-        refused what was written, is left out: it is recorded as put aside, and
-        has its turn with the others that are.
+        They are recorded as put aside, and are tried with the others that are.
         """
-        due_by_offset = dict(entries_of(self._worker, self._due_partition, in_memory))
+        roots_aside = self._refusals.roots_aside
         for offset, due in list(due_by_offset.items()):
-            if isinstance(due, RefusedRoot) and not self._refusals.aside.has(offset):
-                self._refusals.aside.put(input_id_of(due.source), offset, due)
+            if isinstance(due, RefusedRoot) and not roots_aside.has(offset):
+                roots_aside.put(input_id_of(due.source), offset, due)
                 del due_by_offset[offset]
-        return due_by_offset
 
-    def _decide(self, asides: Mapping[int, Aside], now_ms: int) -> dict[int, Decision]:
-        """Return the new entries of roots that were put aside, except of those that cannot be decided yet."""
+    def _decide(self, undecided_by_offset: Mapping[int, Aside], now_ms: int) -> dict[int, Decision]:
+        """Return, by offset, what roots get that were put aside since their input could not go on.
+
+        Those that cannot be decided yet are missing.
+        """
+        new_due_by_offset = decide_asides(self._worker, undecided_by_offset, now_ms)
         decision_by_offset: dict[int, Decision] = {}
-        for offset, due in decide_asides(self._worker, asides, now_ms).items():
+        for offset, due in new_due_by_offset.items():
             decision_by_offset[offset] = None if due is None else self._new_entry(due)
         return decision_by_offset
 
     def _new_entry(self, due: Due) -> NewEntry:
+        """Return an entry with its encoded value."""
         return NewEntry(due, self._worker.due_codec.encode(due))
 
     def _build_outcomes(self, due_by_offset: Mapping[int, Due], now_ms: int) -> Sequence[RootOutcome]:
@@ -201,55 +231,58 @@ class Firings:
             return ()
         worker = self._worker
         why_refused_by_root: dict[Root, str] = {}
-        for offset, why in self._refusals.final_refusal_by_offset.items():
+        for offset, why in self._refusals.why_dies_by_offset.items():
             if offset in due_by_offset:
                 why_refused_by_root[_root_of(due_by_offset[offset])] = why
         outcomes = outcomes_of(worker, list(due_by_offset.values()), why_refused_by_root, now_ms)
         wait_ms = worker.limits.operation_timeout_ms
-        committed_by_root = self._unsure_copies.find_committed(worker.log, wait_ms, worker.note_operation)
+        committed_by_root = self._cut_copies.find_committed(worker.log, wait_ms, worker.note_operation)
         if not committed_by_root:
             return outcomes
         return [_committed_or(outcome, committed_by_root) for outcome in outcomes]
 
     def _part_refused(
         self, outcomes: Sequence[RootOutcome], due_by_offset: Mapping[int, Due], now_ms: int
-    ) -> tuple[list[RootOutcome], dict[int, Decision]]:
-        """Return the outcomes that are written, and the new entries of roots that are put aside.
+    ) -> _PartedOutcomes:
+        """Part the outcomes that are written from those whose roots are put aside.
 
-        Both mappings are by offset: the entries that the outcomes are of, and
-        the new entries.
+        `due_by_offset` has the entries that the outcomes are of.
         """
+        # the same objects, and to compare the contents of entries takes longer
         offset_by_due_id = {id(due): offset for offset, due in due_by_offset.items()}
         written: list[RootOutcome] = []
-        put_aside: dict[int, Decision] = {}
+        new_entry_by_offset: dict[int, Decision] = {}
         for outcome in outcomes:
             offset = offset_by_due_id[id(outcome.due)]
             refused = self._refused_entry(outcome, offset, now_ms)
             if refused is None:
                 written.append(outcome)
             else:
-                put_aside[offset] = self._new_entry(refused)
-        return written, put_aside
+                new_entry_by_offset[offset] = self._new_entry(refused)
+        return _PartedOutcomes(written, new_entry_by_offset)
 
     def _refused_entry(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
-        """Return the new entry of a root that is put aside; None if its copy or dead letter is
-        written.
+        """Return the new entry of a root that is put aside; None: what its outcome says is written.
+
+        `offset` is that of its present entry.
         """
         if not outcome.is_sent:
             return None
         refusals = self._refusals
-        due_ms = refusals.aside.next_try_ms(outcome.input.id, now_ms)
+        due_ms = refusals.roots_aside.next_try_ms(outcome.input.id, now_ms)
         if outcome.dead is None:
             why = refusals.why_copy_waits(offset)
             return None if why is None else refused_entry(outcome.due, due_ms, copy_why=why)
         why = refusals.why_letter_waits(outcome.due, offset)
         if why is None:
             return None
-        dead = replace(outcome.due, dead=outcome.dead.value)
-        return refused_entry(dead, due_ms, letter_why=why, copy_why=outcome.why)
+        # so that it is known, once it is tried again, why it died
+        dead_due = replace(outcome.due, dead=outcome.dead.value)
+        return refused_entry(dead_due, due_ms, letter_why=why, copy_why=outcome.why)
 
 
 def _root_of(due: Due) -> Root:
+    """Return the root that an entry is about."""
     return Root(Source(due.source), Position(due.position))
 
 

@@ -43,8 +43,7 @@ class AtFault(Enum):
 
 
 class Narrowing:
-    """The search for refused copies of one input in one partition; it says what is to be tried
-    next.
+    """The search for refused copies of one input in one partition: which roots to try next.
 
     The broker does not say which record it refused. So the due roots are tried
     by halves: of 8 that were refused together the first 4, then 2, then 1,
@@ -53,8 +52,9 @@ class Narrowing:
     none of several that are tried alone, the fault is the topic's, and no
     record's.
 
-    `suspects` has the roots that were refused alone, by the offset of their
-    entry in `_ack_due`, each with the broker's words.
+    Attributes:
+        suspects: by the offset of its entry in `_ack_due`, the broker's words
+            on each root that was refused alone and is not given up.
     """
 
     def __init__(
@@ -73,25 +73,26 @@ class Narrowing:
         """
         self.suspects: dict[int, str] = {}
         self._roots_max = roots_max
-        self._refused_limit = refused_max
+        self._refused_max = refused_max
         self._refused_in_a_row = refused_in_a_row
         self._search_number = search_number
-        # among so many of those that are due first one at least is refused
-        self._refused_together = 0
-        self._try_count = 1  # so many are tried next
-        # so many more may be given up, by the copies that were accepted
-        self._suspects_to_give_up = 0
+        # among so many of the roots that are due first one at least is refused;
+        # 0: that is known of none
+        self._refused_together_count = 0
+        self._next_try_count = 1  # so many roots are tried next
+        # so many suspects may be given up: `refused_max` for each accepted copy
+        self._give_up_allowance = 0
 
     @property
     def is_over(self) -> bool:
         """Whether as many roots are tried at once again as before the first refusal."""
-        is_searching = bool(self.suspects or self._refused_together)
-        return not is_searching and self._try_count >= self._roots_max
+        is_searching = bool(self.suspects or self._refused_together_count)
+        return not is_searching and self._next_try_count >= self._roots_max
 
     @property
     def has_accepted_lately(self) -> bool:
-        """Whether the topic has accepted copies, for which suspects may be given up."""
-        return self._suspects_to_give_up > 0
+        """Whether the topic has accepted copies, so that suspects may be given up."""
+        return self._give_up_allowance > 0
 
     @property
     def must_spread(self) -> bool:
@@ -99,51 +100,61 @@ class Narrowing:
         return bool(self.suspects) and not self.has_accepted_lately
 
     def choose_roots(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
-        """Return which of the due roots are tried next; none if all of them are suspects."""
+        """Return which of the due roots are tried next; none if all of them are suspects.
+
+        `due` ascends by due time.
+        """
         unsuspected = [root for root in due if root.offset not in self.suspects]
         if not self.must_spread or not unsuspected:
-            return unsuspected[: self._try_count]
+            return unsuspected[: self._next_try_count]
         # With 3 suspects, where 10 refused ones are the topic's trouble, the
         # root at 3 tenths of those that are due is tried; in the next search
         # it is the one behind it.
-        index = len(unsuspected) * len(self.suspects) // self._refused_limit + self._search_number
+        index = len(unsuspected) * len(self.suspects) // self._refused_max + self._search_number
         return [unsuspected[index % len(unsuspected)]]
 
     def record_refused_together(self, root_count: int) -> None:
         """Record that so many roots were refused together, two or more; half of them are tried next."""
-        self._refused_together = root_count
-        self._try_count = max(1, root_count // 2)
+        self._refused_together_count = root_count
+        self._next_try_count = max(1, root_count // 2)
 
     def record_refused_alone(self, offset: int, why: str) -> AtFault:
         """Record that the copy of a root was refused alone; return where the fault lies."""
         self.suspects[offset] = why
-        self._refused_together = 0
-        self._try_count = 1
+        self._refused_together_count = 0
+        self._next_try_count = 1
         return self._at_fault()
 
     def record_refused_letter(self) -> None:
         """Record that the dead letter of a root was refused alone: it shows nothing about copies."""
-        self._refused_together = 0
-        self._try_count = 1
+        self._refused_together_count = 0
+        self._next_try_count = 1
 
     def record_accepted(self, root_count: int, copy_count: int) -> AtFault:
-        """Record that so many roots were accepted, some as copies; return where the fault lies."""
-        self._suspects_to_give_up += copy_count * self._refused_limit
+        """Record that so many roots were accepted, some as copies; return where the fault lies.
+
+        The others of them got dead letters, or tombstones alone.
+        """
+        self._give_up_allowance += copy_count * self._refused_max
         if self.must_spread:  # only dead letters were accepted, which shows nothing about copies
             return AtFault.UNKNOWN
         # of 8 that were refused together the first 4 are accepted: one of the
         # other 4 is refused
-        self._refused_together = max(0, self._refused_together - root_count)
-        if self._refused_together:
-            self._try_count = max(1, self._refused_together // 2)
+        self._refused_together_count = max(0, self._refused_together_count - root_count)
+        if self._refused_together_count:
+            self._next_try_count = max(1, self._refused_together_count // 2)
         else:
-            self._try_count = min(self._roots_max, 2 * max(root_count, self._try_count))
+            self._next_try_count = min(self._roots_max, 2 * max(root_count, self._next_try_count))
         return self._at_fault()
 
     def fault_of_suspects(self) -> AtFault:
-        """Return where the fault lies when nothing is due but the suspects."""
+        """Return where the fault lies when nothing is due but the suspects.
+
+        That is the topic if it took none of `refused_max` copies; else nobody
+        can say, and it counts as theirs.
+        """
         refused_in_a_row = self._refused_in_a_row + len(self.suspects)
-        if not self.has_accepted_lately and refused_in_a_row >= self._refused_limit:
+        if not self.has_accepted_lately and refused_in_a_row >= self._refused_max:
             return AtFault.TOPIC
         return AtFault.RECORDS
 
@@ -151,11 +162,11 @@ class Narrowing:
         """Forget the suspects and go on without them; return them, with the broker's words by offset."""
         suspects = self.suspects
         self.suspects = {}
-        if self._suspects_to_give_up:  # a copy was accepted, which ends the row
+        if self._give_up_allowance:  # a copy was accepted, which ends the row
             self._refused_in_a_row = 0
         else:
             self._refused_in_a_row += len(suspects)
-        self._suspects_to_give_up = max(0, self._suspects_to_give_up - len(suspects))
+        self._give_up_allowance = max(0, self._give_up_allowance - len(suspects))
         return suspects
 
     def _at_fault(self) -> AtFault:
@@ -166,4 +177,4 @@ class Narrowing:
             return AtFault.RECORDS
         # what was refused earlier is no reason to try fewer: one of those that
         # are due now may be accepted
-        return AtFault.TOPIC if len(self.suspects) >= self._refused_limit else AtFault.UNKNOWN
+        return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN

@@ -22,7 +22,7 @@ from replay.worker.fetch import (
     record_place,
     took_the_place,
 )
-from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged_topics
+from replay.worker.worker import TopicVersion, Worker, bytes_max, keeps_times, unchanged_topics
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
 """A copy is at most so many bytes larger than its record; a character takes up to 6 bytes in JSON.
@@ -32,10 +32,11 @@ To compute the exact size would cost more than to build the copy.
 
 
 class RootOutcome(NamedTuple):
-    """What is written for one root of an input.
+    """What is written for one root that is due.
 
     Attributes:
         due: the root's entry in `_ack_due`.
+        input: that of the root.
         written: the copy or the dead letter; None if there probably never was
             a record. Then only the tombstone of the root is written.
         dead: why the root dies; None for a copy.
@@ -56,20 +57,22 @@ class RootOutcome(NamedTuple):
 
     @property
     def root(self) -> Root:
+        """The root that this is the outcome of."""
         return Root(Source(self.due.source), Position(self.due.position))
 
     @property
     def is_copy(self) -> bool:
+        """Whether `written` is a copy; else it is a dead letter, or there is none."""
         return self.dead is None and self.written is not None
 
     @property
     def is_sent(self) -> bool:
-        """Whether its transaction has a copy or a dead letter of it."""
+        """Whether the transaction that ends its wait has to write a copy or a dead letter."""
         return self.written is not None and not self.is_committed
 
     @property
     def dies(self) -> bool:
-        """Whether the breaker counts it; it does not count what a rule drops."""
+        """Whether it is a death that the breaker counts; it does not count what a rule drops."""
         return self.dead not in (None, DeadReason.DROPPED)
 
 
@@ -80,11 +83,13 @@ def outcomes_of(
 
     Left out are roots whose payload did not fit into one fetch, whose input
     cannot go on or is another group's now, or whose record lies in a damaged
-    batch, unless the input's `on_data_loss` is skip. `why_refused_by_root` has
-    the broker's words on the copies of those roots that die for it.
+    batch, unless the input's `on_data_loss` is skip: they go on waiting.
+
+    `why_refused_by_root` has the broker's words on the copies of those roots
+    that die for it.
     """
     # in the order of the source records, as a bolt would have got them
-    dues = sorted(worker.leave_out_strangers(dues), key=_sort_key)
+    dues = sorted(worker.record_and_leave_out_foreign(dues), key=_sort_key)
     if not dues:
         return []
     # all at once; if that fails, input by input
@@ -103,8 +108,8 @@ def _sort_key(due: Due) -> tuple[int, str, int, int]:
     That of ``sentences/3@1042`` and input 7 is ``(7, "sentences", 3, 1042)``.
     """
     input_id = input_id_of(due.source)
-    topic, _, place = due.origin.rpartition("/")
-    partition, _, offset = place.partition("@")
+    topic, _, partition_and_offset = due.origin.rpartition("/")
+    partition, _, offset = partition_and_offset.partition("@")
     try:
         return input_id, topic, int(partition), int(offset)
     except ValueError:  # its origin is unknown
@@ -114,38 +119,44 @@ def _sort_key(due: Due) -> tuple[int, str, int, int]:
 def _build_outcomes(
     worker: Worker, dues: Sequence[Due], why_refused_by_root: Mapping[Root, str], now_ms: int
 ) -> list[RootOutcome]:
-    """Do as `outcomes_of` for due roots that are in order; return their outcomes in the same order.
+    """Build the outcomes of due roots, in the same order; those left out are as in `outcomes_of`.
 
     Raises `Disagreement` as `Worker.input_of`; `TopicError`: a topic is
     missing, or has too few partitions.
     """
-    input_by_due: dict[tuple[int, str], Input] = {}  # by source and group
+    # by (source, group) of a due root: its input
+    input_by_source_and_group: dict[tuple[int, str], Input] = {}
     for due in dues:
-        if (due.source, due.group) not in input_by_due:
-            input_by_due[due.source, due.group] = worker.input_of(due.source, due.group)
-    input_by_id = {input.id: input for input in input_by_due.values()}
+        source_and_group = (due.source, due.group)
+        if source_and_group not in input_by_source_and_group:
+            input_by_source_and_group[source_and_group] = worker.input_of(due.source, due.group)
+    input_by_id = {input.id: input for input in input_by_source_and_group.values()}
     topics = {(due.topic, due.topic_id) for due in dues}
-    infos = worker.fetch_topics(input_by_id.values(), {topic for topic, _ in topics}, settings=True)
-    build = _Build(infos, why_refused_by_root, lambda topic: worker.letter_time_ms(topic, now_ms))
+    topic_names = {name for name, _ in topics}
+    info_by_topic = worker.fetch_topics(input_by_id.values(), topic_names, settings=True)
+    builder = _OutcomeBuilder(
+        info_by_topic, why_refused_by_root, lambda topic: worker.letter_time_ms(topic, now_ms)
+    )
+    fetched_roots = _fetch_records(worker, dues, unchanged_topics(topics, info_by_topic), now_ms)
     outcomes: list[RootOutcome] = []
-    for due, answer, dead in _fetch_records(worker, dues, unchanged_topics(topics, infos), now_ms):
-        input = input_by_due[due.source, due.group]
+    for due, answer, missing_reason in fetched_roots:
+        input = input_by_source_and_group[due.source, due.group]
         if cannot_be_read(answer) and input.fails_on_loss():
             continue  # its root goes on waiting
-        outcomes.append(build.outcome(due, input, answer, dead))
+        outcomes.append(builder.build(due, input, answer, missing_reason))
     return outcomes
 
 
 class _FetchedRoot(NamedTuple):
     """A due root, and its record or why there is none.
 
-    `dead` is why that makes it a dead letter; None: it does not, since the
-    record is there, or there never was one.
+    `missing_reason` is why the root dies for want of its record; None: it does
+    not, since the record is there, or there never was one.
     """
 
     due: Due
     answer: Record | Absence
-    dead: DeadReason | None
+    missing_reason: DeadReason | None
 
 
 _DEAD_BY_ABSENCE: Final = {
@@ -158,35 +169,45 @@ die.
 
 
 def _fetch_records(
-    worker: Worker, dues: Sequence[Due], same_topics: set[tuple[str, str]], now_ms: int
+    worker: Worker, dues: Sequence[Due], unchanged: set[TopicVersion], now_ms: int
 ) -> list[_FetchedRoot]:
     """Fetch the records of due roots, in the order of `dues`; those that did not fit are left out.
 
-    `same_topics` are the names and ids of topics that are there still. The
-    broker is asked for them again after the fetch, since in a topic that was
-    created again meanwhile an offset is another record.
+    `unchanged` are the topics that are there still under their ids.
+
+    1. Fetch the records of those topics.
+    2. Ask the broker for the topics again: in one that was created again
+       meanwhile an offset is another record.
+    3. Where there is no record, the log may have been cut: then there was one.
     """
-    places = [record_place((due.topic, partition_of(due.source), offset_of(due.position))) for due in dues]
+    places: list[RecordPlace] = []
+    for due in dues:
+        partition = partition_of(due.source)
+        places.append(record_place((due.topic, partition, offset_of(due.position))))
+    # 1. records
     to_read: list[RecordPlace] = []
     for due, place in zip(dues, places, strict=True):
-        if (due.topic, due.topic_id) in same_topics:
+        if (due.topic, due.topic_id) in unchanged:
             to_read.append(place)
     answers = worker.fetch_readable(to_read, now_ms)
-    same_topics = worker.fetch_unchanged(same_topics)
+    # 2. topics that were created again
+    unchanged = worker.fetch_unchanged(unchanged)
+    # 3. logs that were cut
     epoch_without_record: dict[RecordPlace, int] = {}
     for due, place in zip(dues, places, strict=True):
         if answers.get(place) is Absence.NEVER:
             epoch_without_record[place] = due.leader_epoch
     cut_off = find_cut_off(worker.log, epoch_without_record)
-    fetched: list[_FetchedRoot] = []
+
+    fetched_roots: list[_FetchedRoot] = []
     for due, place in zip(dues, places, strict=True):
         if due.dead == DeadReason.UNREADABLE:
-            fetched.append(_FetchedRoot(due, Absence.GONE, DeadReason.UNREADABLE))
-        elif (due.topic, due.topic_id) not in same_topics or place in cut_off:
-            fetched.append(_FetchedRoot(due, Absence.GONE, DeadReason.RECREATED))
-        elif place in answers:
-            fetched.append(_fetched_root(due, answers[place]))
-    return fetched
+            fetched_roots.append(_FetchedRoot(due, Absence.GONE, DeadReason.UNREADABLE))
+        elif (due.topic, due.topic_id) not in unchanged or place in cut_off:
+            fetched_roots.append(_FetchedRoot(due, Absence.GONE, DeadReason.RECREATED))
+        elif place in answers:  # else it did not fit into the fetch
+            fetched_roots.append(_fetched_root(due, answers[place]))
+    return fetched_roots
 
 
 def _fetched_root(due: Due, answer: Record | Absence) -> _FetchedRoot:
@@ -198,69 +219,83 @@ def _fetched_root(due: Due, answer: Record | Absence) -> _FetchedRoot:
     if isinstance(answer, Record):
         if took_the_place(answer, due.leader_epoch):
             return _FetchedRoot(due, Absence.GONE, DeadReason.RECREATED)
-        return _FetchedRoot(due, answer, dead=None)
+        return _FetchedRoot(due, answer, missing_reason=None)
     if answer is Absence.NEVER and was_a_record(due):
         answer = Absence.GONE
     return _FetchedRoot(due, answer, _DEAD_BY_ABSENCE.get(answer))
 
 
-class _Build:
-    """Builds copies and dead letters; `letter_ms` returns the time of a letter in a topic."""
+class _OutcomeBuilder:
+    """Builds copies and dead letters."""
 
     def __init__(
         self,
-        infos: Mapping[str, TopicInfo],
+        info_by_topic: Mapping[str, TopicInfo],
         why_refused_by_root: Mapping[Root, str],
-        letter_ms: Callable[[str], int],
+        letter_time_ms: Callable[[str], int],
     ) -> None:
-        """Prepare for the topics in `infos`, by their names."""
-        self._infos = infos
+        """Prepare for some topics.
+
+        Args:
+            info_by_topic: with their settings, by their names.
+            why_refused_by_root: the broker's words on the copies of roots that
+                die for it.
+            letter_time_ms: returns the time of a letter in a topic.
+        """
+        self._info_by_topic = info_by_topic
         self._why_refused_by_root = why_refused_by_root
-        self._bytes_max = {name: bytes_max(info) for name, info in infos.items()}
-        self._keeps_times = {name: keeps_times(info) for name, info in infos.items()}
+        self._letter_time_ms = letter_time_ms
+        # of each topic, by its name
+        self._bytes_max_by_topic = {name: bytes_max(info) for name, info in info_by_topic.items()}
+        self._keeps_times_by_topic: dict[str, bool] = {}
         self._compacted: set[str] = set()
-        for name, info in infos.items():
+        for name, info in info_by_topic.items():
+            self._keeps_times_by_topic[name] = keeps_times(info)
             if "compact" in info.settings.get("cleanup.policy", ""):
                 self._compacted.add(name)
-        self._letter_ms = letter_ms
 
-    def outcome(
-        self, due: Due, input: Input, answer: Record | Absence, dead: DeadReason | None
+    def build(
+        self, due: Due, input: Input, answer: Record | Absence, missing_reason: DeadReason | None
     ) -> RootOutcome:
         """Return what is written for a root: nothing, a copy, or a dead letter.
 
-        `answer` is its record, or why there is none; `dead` is set if that
-        makes it a dead letter.
+        `answer` is its record, or why there is none; `missing_reason` is set if
+        the root dies for that.
 
         Raises `TopicError`: the replay topic cannot take the copy.
         """
         if answer is Absence.NEVER:
             return RootOutcome(due, input, written=None, dead=None, has_payload=False)
         record = None if isinstance(answer, Absence) else answer
-        death = self._death(due, record, dead)
+        death = self._death(due, record, missing_reason)
         if death is None and record is not None:
             copy = self._copy(due, input, record)
-            copy_bytes_max = self._bytes_max[input.replay_topic]
-            # `is_small` costs less than to measure the copy, and is enough for
-            # nearly all records
-            is_small = record_bytes(record) <= copy_bytes_max - OUR_HEADERS_BYTES_MAX
-            if is_small or record_bytes(copy) <= copy_bytes_max:
+            if self._fits(record, copy):
                 return RootOutcome(due, input, copy, dead=None)
             death = Death(DeadReason.TOO_LARGE)
-        info = self._infos[input.dead_letter.topic]
-        topic = LetterTopic(info.name, info.partitions, self._bytes_max[info.name])
+        info = self._info_by_topic[input.dead_letter.topic]
+        topic = LetterTopic(info.name, info.partitions, self._bytes_max_by_topic[info.name])
         death = death or Death(DeadReason.GONE)
-        letter = build_dead_letter(due, death, record, topic, self._letter_ms(topic.name))
+        letter = build_dead_letter(due, death, record, topic, self._letter_time_ms(topic.name))
+        # a letter that is too large has lost its payload
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
         return RootOutcome(due, input, letter, death.reason, has_payload, why=death.why)
+
+    def _fits(self, record: Record, copy: Outgoing) -> bool:
+        """Return whether the copy of a record is not too large for its topic."""
+        copy_bytes_max = self._bytes_max_by_topic[copy.topic]
+        # this costs less than to measure the copy, and is enough for nearly all
+        is_small = record_bytes(record) <= copy_bytes_max - OUR_HEADERS_BYTES_MAX
+        return is_small or record_bytes(copy) <= copy_bytes_max
 
     def _copy(self, due: Due, input: Input, record: Record) -> Outgoing:
         """Return the copy of a record for the input's replay topic.
 
         Raises `TopicError`: the topic cannot take it, however large it is.
         """
-        topic = self._infos[input.replay_topic]
-        copy = build_copy(due, record, topic.name, keeps_times=self._keeps_times[topic.name])
+        topic = self._info_by_topic[input.replay_topic]
+        topic_keeps_times = self._keeps_times_by_topic[topic.name]
+        copy = build_copy(due, record, topic.name, keeps_times=topic_keeps_times)
         if copy.partition >= topic.partitions:
             raise TopicError(
                 f"topic {input.replay_topic} has no partition {copy.partition}, as its source"
@@ -273,18 +308,18 @@ class _Build:
             )
         return copy
 
-    def _death(self, due: Due, record: Record | None, dead: DeadReason | None) -> Death | None:
+    def _death(self, due: Due, record: Record | None, missing_reason: DeadReason | None) -> Death | None:
         """Return why a root dies, whatever its copy is like; the first reason counts. None: it may live.
 
-        1. `dead`: what became of its record.
+        1. `missing_reason`: its record is missing.
         2. Its entry says so: its policy gave it up, or the worker before put
            its dead letter aside.
         3. The broker refused its copy.
         4. No client can write the names of its headers.
         """
         why = due.copy_why if isinstance(due, RefusedRoot) else ""
-        if dead is not None:
-            return Death(dead, why)
+        if missing_reason is not None:
+            return Death(missing_reason, why)
         if due.dead:
             return Death(DeadReason(due.dead), why)
         if self._why_refused_by_root:  # nearly always nothing was refused
@@ -300,23 +335,27 @@ class _Build:
 def leave_out_by_breaker(
     worker: Worker, outcomes: Sequence[RootOutcome], now_ms: int
 ) -> tuple[list[RootOutcome], list[Input]]:
-    """Leave out dead letters that the breakers do not allow now; return also the inputs to be paused.
+    """Leave out dead letters that the breakers do not allow now; return also the inputs to pause.
 
-    These are inputs with dead letters of which not even one is allowed.
+    To be paused are inputs with dead letters of which not even one is allowed.
+    Of the others the first ones are allowed, and the rest goes on waiting.
     """
-    dying_inputs = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
-    if not dying_inputs:
+    input_by_id = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
+    if not input_by_id:  # nothing dies
         return list(outcomes), []
-    # by an input's id, how many more dead letters its breaker allows
-    letters_allowed = {
-        input_id: worker.breakers[input_id].allowed_letters(now_ms) for input_id in dying_inputs
-    }
-    to_pause = [input for input_id, input in dying_inputs.items() if not letters_allowed[input_id]]
+    # by an input's id: how many more dead letters its breaker allows
+    allowed_letters_by_input: dict[int, int] = {}
+    inputs_to_pause: list[Input] = []
+    for input_id, input in input_by_id.items():
+        allowed_letters = worker.breakers[input_id].allow_letters_or_open(now_ms)
+        allowed_letters_by_input[input_id] = allowed_letters
+        if not allowed_letters:
+            inputs_to_pause.append(input)
     allowed: list[RootOutcome] = []
     for outcome in outcomes:
         if outcome.dies:
-            if not letters_allowed[outcome.input.id]:
+            if not allowed_letters_by_input[outcome.input.id]:
                 continue
-            letters_allowed[outcome.input.id] -= 1
+            allowed_letters_by_input[outcome.input.id] -= 1
         allowed.append(outcome)
-    return allowed, to_pause
+    return allowed, inputs_to_pause

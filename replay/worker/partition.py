@@ -1,17 +1,21 @@
 """One verdict partition and the worker that owns it: the two transactions of a lost root.
 
 The first transaction *accepts* lost roots: it writes to `_ack_due` each one
-with its due time and history (an *entry*), and the progress of the verdicts.
-This progress is the truth; the group's offset of the verdicts only follows it.
-The second transaction, at the due time, *fires* roots: it writes the copy or
-the dead letter, and a tombstone to `_ack_due`.
+with its due time and history (an *entry*), and the *progress*: how far the
+verdicts are accepted. This progress is the truth; the group's offset of the
+verdicts only follows it. The second transaction, at the due time, *fires*
+roots: it writes the copy or the dead letter, and a tombstone to `_ack_due`.
 Both run under the transactional id of the partition. With this id a new owner
 fences the old one and ends its transaction; then it reads `_ack_due` to its
 stable end, and so has exactly what waits.
 
-If too many records of an input would become dead letters, it is paused: a note
-in `_ack_due` keeps every owner of the partition from it until a person resumes
-it (`replay.handling.resume`).
+If too many records of an input would become dead letters, it is paused: a
+record in `_ack_due` keeps every owner of the partition from it until a person
+resumes it (`replay.handling.resume`).
+
+A root is *foreign* if another group emitted it under the id of an input of
+ours. It is *put aside* if it has to wait for a person: its input cannot go on,
+it is foreign, or its topic refuses what is written for it.
 
 The state in memory changes only after a commit. When a transaction was
 aborted, or its end is uncertain, the partition is dropped and opened again:
@@ -83,11 +87,12 @@ class VerdictPartition:
         verdict_partition: the partition of `_ack_verdict` that it reads.
         intake: verdict records that were read and are not accepted yet.
         waiting: the roots that have an entry in `_ack_due`.
-        held_up: by the offset of its entry, a waiting root whose record lies
-            in a damaged batch: the damaged offsets.
+        damaged_run_by_entry: of each waiting root whose record could not be
+            read, by the offset of its entry, the damaged offsets around the
+            record.
         progress: how far verdicts are accepted, as `_ack_due` says; `intake`
             may be further.
-        pauses: by an input's id.
+        pauses: of paused inputs, by an input's id.
     """
 
     def __init__(self, worker: Worker, number: int) -> None:
@@ -100,88 +105,96 @@ class VerdictPartition:
         """
         self.number = number
         self._worker = worker
-        self.verdict_partition = TopicPartition(worker.names.verdict, number)
-        self._due_partition = TopicPartition(worker.names.due, number)
-        self._progress_written_ms = 0  # wall time, as below
-        self._owner_checked_ms = 0
-        self._was_aborted = False  # whether a transaction was aborted; see `_transact`
-        self._refusals = Refusals(worker.limits, worker.in_a_row)
-        self.held_up: dict[int, DamagedRun] = {}
-        # by the offset of an entry: the id of an input under which another
-        # group emitted the root
-        self._input_by_stranger: dict[int, int] = {}
+        self.verdict_partition = TopicPartition(worker.ack_topics.verdict, number)
+        self._due_partition = TopicPartition(worker.ack_topics.due, number)
+        self._progress_written_ms = 0  # wall time
+        self._owner_checked_ms = 0  # wall time
+        self._has_aborted_once = False  # since this was opened; see `_run_transaction`
+        self._refusals = Refusals(worker.limits, worker.refused_in_a_row_by_input)
+        self.damaged_run_by_entry: dict[int, DamagedRun] = {}
+        # of each foreign root that waits, by the offset of its entry: the id of
+        # the input
+        self._input_by_foreign_entry: dict[int, int] = {}
         # a record that changes nothing; the broker takes it only from the owner
         self._owner_proof = Outgoing(*self._due_partition, None, OWNER_KEY)
-        self._verdicts_end = 0  # of the verdict log, as it was when this opened
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
         try:
+            # 1. fence the former owner
             self._transactions.init(worker.limits.operation_timeout_ms)
+            # 2. read `_ack_due`
             restored = restore(worker, self._due_partition)
             self._entries_to_mend = restored.mends
             # roots that are accepted although the progress has not passed
             # them: a transaction that was cut wrote their entries, and not the
-            # progress behind these
-            self._accepted_behind = set(restored.behind)
-            self._unsure_copies = worker.cuts.setdefault(number, CutCopies())
-            self._unsure_copies.forget_done(restored.table)
-            self._firings = Firings(worker, self._due_partition, self._refusals, self._unsure_copies)
+            # progress that follows these
+            self._accepted_past_progress = set(restored.behind)
+            self._cut_copies = worker.cut_copies_by_partition.setdefault(number, CutCopies())
+            self._cut_copies.forget_all_but_waiting(restored.table)
+            self._firings = Firings(worker, self._due_partition, self._refusals, self._cut_copies)
             self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
-            for input_id in worker.pauses.get(number, {}).keys() & worker.breakers.keys():
-                if input_id not in restored.pauses:  # it was resumed
+            # an input that was paused when we owned the partition last, and is
+            # paused no more, was resumed
+            former_pauses = worker.pauses_by_partition.get(number, {})
+            for input_id in former_pauses.keys() & worker.breakers.keys():
+                if input_id not in restored.pauses:
                     worker.breakers[input_id].close()
-            self.pauses = worker.pauses[number] = dict(restored.pauses)
+            self.pauses = worker.pauses_by_partition[number] = dict(restored.pauses)
+            # 3. check the progress
             self.progress = restored.progress or self._committed_progress()
-            self._verdicts_end = self._require_verdicts(self.progress)
+            self._verdicts_end_at_open = self._require_verdicts_from(self.progress)
             self.intake = Intake(self.progress)
-            if self.progress.next >= self._verdicts_end:  # nothing can be accepted again
-                self._accepted_behind.clear()
+            if self.progress.next >= self._verdicts_end_at_open:  # nothing can be accepted again
+                self._accepted_past_progress.clear()
         except WindhoverError:
             self._transactions.close()
             raise
 
     @property
     def next_due_ms(self) -> int | None:
-        """The wall time (ms) at which the next root is due whose input can go on; None if there is none."""
+        """The wall time (ms) at which the next root can be fired; None if there is none.
+
+        Left out are inputs that are paused, or not in topics.yaml. An input
+        that is left alone after a trouble can go on when that ends.
+        """
         times_ms: list[int] = []
-        for input_id, due_ms in self.waiting.next_due().items():
-            ready_ms = self._worker.ready_ms(input_id)
+        for input_id, due_ms in self.waiting.next_due_ms_by_input().items():
+            ready_ms = self._worker.ready_ms(input_id)  # None: topics.yaml does not have the input
             if ready_ms is not None and input_id not in self.pauses:
                 times_ms.append(max(due_ms, ready_ms))
         return min(times_ms, default=None)
 
-    def aside_counts(self, now_ms: int) -> Mapping[int, int]:
-        """Return how many roots cannot go on, by the id of their input.
+    def aside_count_by_input(self, now_ms: int) -> Mapping[int, int]:
+        """Return how many roots are put aside, by the id of their input.
 
-        These are all of an input that cannot go on; of any other one those
-        that wait until a topic takes them, and those that another group
-        emitted.
+        These are all roots of an input that cannot go on; of any other one
+        those that a topic refuses, and the foreign ones.
         """
-        counts = Counter(self._input_by_stranger.values())
-        for input_id, refused in self.refused_aside_counts().items():
-            counts[input_id] += refused.roots
-        for input_id, waiting_count in self.waiting.counts().items():
+        count_by_input = Counter(self._input_by_foreign_entry.values())
+        for input_id, refused in self.refused_aside_by_input().items():
+            count_by_input[input_id] += refused.root_count
+        for input_id, waiting_count in self.waiting.count_by_input().items():
             if input_id in self.pauses or not self._worker.is_ready(input_id, now_ms):
-                counts[input_id] = waiting_count
-        return counts
+                count_by_input[input_id] = waiting_count
+        return count_by_input
 
-    def refused_aside_counts(self) -> Mapping[int, AsideCount]:
-        """Return how many roots wait until a topic takes them, by the input's id, and why."""
-        return self._refusals.aside.counts()
+    def refused_aside_by_input(self) -> Mapping[int, AsideCount]:
+        """Return, by the input's id, how many roots a topic refuses, and the broker's words."""
+        return self._refusals.roots_aside.count_by_input()
 
     @property
     def wants_verdicts(self) -> bool:
         """Whether there is room for further lost roots, in memory and in the next transaction."""
-        return self._room > 0 and len(self.intake) < self._worker.limits.verdict_records_max
+        records_max = self._worker.limits.verdict_records_max
+        return self._room_for_lost_roots > 0 and len(self.intake) < records_max
 
     @property
-    def _room(self) -> int:
+    def _room_for_lost_roots(self) -> int:
         """How many lost roots may be accepted in one transaction now; 0 or less: none."""
         limits = self._worker.limits
         return min(limits.intake_max, limits.waiting_max - len(self.waiting))
 
-    def queue_lost_roots(self, record: Record, now_ms: int) -> None:
-        """Queue the lost roots of a record of the verdict topic, and count its acks for the
-        breakers.
+    def record_verdicts(self, record: Record, now_ms: int) -> None:
+        """Queue the lost roots of a verdict record, and count its acked roots for the breakers.
 
         Answers to sessions are ignored, and so is what cannot be decoded, which
         is reported.
@@ -194,9 +207,9 @@ class VerdictPartition:
         verdicts = self._decode_verdicts(record)
         if verdicts is None:
             return
-        for source, start, end in verdicts.acked:
+        for source, start, end in verdicts.acked:  # runs of positions [start, end)
             breaker = self._worker.breakers.get(input_id_of(source))
-            if breaker is not None:
+            if breaker is not None:  # else topics.yaml does not have the input
                 breaker.count_acked(end - start, now_ms)
         epochs = read_epochs(record.headers)
         self.intake.add(record.offset, verdicts, epochs, read_stacks(record.headers))
@@ -221,107 +234,127 @@ class VerdictPartition:
         return None
 
     def step(self, now_ms: int) -> bool:
-        """Repair entries, write what is due, accept what was lost; True if anything was done.
+        """Mend entries, write what is due, accept what was lost; return whether anything was done.
 
         Raises `Aborted`, `Fenced` or `Unreachable`: drop the partition, and
         open it again unless it was `Fenced`.
         """
         with uncollected():
-            check_ms = self._owner_check_ms()
-            if check_ms and abs(now_ms - self._owner_checked_ms) >= check_ms:
+            interval_ms = self._owner_check_interval_ms()
+            # abs: a clock that was set back must not delay the check for long
+            if interval_ms and abs(now_ms - self._owner_checked_ms) >= interval_ms:
                 self._owner_checked_ms = now_ms
-                self._require_owned()  # whoever resumes an input, or drops roots of strangers, fences us
+                self._require_owned()
             has_mended = self._mend_entries(now_ms)
             # due roots go first: they make room for new ones
-            has_fired = self._fire(now_ms)
-            has_accepted = self._accept(now_ms)
+            has_fired = self._fire_due_roots(now_ms)
+            has_accepted = self._accept_lost_roots(now_ms)
             return has_mended or has_fired or has_accepted
 
-    def _owner_check_ms(self) -> int:
-        """Return how often, in ms, to check that we own the partition still; 0: what we write shows it.
+    def _owner_check_interval_ms(self) -> int:
+        """Return how often, in ms, to check that we own the partition still; 0: never.
 
-        An operator may resume a paused input, or drop roots of strangers,
-        while nothing is written for long.
+        Each transaction shows whether we do. But an operator who resumes a
+        paused input, or drops foreign roots, fences us while nothing may be
+        written for long.
         """
         if self.pauses:
             return _OWNER_CHECK_MS
-        may_be_dropped = bool(self._input_by_stranger)
-        for input_id in self.waiting.counts():
-            may_be_dropped |= self._worker.ready_ms(input_id) is None  # topics.yaml does not have the input
+        may_be_dropped = bool(self._input_by_foreign_entry)
+        for input_id in self.waiting.count_by_input():
+            # None: topics.yaml does not have the input
+            may_be_dropped = may_be_dropped or self._worker.ready_ms(input_id) is None
         return self._worker.limits.input_retry_ms if may_be_dropped else 0
 
     def finish(self) -> None:
-        """Commit the progress of the verdicts, if that was delayed."""
-        batch = self.intake.next_batch(0)
+        """Commit the progress past verdicts without lost roots, if that was delayed."""
+        batch = self.intake.next_batch(limit=0)
         if batch.progress != self.intake.progress:
-            self._commit_progress(batch, [])
+            self._commit_batch(batch, entries=[], now_ms=None)
 
     def close(self) -> None:
         self._transactions.close()
 
-    def _accept(self, now_ms: int) -> bool:
-        """Run the first transaction: write lost roots to `_ack_due`; return whether there was
-        anything.
+    def _accept_lost_roots(self, now_ms: int) -> bool:
+        """Run the first transaction: write lost roots to `_ack_due`.
 
-        1. Take as many roots as there is room for. Progress alone is written
-           only now and then.
+        Return whether there was anything to write.
+
+        1. Take as many roots as there is room for.
         2. Decide when each is replayed, or that it dies.
         3. Write the entries and the progress.
         4. Count them, and let them wait in memory.
         """
         worker = self._worker
-        room = self._room
-        if room <= 0:
+        # 1. which roots
+        if self._room_for_lost_roots <= 0:
             worker.counters.waiting_full += 1
             return False
-        batch = self.intake.next_batch(room)
-        if batch.progress == self.intake.progress:  # no verdict came
-            return False
-        since_progress_ms = now_ms - self._progress_written_ms  # below 0 the clock was set back
-        if not batch.roots and 0 <= since_progress_ms < worker.limits.position_interval_ms:
+        batch = self._next_batch(now_ms)
+        if batch is None:
             return False
         # roots that a cut transaction has accepted are not accepted again
-        accepted = self._accepted_behind
+        accepted = self._accepted_past_progress
         roots = [root for root in batch.roots if (root.lost.source, root.position) not in accepted]
+        # 2. what becomes of them
         dues = dues_of(worker, roots, now_ms)
+        # 3. write it
         values = [worker.due_codec.encode(due) for due in dues]
         entries: list[Outgoing] = []
         for due, value in zip(dues, values, strict=True):
             headers = stack_header(due.stack)
-            entries.append(worker.waiting_record(self._due_partition, root_key(due), value, headers))
-        entry_offsets = self._commit_progress(batch, entries, now_ms)
+            key = root_key(due)
+            entries.append(worker.waiting_record(self._due_partition, key, value, headers))
+        entry_offsets = self._commit_batch(batch, entries, now_ms)
+        # 4. count it, and remember it
         self._progress_written_ms = now_ms
         worker.counters.lost += len(roots)
         worker.counters.held += sum(due.last_was_blocked for due in dues)
         worker.counters.absent += len(roots) - len(dues)  # they never had a record
         for due, value, offset in zip(dues, values, entry_offsets, strict=True):
-            self.waiting.put(due, offset, len(value) + len(due.stack))
+            self.waiting.put(due, offset, value_bytes=len(value) + len(due.stack))
         return True
 
-    def _commit_progress(
-        self, batch: Batch, entries: Sequence[Outgoing], now_ms: int | None = None
-    ) -> Sequence[int]:
-        """Write entries and the progress of a batch in one transaction.
+    def _next_batch(self, now_ms: int) -> Batch | None:
+        """Return the lost roots to accept next; None: no verdict came, or it can wait.
+
+        A batch without roots only moves the progress, which is written but
+        every `position_interval_ms`.
+        """
+        batch = self.intake.next_batch(self._room_for_lost_roots)
+        if batch.progress == self.intake.progress:  # no verdict came
+            return None
+        since_progress_ms = now_ms - self._progress_written_ms  # below 0: the clock was set back
+        interval_ms = self._worker.limits.position_interval_ms
+        if not batch.roots and 0 <= since_progress_ms < interval_ms:
+            return None
+        return batch
+
+    def _commit_batch(self, batch: Batch, entries: Sequence[Outgoing], now_ms: int | None) -> Sequence[int]:
+        """Write the entries and the progress of a batch in one transaction.
 
         The progress is not written yet as long as verdicts follow whose roots
         a cut transaction has accepted already: the next owner knows these by
         their place behind the progress in `_ack_due`, so that it does not
         accept them again.
 
-        Return the offsets that the entries got, in their order.
+        Return the offsets that the entries got, in their order. `now_ms` None:
+        the progress record says no time.
         """
-        accepted_behind = self._accepted_behind
+        accepted_behind = self._accepted_past_progress
         if accepted_behind:
             roots_of_batch = ((root.lost.source, root.position) for root in batch.roots)
             accepted_behind = accepted_behind.difference(roots_of_batch)
-        if batch.progress.next >= self._verdicts_end:
-            accepted_behind = set()  # no verdict of then is left: they were written for another reason
+        if batch.progress.next >= self._verdicts_end_at_open:
+            # all verdicts that a former owner can have read are accepted now:
+            # entries that are left were written for another reason
+            accepted_behind = set()
         records = [*entries]
         if not accepted_behind:
             records.append(self._progress_record(batch.progress, now_ms))
-        entry_offsets = self._transact(records)
-        self.intake.advance(batch.progress)
-        self._accepted_behind = accepted_behind
+        entry_offsets = self._run_transaction(records)
+        self.intake.record_committed(batch.progress)
+        self._accepted_past_progress = accepted_behind
         if not accepted_behind:
             self.progress = batch.progress
         return entry_offsets
@@ -331,11 +364,12 @@ class VerdictPartition:
         value = self._worker.due_codec.encode(progress)
         return self._worker.waiting_record(self._due_partition, PROGRESS_KEY, value, clock_header(now_ms))
 
-    def _fire(self, now_ms: int) -> bool:
-        """Run the second transaction; return whether anything was written, or found out.
+    def _fire_due_roots(self, now_ms: int) -> bool:
+        """Run the second transaction: write copies and dead letters of due roots.
 
-        1. Take the due roots of inputs that can go on, and choose which of
-           them are tried together (`replay.worker.refusals`).
+        Return whether anything was written, or decided about refused copies.
+
+        1. Choose which due roots are tried together.
         2. Prepare what is written for them.
         3. Write it, and behind it the progress, so that the next owner keeps
            few of the entries. If no more records of an input may become dead
@@ -349,24 +383,14 @@ class VerdictPartition:
         is missing in `_ack_due`, first make sure that we still own the
         partition, since another owner may have removed the entry.
         """
-        worker = self._worker
         # 1. which roots
-        inputs = self._refusals.take_input_turn(self._ready_inputs(now_ms), worker.refused_inputs)
-        taken = self.waiting.take(now_ms, worker.limits.fire_max, inputs)
-        if not taken:
-            return False
-        chosen = self._refusals.take_root_turn(taken, inputs)
-        if len(chosen) < len(taken):
-            chosen_offsets = {root.offset for root in chosen}
-            self.waiting.put_back(root for root in taken if root.offset not in chosen_offsets)
-        if not chosen:  # of the one input that is tried alone nothing is due but suspects
-            (input_id,) = inputs
-            at_fault = self._refusals.judge_last_suspects(input_id)
-            self._leave_alone_if_topic_refuses(input_id, at_fault, now_ms)
-            return True
+        chosen = self._choose_due_roots(now_ms)
+        if not chosen:
+            return chosen is not None
         # 2. what is written
         try:
-            firing = self._firings.prepare(chosen, self.waiting.in_memory(chosen), now_ms)
+            entries_in_memory = self.waiting.entries_in_memory(chosen)
+            firing = self._firings.prepare(chosen, entries_in_memory, now_ms)
         except WindhoverError as error:
             self.waiting.put_back(chosen)
             if isinstance(error, DataLoss):
@@ -377,9 +401,10 @@ class VerdictPartition:
         entry_offsets: Sequence[int] = ()
         if has_written:
             try:
-                copies = _new_copies(firing.outcomes)
-                self._unsure_copies.record_ends(worker.log, {copy.place for _, copy in copies}, now_ms)
-                entry_offsets = self._write(firing, now_ms)
+                copies = _copies_to_send(firing.outcomes)
+                copy_partitions = {copy.place for _, copy in copies}
+                self._cut_copies.record_ends(self._worker.log, copy_partitions, now_ms)
+                entry_offsets = self._write_firing(firing, now_ms)
             except (TopicError, NotAuthorized, RecordRefused) as error:
                 self.waiting.put_back(chosen)
                 self._abort_refused(firing, error, now_ms)
@@ -388,73 +413,104 @@ class VerdictPartition:
         self._record_committed(firing, entry_offsets, now_ms)
         return has_written
 
-    def _record_held_up(self, due_by_offset: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
+    def _choose_due_roots(self, now_ms: int) -> Sequence[DueRoot] | None:
+        """Take the due roots that the next transaction tries out of those that wait.
+
+        Return None if no root is due. Return none of them if all that are due
+        are suspects (`replay.worker.refusals`): then it was decided whether
+        they die, and the next step tries others.
+        """
+        worker = self._worker
+        inputs = self._refusals.choose_next_inputs(self._ready_inputs(now_ms), worker.refused_input_ids)
+        taken = self.waiting.take(now_ms, worker.limits.fire_max, inputs)
+        if not taken:
+            return None
+        chosen = self._refusals.choose_next_roots(taken, inputs)
+        if len(chosen) < len(taken):
+            chosen_offsets = {root.offset for root in chosen}
+            self.waiting.put_back(root for root in taken if root.offset not in chosen_offsets)
+        if not chosen:
+            (input_id,) = inputs  # an input with suspects is tried alone
+            at_fault = self._refusals.decide_about_suspects(input_id)
+            self._leave_alone_if_topic_refuses(input_id, at_fault, now_ms)
+        return chosen
+
+    def _record_roots_in_damage(
+        self, due_by_offset: Mapping[int, Due | None], now_ms: int
+    ) -> Mapping[int, int]:
         """Record and report roots whose records lie in a damaged batch.
 
-        `due_by_offset` has the entries of roots that were due and are not
-        done; most were left for other reasons.
+        `due_by_offset` has, by offset, the entries of roots that were due and
+        are not done; most were left for other reasons.
 
         Return by the offset of an entry when its root is tried again, wall
         time in ms.
         """
         worker = self._worker
         until_ms_by_offset: dict[int, int] = {}
-        input_by_run: dict[DamagedRun, int] = {}
+        input_by_run: dict[DamagedRun, int] = {}  # by a damaged run: the id of the input
         for entry_offset, due in due_by_offset.items():
             if due is None:
                 continue
             partition = partition_of(due.source)
             offset = offset_of(due.position)
-            held_up = worker.damaged.held_up_at(due.topic, partition, offset, now_ms)
-            if held_up is not None:
-                self.held_up[entry_offset] = held_up.run
-                until_ms_by_offset[entry_offset] = held_up.until_ms
-                input_by_run[held_up.run] = input_id_of(due.source)
+            put_off = worker.damaged_batches.put_off_run_at(due.topic, partition, offset, now_ms)
+            if put_off is not None:
+                self.damaged_run_by_entry[entry_offset] = put_off.run
+                until_ms_by_offset[entry_offset] = put_off.until_ms
+                input_by_run[put_off.run] = input_id_of(due.source)
+        root_count_by_run = Counter(self.damaged_run_by_entry.values())
         for run, input_id in input_by_run.items():
-            if worker.damaged.take_due_report(run, now_ms):
+            if worker.damaged_batches.record_report_if_due(run, now_ms):
                 worker.report(
                     "held_up",
                     input=worker.name_of(input_id),
-                    roots=sum(held_up_run == run for held_up_run in self.held_up.values()),
+                    roots=root_count_by_run[run],
                     damaged=str(run),
                     why=run.why,
                     next_step=held_up_cure(unreadable_kind(run.why)),
                 )
         return until_ms_by_offset
 
-    def _record_strangers(self, due_by_offset: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
-        """Record roots that another group emitted; return by their offsets when they are tried
-        again.
+    def _record_foreign_roots(
+        self, due_by_offset: Mapping[int, Due | None], now_ms: int
+    ) -> Mapping[int, int]:
+        """Record the foreign roots among those that were due and are not done.
 
-        `due_by_offset` has the entries of roots that were due and are not
-        done. Until they are tried again they take no place in a transaction.
-        The input may get that group by a newer topics.yaml.
+        `due_by_offset` has the entries of the latter, by offset. Foreign roots
+        are tried again, since the input may get their group by a newer
+        topics.yaml; until then they take no place in a transaction.
+
+        Return by the offset of an entry when its root is tried again, wall
+        time in ms.
         """
         until_ms_by_offset: dict[int, int] = {}
         for offset, due in due_by_offset.items():
             if due is not None and self._worker.is_of_other_group(due.source, due.group):
-                self._input_by_stranger[offset] = input_id_of(due.source)
+                self._input_by_foreign_entry[offset] = input_id_of(due.source)
                 until_ms_by_offset[offset] = now_ms + self._worker.limits.input_retry_ms
         return until_ms_by_offset
 
     def _ready_inputs(self, now_ms: int) -> Sequence[int]:
         """Return the ids of the inputs that have due roots and can go on."""
         ready: list[int] = []
-        for input_id, due_ms in self.waiting.next_due().items():
+        for input_id, due_ms in self.waiting.next_due_ms_by_input().items():
             is_paused = input_id in self.pauses
             if due_ms <= now_ms and not is_paused and self._worker.is_ready(input_id, now_ms):
                 ready.append(input_id)
         return ready
 
-    def _write(self, firing: Firing, now_ms: int) -> Sequence[int]:
+    def _write_firing(self, firing: Firing, now_ms: int) -> Sequence[int]:
         """Write a firing in one transaction: copies, letters, tombstones, new entries, progress, pauses.
 
         Return the offsets that the new entries got, in their order.
         """
         waiting_record = self._worker.waiting_record
         outcomes = firing.outcomes
-        records = [copy.record for _, copy in _new_copies(outcomes)]
+        # copies and letters, and the tombstones of their roots
+        records = [copy.record for _, copy in _copies_to_send(outcomes)]
         records += [_tombstone(self._due_partition, outcome.due) for outcome in outcomes]
+        # new entries of roots that wait on
         for offset, decision in firing.decision_by_offset.items():
             due = firing.due_by_offset[offset]
             if due is None:  # unreadable, and not about a root of ours: nothing is decided about it
@@ -465,18 +521,18 @@ class VerdictPartition:
                 headers = stack_header(decision.due.stack)
                 records.append(waiting_record(self._due_partition, root_key(due), decision.value, headers))
         # the next owner keeps in memory which entries are behind the last
-        # progress, so it is repeated here; see `_commit_progress` for when not
-        if not self._accepted_behind:
+        # progress, so it is repeated here; see `_commit_batch` for when not
+        if not self._accepted_past_progress:
             records.append(self._progress_record(self.progress, now_ms))
         for pause in firing.pauses:
             value = self._worker.due_codec.encode(pause)
             records.append(waiting_record(self._due_partition, pause_key(pause.input), value))
         try:
-            entry_offsets = self._transact(records)
+            entry_offsets = self._run_transaction(records)
         except WindhoverError:
-            self._unsure_copies.record_unsure(_new_copies(outcomes))
+            self._cut_copies.record_doubtful(_copies_to_send(outcomes))
             raise
-        self._unsure_copies.forget_committed(outcome.root for outcome in outcomes)
+        self._cut_copies.forget_committed(outcome.root for outcome in outcomes)
         return entry_offsets
 
     def _record_committed(self, firing: Firing, entry_offsets: Sequence[int], now_ms: int) -> None:
@@ -486,32 +542,39 @@ class VerdictPartition:
         had to be written.
         """
         refusals = self._refusals
-        done_offsets = firing.offsets_done()
-        # asked before `forget_done` forgets it
+        done_offsets = firing.done_offsets()
+        # which of them were put aside: asked before `forget_done` forgets it
         aside_offsets: Collection[int] = ()
-        if refusals.aside:
-            aside_offsets = {offset for offset in done_offsets if refusals.aside.has(offset)}
-        self._remove_done(firing, done_offsets, now_ms)
+        if refusals.roots_aside:
+            aside_offsets = {offset for offset in done_offsets if refusals.roots_aside.has(offset)}
+        # 1. what is done leaves the memory, and what waits on gets its new offset
+        self._remove_done_and_put_back_rest(firing, done_offsets, now_ms)
         refusals.forget_done(done_offsets)
         self._put_new_entries(firing, entry_offsets)
+        # 2. inputs whose topics have taken something are in trouble no more
         copied_input_ids: set[int] = set()
         for outcome in firing.outcomes:
             if outcome.is_copy and outcome.is_sent:
                 copied_input_ids.add(outcome.input.id)
         self._worker.record_success(firing.input_ids, copied_input_ids)
+        # 3. searches for refused records go on
         if refusals.has_refused_lately:
             for input_id in firing.input_ids:
-                accepted = firing.count_accepted(input_id, aside_offsets)
+                accepted = firing.count_accepted_of(input_id, aside_offsets)
                 refusals.record_accepted(input_id, accepted)
+        # 4. counters and reports
         self._count_firing(firing, now_ms)
 
-    def _remove_done(self, firing: Firing, done_offsets: Collection[int], now_ms: int) -> None:
-        """Remove the roots of a firing that are done; put its others back, some of them for a
-        while.
+    def _remove_done_and_put_back_rest(
+        self, firing: Firing, done_offsets: Collection[int], now_ms: int
+    ) -> None:
+        """Remove the roots of a firing that are done; put its others back among those that wait.
+
+        Foreign ones, and those in a damaged batch, are put back for a while.
         """
         for root in firing.chosen_roots:
-            self.held_up.pop(root.offset, None)
-            self._input_by_stranger.pop(root.offset, None)
+            self.damaged_run_by_entry.pop(root.offset, None)
+            self._input_by_foreign_entry.pop(root.offset, None)
         if len(done_offsets) == len(firing.chosen_roots):
             self.waiting.remove(firing.chosen_roots)
             return
@@ -529,41 +592,41 @@ class VerdictPartition:
             # no entry here
             if root.offset in firing.due_by_offset:
                 due_by_offset[root.offset] = firing.due_by_offset[root.offset]
-        held_up_until_ms = self._record_held_up(due_by_offset, now_ms)
-        strangers_until_ms = self._record_strangers(due_by_offset, now_ms)
-        self.waiting.put_back(remaining, {**held_up_until_ms, **strangers_until_ms})
+        damaged_until_ms_by_offset = self._record_roots_in_damage(due_by_offset, now_ms)
+        foreign_until_ms_by_offset = self._record_foreign_roots(due_by_offset, now_ms)
+        until_ms_by_offset = {**damaged_until_ms_by_offset, **foreign_until_ms_by_offset}
+        self.waiting.put_back(remaining, until_ms_by_offset)
 
     def _put_new_entries(self, firing: Firing, entry_offsets: Sequence[int]) -> None:
-        """Add the roots of new entries to those that wait, under the offsets that these got."""
+        """Add the roots of new entries to those that wait, under the offsets of the entries."""
         new_entries = [decision for decision in firing.decision_by_offset.values() if decision is not None]
         for (due, value), offset in zip(new_entries, entry_offsets, strict=True):
-            self.waiting.put(due, offset, len(value))
+            self.waiting.put(due, offset, value_bytes=len(value))
             if isinstance(due, RefusedRoot):
-                self._refusals.aside.put(input_id_of(due.source), offset, due)
+                self._refusals.roots_aside.put(input_id_of(due.source), offset, due)
 
     def _abort_refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
-        """Abort a transaction that the broker refused, and record what it refused: an input, or a
-        record.
+        """Abort a transaction that the broker refused, and record which input or record is refused.
 
         A transaction of several inputs only shows that each of them must be
         tried alone.
         """
-        self._was_aborted = True
+        self._has_aborted_once = True
         with suppress(WindhoverError):  # the next transaction raises it again
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
         if len(firing.input_ids) > 1:
-            self._worker.refused_inputs |= firing.input_ids
+            self._worker.refused_input_ids |= firing.input_ids
             return
-        for input_id in firing.input_ids:
-            self._worker.refused_inputs.discard(input_id)
+        for input_id in firing.input_ids:  # one, or none where only a pause was written
+            self._worker.refused_input_ids.discard(input_id)
             sent = [outcome for outcome in firing.outcomes if outcome.is_sent]
             if isinstance(error, RecordRefused) and sent:
-                self._record_refusal(input_id, firing, sent, error, now_ms)
+                self._record_refused_firing(input_id, firing, sent, error, now_ms)
             else:
                 self._refusals.end_search(input_id)
                 self._worker.record_trouble(input_id, error, now_ms)
 
-    def _record_refusal(
+    def _record_refused_firing(
         self,
         input_id: int,
         firing: Firing,
@@ -571,85 +634,91 @@ class VerdictPartition:
         error: RecordRefused,
         now_ms: int,
     ) -> None:
-        """Record that a transaction of one input was refused, in which `sent` are the copies and
-        letters.
+        """Record that the broker refused the firing of one input: of its copies and letters `sent`.
 
-        1. Roots that were put aside were tried: they are left alone for
-           longer.
+        1. Roots that are put aside were tried: they are left alone for longer.
         2. Several were sent: fewer of them are tried next.
         3. One was sent: its copy becomes a suspect, or its dead letter is put
            aside.
         """
-        refusals = self._refusals
-        # 1. roots that were put aside
-        aside_roots = [root for root in firing.chosen_roots if refusals.aside.has(root.offset)]
-        if aside_roots:
-            wait_ms = refusals.aside.record_refused(input_id, len(aside_roots), error.reason)
-            if wait_ms:
-                self._delay_aside(input_id, aside_roots[0], now_ms, now_ms + wait_ms)
-            return
-        # 2. several
-        if len(sent) > 1:
-            refusals.record_refused_together(input_id, firing.root_count_of(input_id))
-            return
-        # 3. one
-        (outcome,) = sent
+        roots_aside = self._refusals.roots_aside
+        tried_aside = [root for root in firing.chosen_roots if roots_aside.has(root.offset)]
+        if tried_aside:
+            wait_ms = roots_aside.record_try_refused(input_id, len(tried_aside), error.reason)
+            if wait_ms:  # 0: fewer of them are tried at once
+                self._delay_roots_aside(input_id, tried_aside[0], now_ms, now_ms + wait_ms)
+        elif len(sent) > 1:
+            root_count = firing.root_count_of(input_id)
+            self._refusals.record_refused_together(input_id, root_count)
+        else:
+            (outcome,) = sent
+            self._record_refused_alone(firing.offset_of(outcome), outcome, error, now_ms)
+
+    def _record_refused_alone(
+        self, offset: int, outcome: RootOutcome, error: RecordRefused, now_ms: int
+    ) -> None:
+        """Record that the broker refused a copy or dead letter that was sent alone.
+
+        `offset` is that of its root's entry. What will be put aside, a letter
+        or a copy that is too old for its topic, is reported.
+        """
         record = outcome.written
         if record is None:
             return
-        offset = firing.offset_of(outcome)
         why = f"{record.topic}: {error.reason}"
         is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
         if outcome.is_copy:
-            at_fault = refusals.record_refused_copy(input_id, offset, why, is_too_old=is_too_old)
+            input_id = outcome.input.id
+            at_fault = self._refusals.record_refused_copy(input_id, offset, why, is_too_old=is_too_old)
             self._leave_alone_if_topic_refuses(input_id, at_fault, now_ms)
         else:
             if error.is_of_time:
                 self._worker.letter_topics_on_broker_time.add(record.topic)
-            refusals.record_refused_letter(input_id, offset, why)
+            self._refusals.record_refused_letter(outcome.input.id, offset, why)
         if is_too_old or not outcome.is_copy:
             name = outcome.input.name
             self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
 
     def _leave_alone_if_topic_refuses(self, input_id: int, at_fault: AtFault, now_ms: int) -> None:
-        """Leave an input alone for a while if the fault is its replay topic's, which takes no
-        copies.
-        """
+        """Leave an input alone for a while if its replay topic takes no copies at all."""
         if at_fault is AtFault.TOPIC:
             why = self._refusals.why_no_copy(input_id)
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
             self._worker.record_trouble(input_id, TopicError(text), now_ms, is_of_copies=True)
 
-    def _delay_aside(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
-        """Leave the due roots of an input alone that were put aside, until `until_ms`.
+    def _delay_roots_aside(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
+        """Delay the due roots of an input that are put aside until `until_ms`, wall time.
 
-        `tried` is the one that was tried; it comes back 1 ms after the others,
-        so that another one is tried first then.
+        `tried` is the one that was tried; it is due 1 ms after the others, so
+        that another one is tried first then.
         """
         put_back: list[DueRoot] = []
         for root in self.waiting.take(now_ms, self._worker.limits.fire_max, [input_id]):
             if root == tried:
                 put_back.append(DueRoot(until_ms + 1, root.offset))
-            elif self._refusals.aside.has(root.offset):
+            elif self._refusals.roots_aside.has(root.offset):
                 put_back.append(DueRoot(until_ms, root.offset))
             else:
                 put_back.append(root)
         self.waiting.put_back(put_back)
 
     def _mend_entries(self, now_ms: int) -> bool:
-        """Write the entries anew that were flawed when the partition was opened.
+        """Write anew the entries that were flawed when the partition was opened.
 
-        Return whether there were any.
+        Return whether there were any. They are written once; so later calls do
+        nothing.
         """
         if not self._entries_to_mend:
             return False
         records = [mend.written for mend in self._entries_to_mend]
-        if not self._accepted_behind:
+        if not self._accepted_past_progress:
             records.append(self._progress_record(self.progress, now_ms))
-        offsets = iter(self._transact(records))
+        # a tombstone, for a root that waits no more, has no offset among these
+        entry_offsets = iter(self._run_transaction(records))
         for mend in self._entries_to_mend:
-            if mend.due is not None:  # else its root waits no more: a tombstone was written
-                self.waiting.put(mend.due, next(offsets), len(mend.written.value or b""))
+            if mend.due is not None:
+                value_bytes = len(mend.written.value or b"")
+                self.waiting.put(mend.due, next(entry_offsets), value_bytes)
             self._worker.report("mended", partition=self.number, root=mend.name)
         self._entries_to_mend = ()
         return True
@@ -660,19 +729,20 @@ class VerdictPartition:
         copies_by_input = Counter(outcome.input.name for outcome in firing.outcomes if outcome.is_copy)
         counters.replayed += copies_by_input.total()
         counters.replayed_by_input.update(copies_by_input)
+        # roots that were put aside, and never had a record
         counters.absent += sum(decision is None for decision in firing.decision_by_offset.values())
         for outcome in firing.outcomes:
             if not outcome.is_copy:
-                self._count_without_copy(outcome, now_ms)
-            if self._worker.written is not None and outcome.written is not None:
-                self._worker.written(outcome.due, outcome.written, outcome.input, outcome.is_copy, now_ms)
+                self._count_and_report_uncopied(outcome, now_ms)
+            if self._worker.on_written is not None and outcome.written is not None:
+                self._worker.on_written(outcome.due, outcome.written, outcome.input, outcome.is_copy, now_ms)
         for pause in firing.pauses:
             self.pauses[pause.input] = pause
             name = self._worker.name_of(pause.input)
             self._worker.report("paused", input=name, partition=self.number, why=paused_text(name, pause))
 
-    def _count_without_copy(self, outcome: RootOutcome, now_ms: int) -> None:
-        """Count and report a root that has got no copy: it never had a record, was dropped, or died."""
+    def _count_and_report_uncopied(self, outcome: RootOutcome, now_ms: int) -> None:
+        """Count and report a root that got no copy: it never had a record, was dropped, or died."""
         counters = self._worker.counters
         due = outcome.due
         name = outcome.input.name
@@ -687,18 +757,19 @@ class VerdictPartition:
         }
         if outcome.why:
             fields["why"] = outcome.why
-        if not outcome.dies:
+        if not outcome.dies:  # a rule drops it, which no breaker counts
             counters.dropped += 1
             counters.dropped_by_input[name] += 1
             self._worker.report("dropped", **fields)
             return
         counters.dead_lettered += 1
-        counters.without_payload += not outcome.has_payload
+        if not outcome.has_payload:
+            counters.without_payload += 1
         counters.dead_lettered_by_input[name] += 1
         self._worker.breakers[outcome.input.id].count_dead(1, now_ms)
         self._worker.report("dead_lettered", **fields)
 
-    def _transact(self, records: Iterable[Outgoing]) -> Sequence[int]:
+    def _run_transaction(self, records: Iterable[Outgoing]) -> Sequence[int]:
         """Run one transaction, if there is a record.
 
         Copies and dead letters are in the log before the tombstones of their
@@ -711,17 +782,14 @@ class VerdictPartition:
         transaction. So after an abort `_ack_due` is a part of each transaction
         before the copies are.
 
-        Return the offsets of the entries that let roots wait, in their order.
+        Return the offsets that entries, by which roots wait, got in `_ack_due`,
+        in their order; of other records none.
         """
-        transactions = self._transactions
         records = tuple(records)
-        entry_offsets: list[int] = []
         if not records:
-            return entry_offsets
-        transactions.begin()
-        timeout_ms = self._worker.limits.operation_timeout_ms
+            return []
         copies_and_letters: list[Outgoing] = []
-        entries: list[Outgoing] = []  # those that let roots wait
+        entries: list[Outgoing] = []
         other_due_records: list[Outgoing] = []  # tombstones, the progress, pauses
         for record in records:
             if record.topic != self._due_partition.topic:
@@ -730,30 +798,35 @@ class VerdictPartition:
                 entries.append(record)
             else:
                 other_due_records.append(record)
-        if self._was_aborted:
+        entry_offsets: list[int] = []
+        transactions = self._transactions
+        timeout_ms = self._worker.limits.operation_timeout_ms
+        transactions.begin()
+        if self._has_aborted_once:
             transactions.send_all([self._owner_proof])
             transactions.flush(timeout_ms)
         transactions.send_all(copies_and_letters)
         transactions.flush(timeout_ms)
         for record in entries:
-            transactions.send(record, entry_offsets.append)
+            transactions.send(record, entry_offsets.append)  # called with the record's offset
         transactions.send_all(other_due_records)
         transactions.commit(timeout_ms)
         return entry_offsets
 
     def _require_owned(self) -> None:
-        """Raise `Fenced` if another worker owns the partition."""
-        self._transact([self._owner_proof])  # a transaction without a record would not reach the broker
+        """Raise `Fenced` if somebody else owns the partition."""
+        # a transaction without a record would not reach the broker
+        self._run_transaction([self._owner_proof])
 
     def _committed_progress(self) -> Progress:
         """Return the progress that the group committed: what to begin with if `_ack_due` has none."""
         committed = self._worker.log.committed(self._worker.group, [self.verdict_partition])
         return Progress(committed.get(self.verdict_partition, 0), skip=0)
 
-    def _require_verdicts(self, progress: Progress) -> int:
-        """Return where the log of the verdicts ends.
+    def _require_verdicts_from(self, progress: Progress) -> int:
+        """Return where the log of the verdicts ends; require that it has those from `progress` on.
 
-        Raises `DataLoss` or `Disagreement`: it begins behind the progress, or
+        Raises `DataLoss`: it begins behind the progress; `Disagreement`: it
         ends before it.
         """
         log = self._worker.log
@@ -774,18 +847,17 @@ class VerdictPartition:
 
 
 def _tombstone(due_partition: TopicPartition, due: Due) -> Outgoing:
-    """Return the record of `_ack_due` that ends a root's wait. One that ends with a copy names no
-    cluster.
-    """
+    """Return the record of `_ack_due` that ends a root's wait; unlike others it names no cluster."""
     topic, partition = due_partition
     value, headers, timestamp_ms = None, (), None
     return _outgoing((topic, partition, value, root_key(due), headers, timestamp_ms))
 
 
-def _new_copies(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, SentCopy]]:
-    """Yield the copies and dead letters that are written now, each with its root.
+def _copies_to_send(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, SentCopy]]:
+    """Yield the copies and dead letters that a transaction has to write, each with its root.
 
-    Those that are in the log already are left out.
+    Left out are those that are in the log already, from a transaction of which
+    only a part was committed.
     """
     for outcome in outcomes:
         if outcome.written is not None and not outcome.is_committed:
@@ -793,7 +865,7 @@ def _new_copies(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, SentCop
 
 
 def paused_text(name: str, pause: Pause) -> str:
-    """Return a text about why an input is paused, and what to do."""
+    """Return why an input is paused, and what to do; `name` is the input's."""
     return (
         f"{pause.why}; correct what fails them, then run `windhover replay resume {name}`: what is no dead"
         " letter yet waits, and nothing is lost"

@@ -1,4 +1,4 @@
-"""The roots of one partition that wait, each for itself, until a topic takes what is written for them.
+"""The roots of one partition that are *put aside* until a topic takes what is written for them.
 
 Their entries in `_ack_due` (`replay.records.due.RefusedRoot`) have the
 broker's words. They are tried again from time to time, apart from all others,
@@ -23,118 +23,125 @@ _FIRST_WAIT_DIVISOR: Final = 64
 
 @dataclass(slots=True)
 class _AsideRoots:
-    """Roots of one input: the offsets of their entries in `_ack_due`, and how they are tried again.
+    """The roots of one input that are put aside, and how they are tried again.
 
-    `why` has the broker's words. The next try has at most `try_max` of the
-    roots. If it is refused, the one behind it is `wait_ms` later.
+    Attributes:
+        offsets: of their entries in `_ack_due`.
+        why: the broker's words on one of them.
+        wait_ms: so long after a try that is refused comes the next one.
+        tried_max: so many of them are tried together at most.
     """
 
     offsets: set[int]
     why: str
     wait_ms: int
-    try_max: int = 1
+    tried_max: int = 1
 
 
 class AsideCount(NamedTuple):
-    """How many roots of an input wait for a topic, and the broker's words on one of them."""
+    """How many roots of an input are put aside, and the broker's words on one of them."""
 
-    roots: int
+    root_count: int
     why: str
 
 
 class RefusedAside:
     """Which roots are put aside; each is named by the offset of its entry in `_ack_due`."""
 
-    def __init__(self, retry_ms_max: int, at_once_max: int) -> None:
+    def __init__(self, wait_ms_max: int, tried_max: int) -> None:
         """Begin with none.
 
         Args:
-            retry_ms_max: the longest time between two tries.
-            at_once_max: how many roots are written at once at most.
+            wait_ms_max: the longest time between two tries of an input.
+            tried_max: how many roots are tried in one transaction at most.
         """
-        self._retry_ms_max = retry_ms_max
-        self._at_once_max = at_once_max
-        self._roots_by_input: dict[int, _AsideRoots] = {}  # by an input's id
+        self._wait_ms_max = wait_ms_max
+        self._tried_max = tried_max
+        self._aside_by_input: dict[int, _AsideRoots] = {}  # by an input's id; none is empty
 
     def __bool__(self) -> bool:
-        return bool(self._roots_by_input)
+        """Return whether any root is put aside."""
+        return bool(self._aside_by_input)
 
     def has(self, offset: int) -> bool:
         """Return whether the root with the entry at this offset is put aside."""
-        return any(offset in roots.offsets for roots in self._roots_by_input.values())
+        return any(offset in aside.offsets for aside in self._aside_by_input.values())
 
-    def leave_out_aside(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
+    def leave_out_roots_aside(self, due_roots: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return the due roots that are not put aside."""
-        if not self._roots_by_input:
-            return due
+        if not self._aside_by_input:
+            return due_roots
         aside_offsets: set[int] = set()
-        for roots in self._roots_by_input.values():
-            aside_offsets |= roots.offsets
-        return [root for root in due if root.offset not in aside_offsets]
+        for aside in self._aside_by_input.values():
+            aside_offsets |= aside.offsets
+        return [root for root in due_roots if root.offset not in aside_offsets]
 
-    def choose_roots(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
+    def choose_due_aside(self, due_roots: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return which of the due roots that are put aside are tried together, all of one input.
 
-        That is the input of the one that is due first. One root or more must
+        That is the input of the first of them. One of `due_roots` or more must
         be put aside.
         """
-        for first_root in due:
-            for roots in self._roots_by_input.values():
-                if first_root.offset in roots.offsets:
-                    due_of_input = [root for root in due if root.offset in roots.offsets]
-                    return due_of_input[: roots.try_max]
+        for first_root in due_roots:
+            for aside in self._aside_by_input.values():
+                if first_root.offset in aside.offsets:
+                    due_aside = [root for root in due_roots if root.offset in aside.offsets]
+                    return due_aside[: aside.tried_max]
         raise ValueError("none of the due roots is put aside")
 
     def next_try_ms(self, input_id: int, now_ms: int) -> int:
         """Return when a root that is put aside now is tried again, wall time."""
-        roots = self._roots_by_input.get(input_id)
-        wait_ms = self._first_wait_ms if roots is None else roots.wait_ms
+        aside = self._aside_by_input.get(input_id)
+        wait_ms = self._first_wait_ms if aside is None else aside.wait_ms
         return now_ms + wait_ms
 
-    def put(self, input_id: int, offset: int, refused: RefusedRoot) -> None:
-        """Record the entry of a root that is put aside, by this owner of the partition or one
-        before.
+    def put(self, input_id: int, offset: int, entry: RefusedRoot) -> None:
+        """Record that a root is put aside, with its entry and the offset of that.
+
+        This owner of the partition put it aside, or one before.
         """
-        why = refused.letter_why or refused.copy_why
-        first_of_input = _AsideRoots(set(), why, self._first_wait_ms)
-        roots = self._roots_by_input.setdefault(input_id, first_of_input)
-        roots.offsets.add(offset)
+        why = entry.letter_why or entry.copy_why
+        aside = self._aside_by_input.setdefault(
+            input_id, _AsideRoots(offsets=set(), why=why, wait_ms=self._first_wait_ms)
+        )
+        aside.offsets.add(offset)
 
-    def record_accepted(self, input_id: int) -> None:
+    def record_try_accepted(self, input_id: int) -> None:
         """Record that the topic took those of an input that were tried; twice as many are tried next."""
-        roots = self._roots_by_input.get(input_id)
-        if roots is not None:  # else those that were tried were its only ones
-            roots.try_max = min(self._at_once_max, 2 * roots.try_max)
+        aside = self._aside_by_input.get(input_id)
+        if aside is not None:  # else those that were tried were its only ones
+            aside.tried_max = min(self._tried_max, 2 * aside.tried_max)
 
-    def record_refused(self, input_id: int, tried_count: int, why: str) -> int:
+    def record_try_refused(self, input_id: int, tried_count: int, why: str) -> int:
         """Record that so many roots of an input were tried, and refused again.
 
-        Return for how many ms all of the input are left alone; 0 if fewer of
-        them are tried first.
+        Return for how many ms all of the input are left alone. 0: several were
+        tried, and half as many are tried at once, to find one that is taken.
         """
-        roots = self._roots_by_input[input_id]
-        roots.try_max = max(1, tried_count // 2)
+        aside = self._aside_by_input[input_id]
+        aside.tried_max = max(1, tried_count // 2)
         if tried_count > 1:
             return 0
-        roots.why = why
-        wait_ms = roots.wait_ms
-        roots.wait_ms = min(self._retry_ms_max, 2 * wait_ms)
+        aside.why = why
+        wait_ms = aside.wait_ms
+        aside.wait_ms = min(self._wait_ms_max, 2 * wait_ms)
         return wait_ms
 
     def forget_done(self, offsets: Collection[int]) -> None:
-        """Forget the roots of entries that are no more."""
-        for input_id, roots in list(self._roots_by_input.items()):
-            roots.offsets.difference_update(offsets)
-            if not roots.offsets:
-                del self._roots_by_input[input_id]
+        """Forget the roots whose entries, at these offsets of `_ack_due`, got a tombstone."""
+        for input_id, aside in list(self._aside_by_input.items()):
+            aside.offsets.difference_update(offsets)
+            if not aside.offsets:
+                del self._aside_by_input[input_id]
 
-    def counts(self) -> Mapping[int, AsideCount]:
-        """Return how many roots wait, by the input's id."""
-        counts: dict[int, AsideCount] = {}
-        for input_id, roots in self._roots_by_input.items():
-            counts[input_id] = AsideCount(len(roots.offsets), roots.why)
-        return counts
+    def count_by_input(self) -> Mapping[int, AsideCount]:
+        """Return how many roots are put aside, by the input's id; an input without one is missing."""
+        count_by_input: dict[int, AsideCount] = {}
+        for input_id, aside in self._aside_by_input.items():
+            count_by_input[input_id] = AsideCount(len(aside.offsets), aside.why)
+        return count_by_input
 
     @property
     def _first_wait_ms(self) -> int:
-        return self._retry_ms_max // _FIRST_WAIT_DIVISOR
+        """How long after the first refusal of an input its roots are tried again."""
+        return self._wait_ms_max // _FIRST_WAIT_DIVISOR

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from acker.config.settings import Input
 from acker.kafka.port import Outgoing
@@ -31,8 +32,12 @@ class ReplayEvent:
 
 Report = Callable[[ReplayEvent], None]
 
-Written = Callable[[Due, Outgoing, Input, bool, int], None]
-"""Gets a lost root, what was written for it, its input, whether that is a copy, and the wall time."""
+
+class Written(Protocol):
+    """Is called for each copy and each dead letter that a worker has committed."""
+
+    def __call__(self, due: Due, record: Outgoing, input: Input, is_copy: bool, now_ms: int, /) -> None:
+        """Take note of the record that was written for a lost root at a wall time; a copy, or a letter."""
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ group only decides which worker should try a partition; the worker becomes its
 owner by the partition's transactional id. So a worker that learns too late
 that a partition has moved cannot write for it any more.
 
-Roots of an input that cannot go on are put aside: they wait in `_ack_due`,
+Roots of an input that cannot go on are *put aside*: they wait in `_ack_due`,
 counted and reported, while the other inputs go on. An input cannot go on if
 topics.yaml does not have it (until `ReplayService.take_topics`), if its
 breaker has paused it, or if one of its topics is missing, forbidden or takes
@@ -16,7 +16,7 @@ no copy at all. A single record that is refused holds up nothing else
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import fields
 from functools import partial
@@ -64,28 +64,36 @@ class ReplayService:
         self._limits = limits or topics.replay.limits
         self._fixed_limits = limits  # None: those of topics.yaml
         self._make_worker = partial(
-            Worker, log, jitter=jitter, report=report, note_operation=note_operation, written=written
+            Worker,
+            log,
+            jitter=jitter,
+            report=report,
+            note_operation=note_operation,
+            on_written=written,
         )
         self._topics = topics
         self._worker = self._make_worker(topics, limits=self._limits)
         self._membership: Membership | None = None
         # verdict partitions that the group has assigned to us, opened or not
         self._assigned_count = 0
-        # the reader of verdicts and the partitions that it reads; stale: they
-        # are to be assigned again, from where `VerdictPartition.intake` goes on
+        # the reader of verdicts, and the partitions that it reads. It is stale if
+        # these are to be assigned again, from where `VerdictPartition.intake`
+        # goes on
         self._reader: Reader | None = None
-        self._reader_places: frozenset[TopicPartition] = frozenset()
+        self._read_partitions: frozenset[TopicPartition] = frozenset()
         self._is_reader_stale = False
         self._partition_counts: PartitionCounts | None = None
         self._round_ms = 0  # wall time of the last round
         # all of these are by the number of a verdict partition
         self._partitions: dict[int, VerdictPartition] = {}  # those that are open
-        self._fenced_ms: dict[int, int] = {}  # when another owner fenced us, wall time
-        self._damaged: dict[int, Damaged] = {}  # why an ack topic cannot be read there
-        self._aborts_in_a_row: dict[int, int] = {}
-        # which partitions could not be opened, and when each is tried again
-        self._silent = SilentPartitions(self._limits.operation_timeout_ms, self._limits.unreachable_ms)
-        self._broker = SilentBroker(clock_ms)  # for how long the whole broker has not answered
+        self._fenced_ms_by_partition: dict[int, int] = {}  # when another owner fenced us, wall time
+        self._damage_by_partition: dict[int, Damaged] = {}  # why an ack topic cannot be read there
+        self._aborts_in_a_row_by_partition: dict[int, int] = {}
+        # which partitions could not be opened lately, and when each is tried again
+        self._silent_partitions = SilentPartitions(
+            self._limits.operation_timeout_ms, self._limits.unreachable_ms
+        )
+        self._broker_silence = SilentBroker(clock_ms)  # for how long the whole broker has not answered
 
     def step(self, now_ms: int) -> bool:
         """Do one round, of bounded size, for all owned partitions; return whether anything was done.
@@ -109,26 +117,27 @@ class ReplayService:
                 batch.
         """
         try:
-            worked = self._round(now_ms)
+            worked = self._run_round(now_ms)
         except Unreachable as error:
             # read again what a failed poll has fetched and not returned
             self._is_reader_stale = True
-            if self._broker.record_failure():
+            if self._broker_silence.record_failure():  # it is to be reported
                 self._worker.report("unreachable", error=str(error))
-            if self._broker.silent_ms > self._limits.unreachable_ms:
+            if self._broker_silence.silent_ms > self._limits.unreachable_ms:
                 raise
             return False
-        self._broker.record_answer()
+        self._broker_silence.record_answer()
         return worked
 
-    def _round(self, now_ms: int) -> bool:
+    def _run_round(self, now_ms: int) -> bool:
         """Do what `step` does while the broker answers; return whether anything was done."""
         self._round_ms = now_ms
         is_busy = self._follow_group(now_ms)
         for number in sorted(self._partitions):
             is_busy = self._step_partition(number, now_ms) or is_busy
         self._report_aside(now_ms)
-        has_read = self._read(now_ms, wait_ms=0 if is_busy else self._wait_ms(now_ms))
+        wait_ms = 0 if is_busy else self._wait_for_verdicts_ms(now_ms)
+        has_read = self._read_verdicts(now_ms, wait_ms)
         return has_read or is_busy
 
     def take_topics(self, topics: Topics) -> None:
@@ -139,8 +148,8 @@ class ReplayService:
         change something; it goes on as before.
         """
         limits = self._fixed_limits or topics.replay.limits
-        # of each setting: its name, what the worker was started with, and what
-        # the new file has in its place
+        # of each setting: its name, what the worker runs with, and what the new
+        # file has in its place
         for name, running, in_file in (
             ("kafka", self._topics.kafka, topics.kafka),
             ("acker.partitions", self._topics.acker.partitions, topics.acker.partitions),
@@ -152,15 +161,19 @@ class ReplayService:
             if running != in_file:
                 raise Disagreement(f"{name} has changed, which a running worker cannot: start it again")
         for number in sorted(self._partitions):
-            self._drop(number, "partition_left")
+            self._drop_partition(number, "partition_left")
         former = self._worker
         former.fetcher.close()
         self._topics = topics
         self._limits = limits
         self._worker = self._make_worker(
-            topics, limits=self._limits, counters=former.counters, cuts=former.cuts, clocks=former.clocks
+            topics,
+            limits=self._limits,
+            counters=former.counters,
+            cut_copies_by_partition=former.cut_copies_by_partition,
+            clock_watch=former.clock_watch,
         )
-        self._partition_counts = None
+        self._partition_counts = None  # the topics are checked again
         self._worker.report("topics_taken", inputs=len(topics.inputs))
 
     def close(self) -> None:
@@ -170,7 +183,7 @@ class ReplayService:
                 self._worker.note_operation(f"the last commit of partition {partition.number}")
                 try:
                     partition.finish()
-                    self._commit_soon(partition)
+                    self._commit_progress_soon(partition)
                 except WindhoverError as error:
                     # The next owner, or this worker's next start, reads those
                     # verdicts again. They have no lost roots: only a progress
@@ -189,13 +202,13 @@ class ReplayService:
             self._reader = self._membership = None
 
     def status(self) -> ReplayStatus:
-        """Return the worker as it was in its last round."""
+        """Return the worker as it was at the time of its last round; nothing is asked for."""
         worker = self._worker
         owned = self._partitions.values()
         aside_by_input = Counter[str]()
         paused: set[str] = set()
         for partition in owned:
-            for input_id, aside_count in partition.aside_counts(self._round_ms).items():
+            for input_id, aside_count in partition.aside_count_by_input(self._round_ms).items():
                 aside_by_input[worker.name_of(input_id)] += aside_count
             paused.update(map(worker.name_of, partition.pauses))
         breaker_used: dict[str, float] = {}
@@ -213,89 +226,106 @@ class ReplayService:
             fetched_bytes=worker.fetcher.read_bytes,
             aside=aside_by_input.total(),
             aside_by_input=dict(aside_by_input),
-            held_up=sum(len(partition.held_up) for partition in owned),
+            held_up=sum(len(partition.damaged_run_by_entry) for partition in owned),
             paused=tuple(sorted(paused)),
             breaker_used=breaker_used,
             **counters,
         )
 
     def _report_aside(self, now_ms: int) -> None:
-        """Report which inputs cannot go on, with the roots that wait in all partitions, and why."""
+        """Report inputs with roots that are put aside: how many in all partitions, and why."""
         aside_by_input: dict[int, InputAside] = {}
         for partition in self._partitions.values():
-            refused_by_input = partition.refused_aside_counts()
-            for input_id, aside_count in partition.aside_counts(now_ms).items():
-                aside = aside_by_input.get(input_id, InputAside())
-                why = aside.why
+            refused_by_input = partition.refused_aside_by_input()
+            for input_id, aside_count in partition.aside_count_by_input(now_ms).items():
+                aside_before = aside_by_input.get(input_id, InputAside())  # in the partitions before
+                why = aside_before.why
                 pause = partition.pauses.get(input_id)
                 refused = refused_by_input.get(input_id)
                 if pause is not None:
                     why = paused_text(self._worker.name_of(input_id), pause)
                 elif refused is not None and self._worker.is_ready(input_id, now_ms):
                     why = f"what is written for them is refused ({refused.why}); see `windhover topics check`"
-                aside_by_input[input_id] = InputAside(aside.root_count + aside_count, why)
+                root_count = aside_before.root_count + aside_count
+                aside_by_input[input_id] = InputAside(root_count, why)
         self._worker.report_aside(aside_by_input, now_ms)
 
     def _follow_group(self, now_ms: int) -> bool:
         """Open partitions that the group assigned, and drop those that it took back.
 
         Return whether one was opened, or tried.
+
+        1. Make sure that the topics are as topics.yaml has them, and that we
+           are a member of the group.
+        2. Poll the group.
+        3. Drop what is not ours any more.
+        4. Open what is ours and is not open, except what cannot be now.
         """
+        # 1. topics and membership
         self._worker.note_operation("asking the group what is ours")
         if self._partition_counts is None:
             self._partition_counts = self._worker.check_topics(now_ms)
         if self._membership is None:
-            topics = [self._worker.names.verdict]
+            topics = [self._worker.ack_topics.verdict]
             pause_ms = PAUSE_LIMITS * self._limits.hung_ms
             self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
-        # a worker that reads nothing waits here, and any other one in `_read`
-        wait_ms = 0 if self._reader_places else self._wait_ms(now_ms)
+        # 2. what is ours: a worker that reads nothing waits here, and any other
+        # one in `_read_verdicts`
+        wait_ms = 0 if self._read_partitions else self._wait_for_verdicts_ms(now_ms)
         owned = self._membership.poll(wait_ms)
         # an ack topic with other than N partitions stops the worker: roots
         # would wait in other partitions than those where they are looked for
         self._partition_counts.require(owned)
         self._partition_counts.check_if_due(now_ms)
         self._assigned_count = len(owned)
+        # 3. drop
         for number in set(self._partitions) - owned:
-            self._drop(number, "partition_left")
+            self._drop_partition(number, "partition_left")
         self._worker.forget_pauses_except(owned)
         self._forget_old_troubles(owned, now_ms, is_out=self._membership.is_out)
-        # who fenced us has the partition still, until the group says otherwise
-        unopened = owned - self._partitions.keys() - self._fenced_ms.keys()
-        to_open = self._silent.partitions_to_try(unopened, now_ms, others_work=bool(self._partitions))
-        self._open(to_open, now_ms)
+        # 4. open: who fenced us has the partition still, until the group says
+        # otherwise
+        unopened = owned - self._partitions.keys() - self._fenced_ms_by_partition.keys()
+        to_open = self._silent_partitions.partitions_to_try(
+            unopened, now_ms, others_work=bool(self._partitions)
+        )
+        self._open_partitions(to_open, now_ms)
         return bool(to_open)
 
     def _forget_old_troubles(self, owned: Collection[int], now_ms: int, *, is_out: bool) -> None:
         """Forget fences that are over, and damage of partitions that are not ours any more.
 
-        `is_out`: the group has put this worker out, so who fenced it has the
-        partition still.
+        `is_out`: the group has put this worker out. Then who fenced it owns the
+        partition by right, and the fence is not over however old it is.
         """
-        for number, fenced_ms in list(self._fenced_ms.items()):
+        for number, fenced_ms in list(self._fenced_ms_by_partition.items()):
             is_recent = 0 <= now_ms - fenced_ms < self._limits.fenced_pause_ms
             if number not in owned or not (is_out or is_recent):
-                del self._fenced_ms[number]
-        for number in self._damaged.keys() - owned:
-            del self._damaged[number]
+                del self._fenced_ms_by_partition[number]
+        for number in self._damage_by_partition.keys() - owned:
+            del self._damage_by_partition[number]
 
-    def _open(self, numbers: Iterable[int], now_ms: int) -> None:
-        """Open partitions one by one, up to the first that cannot be opened: it may take seconds."""
+    def _open_partitions(self, numbers: Iterable[int], now_ms: int) -> None:
+        """Open partitions one by one, up to the first that cannot be opened.
+
+        To find that out may take seconds, which the open ones must not wait
+        for again and again. Raises `Unreachable`: none is open.
+        """
         for number in numbers:
             self._worker.note_operation(f"taking over partition {number}")
             try:
                 partition = VerdictPartition(self._worker, number)
             except Unreachable as error:
-                self._silent.record_failure(number, now_ms)
-                if not self._partitions:
+                self._silent_partitions.record_failure(number, now_ms)
+                if not self._partitions:  # perhaps no broker answers
                     raise
                 self._worker.report("unreachable", partition=number, error=str(error))
                 break
             except Damaged as error:
-                self._leave_damaged(number, error, now_ms)
+                self._leave_damaged_alone(number, error, now_ms)
                 break
             self._partitions[number] = partition
-            self._damaged.pop(number, None)
+            self._damage_by_partition.pop(number, None)
             self._is_reader_stale = True
             self._worker.report(
                 "partition_opened",
@@ -314,60 +344,60 @@ class ReplayService:
             self._worker.note_operation(f"partition {number}")
             partition = self._partitions[number]
             has_worked = partition.step(now_ms)
-            self._commit_soon(partition)
+            self._commit_progress_soon(partition)
             if has_worked:
-                self._aborts_in_a_row.pop(number, None)
+                self._aborts_in_a_row_by_partition.pop(number, None)
             return has_worked
         except Fenced:
             self._worker.counters.fenced += 1
-            self._fenced_ms[number] = now_ms
-            self._drop(number, "fenced")
+            self._fenced_ms_by_partition[number] = now_ms
+            self._drop_partition(number, "fenced")
         except Aborted as error:
             self._worker.counters.aborted += 1
-            self._drop(number, "aborted", error=str(error))
-            abort_count = self._aborts_in_a_row.get(number, 0) + 1
-            self._aborts_in_a_row[number] = abort_count
+            self._drop_partition(number, "aborted", error=str(error))
+            abort_count = self._aborts_in_a_row_by_partition.get(number, 0) + 1
+            self._aborts_in_a_row_by_partition[number] = abort_count
             if abort_count > self._limits.aborts_max:
                 raise LogError(
                     f"{abort_count} transactions in a row were aborted for partition {number} of"
-                    f" {self._worker.names.verdict}, the last one because: {error}"
+                    f" {self._worker.ack_topics.verdict}, the last one because: {error}"
                 ) from error
         except Unreachable as error:
-            self._drop(number, "unreachable", error=str(error))
+            self._drop_partition(number, "unreachable", error=str(error))
         except Damaged as error:
-            self._drop(number, "partition_left")
-            self._leave_damaged(number, error, now_ms)
+            self._drop_partition(number, "partition_left")
+            self._leave_damaged_alone(number, error, now_ms)
         return True
 
-    def _leave_damaged(self, number: int, error: Damaged, now_ms: int) -> None:
+    def _leave_damaged_alone(self, number: int, error: Damaged, now_ms: int) -> None:
         """Leave a partition alone for a while of which an ack topic cannot be read; the others go on.
 
         Raises the error where none of the partitions that the group has
         assigned to us can be read.
         """
-        self._silent.record_failure(number, now_ms)
-        self._damaged[number] = error
-        if len(self._damaged) >= self._assigned_count:
+        self._silent_partitions.record_failure(number, now_ms)
+        self._damage_by_partition[number] = error
+        if len(self._damage_by_partition) >= self._assigned_count:
             raise error
         self._worker.report("damaged", partition=number, error=str(error))
 
-    def _commit_soon(self, partition: VerdictPartition) -> None:
-        """Have the progress of a partition committed for the group; do not wait for that.
+    def _commit_progress_soon(self, partition: VerdictPartition) -> None:
+        """Have the progress of a partition committed as the group's offset; do not wait for that.
 
-        The progress in `_ack_due` is the one that counts.
+        It follows the progress in `_ack_due`, which is the one that counts.
         """
         if self._membership is not None:
             self._membership.commit_soon({partition.verdict_partition: partition.progress.next})
 
-    def _drop(self, number: int, event: str, **fields: str | int) -> None:
-        """Give up a partition that is open, and report it by an event."""
+    def _drop_partition(self, number: int, event: str, **fields: str | int) -> None:
+        """Give up a partition that is open, and report it by an event with these fields."""
         self._worker.note_operation(f"giving up partition {number}")
         partition = self._partitions.pop(number)
         self._is_reader_stale = True
         partition.close()
         self._worker.report(event, partition=number, **fields)
 
-    def _wait_ms(self, now_ms: int) -> int:
+    def _wait_for_verdicts_ms(self, now_ms: int) -> int:
         """Return how long the worker may wait for verdicts: at most until the next root is due."""
         waits_ms = [due_ms - now_ms for due_ms in self._next_dues_ms()]
         return max(0, min([self._limits.poll_ms, *waits_ms]))
@@ -377,39 +407,54 @@ class ReplayService:
         next_dues_ms = [partition.next_due_ms for partition in self._partitions.values()]
         return [due_ms for due_ms in next_dues_ms if due_ms is not None]
 
-    def _read(self, now_ms: int, wait_ms: int) -> bool:
-        """Read verdicts for the partitions that have room; return whether there was anything."""
+    def _read_verdicts(self, now_ms: int, wait_ms: int) -> bool:
+        """Read verdicts for the partitions that have room; return whether there was anything.
+
+        1. Have the reader read those partitions.
+        2. Poll; a partition whose verdicts cannot be read is left alone.
+        3. Queue the lost roots of what was read, and record how far that is.
+        """
         self._worker.note_operation("reading verdicts")
-        partition_by_place: dict[TopicPartition, VerdictPartition] = {}
+        # 1. which partitions
+        readable: dict[TopicPartition, VerdictPartition] = {}
         for partition in self._partitions.values():
             if partition.wants_verdicts:
-                partition_by_place[partition.verdict_partition] = partition
-        if self._reader is None:
-            self._reader = self._worker.log.reader(committed=True, patient=True)
-        if self._is_reader_stale or partition_by_place.keys() != self._reader_places:
-            next_offsets = {place: reading.intake.read_to for place, reading in partition_by_place.items()}
-            self._reader.assign(next_offsets)
-            self._reader_places = frozenset(partition_by_place)
-            self._is_reader_stale = False
-        if not partition_by_place:
+                readable[partition.verdict_partition] = partition
+        reader = self._assigned_reader(readable)
+        if not readable:
             return False
+        # 2. poll
         on_damage = damage_handler(self._worker.log, self._limits.operation_timeout_ms)
         records_max = self._limits.verdict_records_max
         try:
-            records = poll_past_damage(self._reader, wait_ms, records_max, on_damage)
+            records = poll_past_damage(reader, wait_ms, records_max, on_damage)
         except Damaged as error:
-            self._drop(error.partition, "partition_left")
-            self._leave_damaged(error.partition, error, now_ms)
+            self._drop_partition(error.partition, "partition_left")
+            self._leave_damaged_alone(error.partition, error, now_ms)
             return True
-        clock_news = self._worker.clocks.polled(records, now_ms)
-        if clock_news:
-            self._worker.report("clocks_differ", error=clock_news)
+        # 3. queue
+        clock_difference = self._worker.clock_watch.polled(records, now_ms)
+        if clock_difference:
+            self._worker.report("clocks_differ", error=clock_difference)
         for record in records:
-            partition = partition_by_place[TopicPartition(record.topic, record.partition)]
-            partition.queue_lost_roots(record, now_ms)
+            partition = readable[TopicPartition(record.topic, record.partition)]
+            partition.record_verdicts(record, now_ms)
             partition.intake.read_to = record.offset + 1  # a later one may raise, and is read again
         # behind the last record there may be markers of transactions, which
         # the reader has passed
-        for place, partition in partition_by_place.items():
-            partition.intake.read_to = max(partition.intake.read_to, self._reader.position(place))
+        for place, partition in readable.items():
+            partition.intake.read_to = max(partition.intake.read_to, reader.position(place))
         return bool(records)
+
+    def _assigned_reader(self, readable: Mapping[TopicPartition, VerdictPartition]) -> Reader:
+        """Return the reader of verdicts, which reads these partitions: each from where its intake ends."""
+        if self._reader is None:
+            self._reader = self._worker.log.reader(committed=True, patient=True)
+        if self._is_reader_stale or readable.keys() != self._read_partitions:
+            next_offsets: dict[TopicPartition, int] = {}
+            for place, partition in readable.items():
+                next_offsets[place] = partition.intake.read_to
+            self._reader.assign(next_offsets)
+            self._read_partitions = frozenset(readable)
+            self._is_reader_stale = False
+        return self._reader

@@ -1,13 +1,17 @@
 """The roots that wait in one verdict partition: all due times, and as many whole entries as memory allows.
 
-It mirrors `_ack_due`, so it changes only after a commit. `DueTable` reduces a
-log that is read to what waits: the last record of each key counts, and a
-tombstone removes the key. Its rows are reduced whenever their number has
-doubled, so memory depends on how many roots wait, not on the length of the
-log. `Schedule` has 16 bytes for each root: sorted chunks of due times and
-offsets. New entries are first added unsorted; when they are more than a 64th
-of all, they are sorted into the chunks. So adding and taking move only the
-entries of the chunks concerned.
+An *entry* is a record of `_ack_due` by which a root waits. What is here
+mirrors `_ack_due`, so it changes only after a commit.
+
+`DueTable` reduces a log that is read to what waits: the last record of each key
+counts, and a tombstone removes the key. Its rows are reduced whenever their
+number has doubled, so memory depends on how many roots wait, not on the length
+of the log.
+
+`Schedule` has 16 bytes for each root: due times and offsets, in sorted chunks.
+New entries are first added unsorted; when they are more than a 64th of all,
+they are sorted into the chunks. So adding and taking move only the entries of
+the chunks concerned.
 """
 
 from __future__ import annotations
@@ -29,16 +33,26 @@ ROWS_MIN: Final = 65_536
 _TOMBSTONE: Final = -1
 """In place of a due time: the root waits no more."""
 
-_COLUMNS: Final = 4
+# columns of a row of `DueTable`
+_SOURCE: Final = 0
+_POSITION: Final = 1
+_OFFSET: Final = 2
+_DUE_MS: Final = 3
+_COLUMN_COUNT: Final = 4
 
 
 class DueTable:
-    """Rows of source, position, offset and due time, in the order of the log."""
+    """What the records of `_ack_due` say of roots, in the order of the log.
+
+    A row has source, position, offset and due time; in place of a due time, a
+    tombstone has `_TOMBSTONE`.
+    """
 
     def __init__(self, rows_min: int = ROWS_MIN) -> None:
+        """Begin without a row; fewer than `rows_min` are not reduced."""
         self._rows = array("q")  # four numbers a row, one row after the other
         self._rows_min = rows_min
-        self._reduce_at = rows_min  # so many rows are reduced
+        self._reduce_at_rows = rows_min  # when there are so many rows, they are reduced
 
     def put(self, root: Root, offset: int, due_ms: int) -> None:
         """Add an entry that lets a root wait; it replaces an earlier one of the root."""
@@ -50,50 +64,53 @@ class DueTable:
 
     def by_input(self) -> Mapping[int, I64]:
         """Return what waits by an input's id: rows of due time and offset, ``(n, 2)`` int64, in any order."""
-        rows = self._reduced()
-        input_ids = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET  # as `input_id_of`
-        due_and_offset = [3, 2]  # numbers of columns
+        rows = self._waiting_rows()
+        input_ids = (rows[:, _SOURCE] >> 16) % REPLAY_ID_OFFSET  # as `input_id_of`
         rows_by_input: dict[int, I64] = {}
         for input_id in np.unique(input_ids).tolist():
-            rows_by_input[input_id] = rows[input_ids == input_id][:, due_and_offset]
+            rows_of_input = rows[input_ids == input_id]
+            rows_by_input[input_id] = rows_of_input[:, [_DUE_MS, _OFFSET]]
         return rows_by_input
 
     def among(self, roots: Collection[Root]) -> set[Root]:
         """Return those of some roots that wait."""
-        rows = self._reduced()[:, :2]
-        # a position alone may be that of another source, too: `intersection`
-        # takes those out
-        candidates = rows[np.isin(rows[:, 1], [root.position for root in roots])]
-        return {Root(*candidate) for candidate in candidates.tolist()}.intersection(roots)
+        waiting = self._waiting_rows()
+        positions = [root.position for root in roots]
+        candidates = waiting[np.isin(waiting[:, _POSITION], positions)]
+        # another source may have the same position: `intersection` takes it out
+        waiting_roots = {Root(row[_SOURCE], row[_POSITION]) for row in candidates.tolist()}
+        return waiting_roots.intersection(roots)
 
     def _append(self, root: Root, offset: int, due_ms: int) -> None:
-        """Add a row; reduce the rows once their number has doubled."""
+        """Add a row; reduce the rows to those of roots that wait once their number has doubled."""
         self._rows.extend((root.source, root.position, offset, due_ms))
-        if len(self._rows) >= self._reduce_at * _COLUMNS:
-            rows = self._reduced()
-            self._rows = array("q", rows.tobytes())
-            self._reduce_at = max(self._rows_min, 2 * len(rows))
+        if len(self._rows) >= self._reduce_at_rows * _COLUMN_COUNT:
+            waiting = self._waiting_rows()
+            self._rows = array("q", waiting.tobytes())
+            self._reduce_at_rows = max(self._rows_min, 2 * len(waiting))
 
-    def _reduced(self) -> I64:
+    def _waiting_rows(self) -> I64:
         """Return the rows of roots that wait, ``(n, 4)`` int64, ascending by source, then position."""
-        rows = np.frombuffer(self._rows, np.int64).reshape(-1, _COLUMNS)
-        # by source, position and offset: of neighbours with the same root the
-        # last one counts
-        rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
-        is_last = np.ones(len(rows), np.bool_)
-        is_last[:-1] = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
-        live: I64 = rows[is_last & (rows[:, 3] != _TOMBSTONE)]
-        return live
+        rows = np.frombuffer(self._rows, np.int64).reshape(-1, _COLUMN_COUNT)
+        # sorted by source, position and offset (`lexsort` takes the first key
+        # last), so that of neighbours with the same root the last one counts
+        rows = rows[np.lexsort((rows[:, _OFFSET], rows[:, _POSITION], rows[:, _SOURCE]))]
+        roots = rows[:, : _POSITION + 1]  # source and position
+        is_last_of_root = np.ones(len(rows), np.bool_)
+        is_last_of_root[:-1] = (roots[1:] != roots[:-1]).any(axis=1)
+        is_entry = rows[:, _DUE_MS] != _TOMBSTONE
+        waiting: I64 = rows[is_last_of_root & is_entry]
+        return waiting
 
 
 ENTRY_BYTES: Final = 16
 CHUNK: Final = 8_192
 """Entries in a chunk; a chunk that has grown to twice as many is cut."""
 
-RECENT_MIN: Final = 4_096
+UNSORTED_MIN: Final = 4_096
 """So many entries may be unsorted, however few there are in all."""
 
-_SORTED_PER_RECENT: Final = 64
+_SORTED_PER_UNSORTED: Final = 64
 """Unsorted entries are sorted into the chunks once they are more than a 64th of what is there."""
 
 
@@ -105,27 +122,31 @@ class DueRoot(NamedTuple):
 
 
 class Schedule:
-    """Entries of `_ack_due`, each a due time and an offset; the earliest ones can be taken."""
+    """Entries of `_ack_due`, each a due time and an offset; the earliest ones can be taken.
 
-    def __init__(self, chunk: int = CHUNK, recent_min: int = RECENT_MIN) -> None:
+    In an array of them, column 0 is the due time and column 1 the offset.
+    """
+
+    def __init__(self, chunk: int = CHUNK, unsorted_min: int = UNSORTED_MIN) -> None:
         """Begin with none.
 
         Args:
             chunk: how many entries a chunk has at first.
-            recent_min: so many entries may be unsorted, however few there are
+            unsorted_min: so many entries may be unsorted, however few there are
                 in all.
         """
         self._chunk_size = chunk
-        self._recent_min = recent_min
+        self._unsorted_min = unsorted_min
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
         self._sorted_count = 0  # entries in chunks
-        # entries that were added lately, unsorted: due times and offsets in
-        # turn, and the earliest due time among them; None: there is none
-        self._recent = array("q")
-        self._recent_due_ms: int | None = None
+        # entries that were added lately: due times and offsets in turn, and the
+        # earliest due time among them; None: there is none
+        self._unsorted = array("q")
+        self._unsorted_next_due_ms: int | None = None
 
     def __len__(self) -> int:
-        return self._sorted_count + len(self._recent) // 2
+        """Return how many entries there are."""
+        return self._sorted_count + len(self._unsorted) // 2
 
     @property
     def memory_bytes(self) -> int:
@@ -138,19 +159,19 @@ class Schedule:
         if self._chunks:
             first_chunk = self._chunks[0]
             times_ms.append(int(first_chunk[0, 0]))
-        if self._recent_due_ms is not None:
-            times_ms.append(self._recent_due_ms)
+        if self._unsorted_next_due_ms is not None:
+            times_ms.append(self._unsorted_next_due_ms)
         return min(times_ms, default=None)
 
     def add(self, due_ms: int, offset: int) -> None:
         """Add an entry."""
-        self._recent.append(due_ms)
-        self._recent.append(offset)
-        if self._recent_due_ms is None or due_ms < self._recent_due_ms:
-            self._recent_due_ms = due_ms
-        recent_max = max(self._recent_min, self._sorted_count // _SORTED_PER_RECENT)
-        if len(self._recent) // 2 > recent_max:
-            entries = self._remove_recent()
+        self._unsorted.append(due_ms)
+        self._unsorted.append(offset)
+        if self._unsorted_next_due_ms is None or due_ms < self._unsorted_next_due_ms:
+            self._unsorted_next_due_ms = due_ms
+        unsorted_max = max(self._unsorted_min, self._sorted_count // _SORTED_PER_UNSORTED)
+        if len(self._unsorted) // 2 > unsorted_max:  # two numbers are one entry
+            entries = self._remove_unsorted()
             self._merge(entries[_order(entries)])
 
     def add_all(self, entries: I64) -> None:
@@ -160,48 +181,56 @@ class Schedule:
     def take(self, now_ms: int, limit: int) -> list[DueRoot]:
         """Remove and return at most `limit` due entries, in the order of due time, then offset."""
         due_parts = [np.empty((0, 2), np.int64)]
-        if self._recent_due_ms is not None and self._recent_due_ms <= now_ms:
-            due_parts.append(self._remove_due_recent(now_ms))
+        # 1. all unsorted entries that are due
+        if self._unsorted_next_due_ms is not None and self._unsorted_next_due_ms <= now_ms:
+            due_parts.append(self._remove_due_unsorted(now_ms))
+        # 2. from the chunks the first ones that are due, up to `limit`
         room = limit
-        while self._chunks and room > 0 and self._chunks[0][0, 0] <= now_ms:
+        while room > 0 and self._is_first_chunk_due(now_ms):
             chunk = self._chunks.popleft()
             # a chunk ascends by due time, so what is due is its beginning
-            end = min(room, int(np.searchsorted(chunk[:, 0], now_ms, "right")))
+            due_count = int(np.searchsorted(chunk[:, 0], now_ms, "right"))
+            end = min(room, due_count)
             due_parts.append(chunk[:end])
             if end < len(chunk):
                 self._chunks.appendleft(chunk[end:])
             self._sorted_count -= end
             room -= end
+        # 3. the earliest of both; what is more than `limit` is put back
         entries = np.concatenate(due_parts)
         entries = entries[_order(entries)]
-        # the chunks alone have given up to `limit`: with the unsorted ones
-        # there may be more, which are put back
         self._merge(entries[limit:])
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
-    def _remove_due_recent(self, now_ms: int) -> I64:
-        """Remove and return the unsorted entries that are due, in any order; later ones stay
-        unsorted.
-        """
-        recent = self._remove_recent()
-        is_due = recent[:, 0] <= now_ms  # column 0 is the due time
-        later = recent[~is_due]
-        if len(later):
-            self._recent = array("q", later.tobytes())
-            self._recent_due_ms = int(later[:, 0].min())
-        return recent[is_due]
+    def _is_first_chunk_due(self, now_ms: int) -> bool:
+        """Return whether the first entry of the first chunk is due; False: there is no chunk."""
+        if not self._chunks:
+            return False
+        first_due_ms = self._chunks[0][0, 0]
+        return bool(first_due_ms <= now_ms)
 
-    def _remove_recent(self) -> I64:
-        """Remove and return all unsorted entries: rows of due time and offset, in the order they
-        came.
-        """
-        entries = np.frombuffer(self._recent, np.int64).reshape(-1, 2).copy()
-        self._recent = array("q")
-        self._recent_due_ms = None
+    def _remove_due_unsorted(self, now_ms: int) -> I64:
+        """Remove and return the unsorted entries that are due, in any order; later ones stay."""
+        entries = self._remove_unsorted()
+        is_due = entries[:, 0] <= now_ms
+        later = entries[~is_due]
+        if len(later):
+            self._unsorted = array("q", later.tobytes())
+            self._unsorted_next_due_ms = int(later[:, 0].min())
+        return entries[is_due]
+
+    def _remove_unsorted(self) -> I64:
+        """Remove and return all unsorted entries, ``(n, 2)`` int64, in the order they came."""
+        entries = np.frombuffer(self._unsorted, np.int64).reshape(-1, 2).copy()
+        self._unsorted = array("q")
+        self._unsorted_next_due_ms = None
         return entries
 
     def _merge(self, entries: I64) -> None:
-        """Sort entries, which ascend, into the chunks."""
+        """Sort entries, which must ascend by due time and offset, into the chunks.
+
+        A chunk that gets twice as many entries as it had at first is cut.
+        """
         if not len(entries):
             return
         self._sorted_count += len(entries)
@@ -211,15 +240,15 @@ class Schedule:
         # Which chunk each entry belongs to: with chunks that begin at 10, 50
         # and 90 ms the entries of 5 and 60 ms belong to numbers -1 (which the
         # first chunk takes) and 1. Entries ascend, so those of a chunk are a
-        # slice; `cuts` has where it ends.
+        # slice; `slice_ends` has, by chunk, where it ends.
         first_dues_ms = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
         chunk_numbers = np.searchsorted(first_dues_ms, entries[:, 0], "right") - 1
-        cuts = np.searchsorted(chunk_numbers, np.arange(len(self._chunks)), "right")
+        slice_ends = np.searchsorted(chunk_numbers, np.arange(len(self._chunks)), "right")
         merged: deque[I64] = deque()
         begin = 0
-        for end in cuts.tolist():
+        for end in slice_ends.tolist():
             chunk = self._chunks.popleft()  # so that it is freed before the next one is made
-            if begin == end:
+            if begin == end:  # no entry belongs to it
                 merged.append(chunk)
                 continue
             grown = np.concatenate([chunk, entries[begin:end]])
@@ -257,54 +286,62 @@ class _EntryInMemory(NamedTuple):
 
 
 class DueRoots:
-    """Lost roots that wait, each named by the offset of its entry in `_ack_due`, in a schedule by
-    input.
+    """The lost roots that wait in one partition; offsets are those of their entries in `_ack_due`.
+
+    A root that was taken waits no more until it is put back, and is still to be
+    removed.
     """
 
-    def __init__(self, entries: Mapping[int, I64], in_memory_bytes_max: int) -> None:
+    def __init__(self, rows_by_input: Mapping[int, I64], in_memory_bytes_max: int) -> None:
         """Start with restored roots, as `DueTable.by_input` returns them.
 
         At most `in_memory_bytes_max` bytes of whole entries are kept; the
         others are read from `_ack_due` when they are due.
         """
-        self._schedules: defaultdict[int, Schedule] = defaultdict(Schedule)
-        for input_id, rows in entries.items():
-            self._schedules[input_id].add_all(rows)
-        self._in_memory_bytes_max = in_memory_bytes_max
-        # by the offset of an entry: whole entries, as many as fit, and the ids
-        # of the inputs of roots that were taken
-        self._in_memory: dict[int, _EntryInMemory] = {}
-        self._in_memory_bytes = 0
-        self._input_by_taken: dict[int, int] = {}
+        self._schedule_by_input: defaultdict[int, Schedule] = defaultdict(Schedule)
+        for input_id, rows in rows_by_input.items():
+            self._schedule_by_input[input_id].add_all(rows)
+        # whole entries, as many as fit, by their offsets
+        self._entry_by_offset: dict[int, _EntryInMemory] = {}
+        self._entries_bytes = 0
+        self._entries_bytes_max = in_memory_bytes_max
+        # of each root that was taken, by its offset: the id of its input
+        self._input_by_taken_offset: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._schedules.values()))
+        """Return how many roots wait."""
+        return sum(map(len, self._schedule_by_input.values()))
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of the due times, and an estimate for the whole entries in memory."""
-        return sum(schedule.memory_bytes for schedule in self._schedules.values()) + self._in_memory_bytes
+        schedule_bytes = sum(schedule.memory_bytes for schedule in self._schedule_by_input.values())
+        return schedule_bytes + self._entries_bytes
 
-    def counts(self) -> Mapping[int, int]:
+    def count_by_input(self) -> Mapping[int, int]:
         """Return how many roots wait of each input that has some, by its id."""
-        return {input_id: len(schedule) for input_id, schedule in self._schedules.items() if len(schedule)}
+        count_by_input: dict[int, int] = {}
+        for input_id, schedule in self._schedule_by_input.items():
+            if len(schedule):
+                count_by_input[input_id] = len(schedule)
+        return count_by_input
 
-    def next_due(self) -> Mapping[int, int]:
-        """Return the earliest due time of each input with waiting roots, by its id."""
-        next_due: dict[int, int] = {}
-        for input_id, schedule in self._schedules.items():
+    def next_due_ms_by_input(self) -> Mapping[int, int]:
+        """Return, by an input's id, when its first waiting root is due, wall time in ms."""
+        next_due_ms_by_input: dict[int, int] = {}
+        for input_id, schedule in self._schedule_by_input.items():
             due_ms = schedule.next_due_ms
             if due_ms is not None:
-                next_due[input_id] = due_ms
-        return next_due
+                next_due_ms_by_input[input_id] = due_ms
+        return next_due_ms_by_input
 
     def put(self, due: Due, offset: int, value_bytes: int) -> None:
         """Add a root that waits, whose entry in `_ack_due` has this offset and size."""
-        self._schedules[input_id_of(due.source)].add(due.due_ms, offset)
+        self._schedule_by_input[input_id_of(due.source)].add(due.due_ms, offset)
         size_bytes = value_bytes + KEPT_BYTES
-        if self._in_memory_bytes + size_bytes <= self._in_memory_bytes_max:
-            self._in_memory[offset] = _EntryInMemory(due, size_bytes)
-            self._in_memory_bytes += size_bytes
+        if self._entries_bytes + size_bytes <= self._entries_bytes_max:
+            self._entry_by_offset[offset] = _EntryInMemory(due, size_bytes)
+            self._entries_bytes += size_bytes
 
     def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[DueRoot]:
         """Take at most `limit` due roots of some inputs; `remove` or `put_back` each of them afterwards.
@@ -320,28 +357,29 @@ class DueRoots:
         while inputs_with_more and len(taken) < limit:
             part = max(1, (limit - len(taken)) // len(inputs_with_more))
             for input_id in list(inputs_with_more):
-                due_roots = self._schedules[input_id].take(now_ms, min(part, limit - len(taken)))
-                self._input_by_taken.update((root.offset, input_id) for root in due_roots)
+                root_count_max = min(part, limit - len(taken))
+                due_roots = self._schedule_by_input[input_id].take(now_ms, root_count_max)
+                self._input_by_taken_offset.update((root.offset, input_id) for root in due_roots)
                 taken += due_roots
                 if len(due_roots) < part:
                     inputs_with_more.remove(input_id)
         return taken
 
-    def in_memory(self, roots: Iterable[DueRoot]) -> dict[int, Due | None]:
-        """Return the entries of roots by offset; None for those that must be read from `_ack_due`."""
+    def entries_in_memory(self, roots: Iterable[DueRoot]) -> dict[int, Due | None]:
+        """Return the entries of roots by offset; None: one is not in memory, but in `_ack_due`."""
         due_by_offset: dict[int, Due | None] = {}
         for root in roots:
-            entry = self._in_memory.get(root.offset)
+            entry = self._entry_by_offset.get(root.offset)
             due_by_offset[root.offset] = None if entry is None else entry.due
         return due_by_offset
 
     def remove(self, taken: Iterable[DueRoot]) -> None:
-        """Remove taken roots that wait no more."""
+        """Remove taken roots, and their entries, for good."""
         for root in taken:
-            entry = self._in_memory.pop(root.offset, None)
+            entry = self._entry_by_offset.pop(root.offset, None)
             if entry is not None:
-                self._in_memory_bytes -= entry.size_bytes
-            self._input_by_taken.pop(root.offset)
+                self._entries_bytes -= entry.size_bytes
+            self._input_by_taken_offset.pop(root.offset)
 
     def put_back(self, taken: Iterable[DueRoot], until_ms_by_offset: Mapping[int, int] = NO_DELAY) -> None:
         """Put taken roots back among those that wait, each due at its `due_ms`.
@@ -351,5 +389,5 @@ class DueRoots:
         schedule in memory alone; `_ack_due` keeps the former time.
         """
         for due_ms, offset in taken:
-            input_id = self._input_by_taken.pop(offset)
-            self._schedules[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)
+            input_id = self._input_by_taken_offset.pop(offset)
+            self._schedule_by_input[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)

@@ -2,7 +2,9 @@
 
 Trouble with one input must not stop others. If one of its topics is missing or
 forbidden, refuses a record, or does not answer while the broker does, the
-worker leaves the input alone for a while (`Trouble`): its roots wait.
+worker leaves the input alone for a while (`Trouble`): its roots wait, *put
+aside*. So do *foreign* roots, which another group emitted under the id of an
+input.
 """
 
 from __future__ import annotations
@@ -54,10 +56,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why an input cannot go on, until when it is left alone (wall time, ms), and how long in all (ms).
+    """Why an input cannot go on, and how long it is left alone.
 
-    `is_of_copies`: its topic takes no copy, so nothing else that is written
-    shows that it is over.
+    Attributes:
+        until_ms: wall time at which it is tried again.
+        wait_ms: from the error to `until_ms`.
+        is_of_copies: its replay topic takes no copy. So only a copy that is
+            written shows that the trouble is over, and no dead letter.
     """
 
     why: str
@@ -67,7 +72,7 @@ class Trouble:
 
 
 class InputAside(NamedTuple):
-    """How many roots of an input wait since it cannot go on, and why, where the partitions know it."""
+    """How many roots of an input are put aside, and why; empty: the partitions do not know."""
 
     root_count: int = 0
     why: str = ""
@@ -77,19 +82,27 @@ class Worker:
     """The log, the policy and the breaker of each input by its id, the limits, and the counters.
 
     Attributes:
-        pauses: the paused inputs of each partition that is ours, by their ids,
-            when it was open last.
-        cuts: of each partition the copies of transactions that did not end
-            well.
-        refused_inputs: ids of the inputs of a transaction that the broker
-            refused, which is one input's fault; each is tried alone.
-        in_a_row: of each input by its id, how many of its records were refused
-            since one was accepted.
-        clocks: compares this machine's clock with the broker's.
+        ack_topics: the names of the ack topics.
+        group: the consumer group of the replay workers.
+        partition_count: of each ack topic.
+        jitter: returns a random number in [0, 1), for back-offs.
+        counters: totals, which the parts of the worker count up.
+        on_written: called for what is written, once it is committed; or None.
+        policies, breakers: by an input's id.
+        pauses_by_partition: of each partition that is ours, the paused inputs
+            by their ids, when it was open last.
+        cut_copies_by_partition: of each partition the copies of transactions
+            that did not end well.
+        refused_input_ids: the inputs of a transaction that the broker refused,
+            which is one input's fault; each is tried alone.
+        refused_in_a_row_by_input: of each input by its id, how many of its
+            records were refused since one was accepted.
+        clock_watch: compares this machine's clock with the broker's.
+        damaged_batches: batches that could not be read lately.
         letter_topics_on_broker_time: dead-letter topics that did not take the
             time of this machine's clock; their letters get the broker's.
-        why_strangers_wait: by an input's id, what is wrong with lost roots
-            that another group emitted under the id (*strangers*).
+        why_foreign_wait_by_input: by an input's id, what is wrong with foreign
+            roots of the input.
     """
 
     def __init__(
@@ -101,43 +114,27 @@ class Worker:
         report: Report,
         note_operation: Callable[[str], None],
         counters: Counters | None = None,
-        cuts: dict[int, CutCopies] | None = None,
-        written: Written | None = None,
-        clocks: ClockWatch | None = None,
+        cut_copies_by_partition: dict[int, CutCopies] | None = None,
+        on_written: Written | None = None,
+        clock_watch: ClockWatch | None = None,
     ) -> None:
         """Prepare what is shared; send no request. The arguments are those of `ReplayService`.
 
-        `cuts` is shared with the worker before this one, so that a copy which
-        it wrote is still looked for.
+        A worker that goes on from an earlier one, with another topics.yaml,
+        shares its counters, its clock watch, and `cut_copies_by_partition`: so
+        a copy that the earlier one wrote is still looked for.
         """
-        self.note_operation = note_operation
         self.log = log
-        self.names: AckTopics = topics.ack_topics
-        self.group = topics.acker.replay_group
-        self.partitions = topics.acker.partitions
-        self.jitter = jitter
         self.limits = limits
-        self.wire_codec = wire_codec()
-        self.due_codec = due_codec()
-        self.counters = counters or Counters()
-        self.pauses: dict[int, dict[int, Pause]] = {}
-        self.cuts = {} if cuts is None else cuts
-        self.refused_inputs: set[int] = set()
-        self._cluster_id: str | None = None
-        self.fetcher = Fetcher(log, limits)
-        self.damaged = DamagedBatches(limits.input_retry_ms)
-        self.clocks = clocks or ClockWatch()
-        self.letter_topics_on_broker_time: set[str] = set()
+        self.jitter = jitter
+        self.note_operation = note_operation
+        self.on_written = on_written
         self._report = report
-        self.written = written
-        self._log_once = LogOnce()
-        # all of these are by an input's id
-        self.in_a_row: dict[int, RefusedInARow] = {}
-        self.why_strangers_wait: dict[int, str] = {}
-        self._troubles: dict[int, Trouble] = {}
-        self._aside_reported_ms: dict[int, int] = {}  # when it was reported last that the input cannot go on
-        self._group_by_unknown_input: dict[int, str] = {}  # who emitted roots of an input not in topics.yaml
-        self._inputs: dict[int, Input] = {}
+        # from topics.yaml
+        self.ack_topics: AckTopics = topics.ack_topics
+        self.group = topics.acker.replay_group
+        self.partition_count = topics.acker.partitions
+        self._inputs: dict[int, Input] = {}  # this and the next two are by an input's id
         self.policies: dict[int, Policy] = {}
         self.breakers: dict[int, Breaker] = {}
         for input in topics.inputs.values():
@@ -150,6 +147,28 @@ class Worker:
                 dead_min=limits.breaker_dead_min,
                 settled_min=limits.breaker_settled_min,
             )
+        # tools
+        self.wire_codec = wire_codec()
+        self.due_codec = due_codec()
+        self.fetcher = Fetcher(log, limits)
+        self.counters = counters or Counters()
+        self.clock_watch = clock_watch or ClockWatch()
+        self._log_once = LogOnce()
+        self._cluster_id: str | None = None  # None: it was not asked for
+        # what was found out about partitions and topics
+        self.pauses_by_partition: dict[int, dict[int, Pause]] = {}
+        self.cut_copies_by_partition = {} if cut_copies_by_partition is None else cut_copies_by_partition
+        self.damaged_batches = DamagedBatches(limits.input_retry_ms)
+        self.letter_topics_on_broker_time: set[str] = set()
+        # what was found out about inputs; mappings are by an input's id
+        self.refused_input_ids: set[int] = set()
+        self.refused_in_a_row_by_input: dict[int, RefusedInARow] = {}
+        self.why_foreign_wait_by_input: dict[int, str] = {}
+        self._trouble_by_input: dict[int, Trouble] = {}
+        # when it was reported last that the input cannot go on, wall time
+        self._aside_reported_ms_by_input: dict[int, int] = {}
+        # who emitted roots of an input that is not in topics.yaml
+        self._group_by_unknown_input: dict[int, str] = {}
 
     @property
     def cluster_id(self) -> str:
@@ -170,11 +189,12 @@ class Worker:
         The breaker of an input that is paused in no partition of ours any more
         is closed.
         """
-        left_pauses: set[int] = set()  # ids of inputs
-        for number in self.pauses.keys() - owned:
-            left_pauses.update(self.pauses.pop(number))
-        paused_elsewhere = left_pauses.difference(*self.pauses.values())
-        for input_id in paused_elsewhere & self.breakers.keys():
+        forgotten_input_ids: set[int] = set()
+        for number in self.pauses_by_partition.keys() - owned:
+            forgotten_input_ids.update(self.pauses_by_partition.pop(number))
+        # not those that are paused in a partition of ours, too
+        unpaused_input_ids = forgotten_input_ids.difference(*self.pauses_by_partition.values())
+        for input_id in unpaused_input_ids & self.breakers.keys():
             self.breakers[input_id].close()
 
     def input_of(self, source: int, group: str) -> Input:
@@ -197,19 +217,20 @@ class Worker:
         input_of_id = self._inputs.get(input_id_of(source))
         return input_of_id is not None and input_of_id.group != group
 
-    def leave_out_strangers(self, dues: Sequence[Due]) -> list[Due]:
-        """Return due roots without those that another group emitted; record why these wait.
+    def record_and_leave_out_foreign(self, dues: Sequence[Due]) -> list[Due]:
+        """Return due roots without the foreign ones; record why these wait.
 
         So they hold up none of the input's own.
         """
-        dues_of_group: list[Due] = []
+        own_dues: list[Due] = []
         for due in dues:
             if not self.is_of_other_group(due.source, due.group):
-                dues_of_group.append(due)
+                own_dues.append(due)
                 continue
             input_id = input_id_of(due.source)
-            self.why_strangers_wait[input_id] = _other_group_text(self._inputs[input_id], due.group)
-        return dues_of_group
+            why = _other_group_text(self._inputs[input_id], due.group)
+            self.why_foreign_wait_by_input[input_id] = why
+        return own_dues
 
     def _unknown_input_text(self, input_id: int) -> str:
         """Return what to do about roots of an input that topics.yaml does not have."""
@@ -228,20 +249,20 @@ class Worker:
         return f"id {input_id}" if input is None else input.name
 
     def ready_ms(self, input_id: int) -> int | None:
-        """Return from when an input may go on, wall time in ms; 0: now.
+        """Return from when on an input may be tried, wall time in ms; 0: now.
 
-        None if topics.yaml has no such input.
+        None: topics.yaml does not have it.
         """
         if input_id not in self._inputs:
             return None
-        trouble = self._troubles.get(input_id)
+        trouble = self._trouble_by_input.get(input_id)
         return 0 if trouble is None else trouble.until_ms
 
     def is_ready(self, input_id: int, now_ms: int) -> bool:
         """Return whether topics.yaml has an input, and it is not left alone after a trouble."""
         if input_id not in self._inputs:
             return False
-        trouble = self._troubles.get(input_id)
+        trouble = self._trouble_by_input.get(input_id)
         if trouble is None:
             return True
         # more than `wait_ms` can only be left if the clock was set back: then
@@ -252,8 +273,7 @@ class Worker:
     def record_trouble(
         self, input_id: int, error: WindhoverError, now_ms: int, *, is_of_copies: bool = False
     ) -> None:
-        """Record an error that concerns one input: it is left alone for a while, twice as long each
-        time.
+        """Record an error that concerns one input: it is left alone, twice as long as the last time.
 
         `is_of_copies`: its topic takes no copy; see `Trouble`.
 
@@ -264,49 +284,53 @@ class Worker:
             self._require_broker()
         wait_ms_max = self.limits.input_retry_ms
         wait_ms = wait_ms_max // _FIRST_WAIT_DIVISOR
-        former = self._troubles.get(input_id)
+        former = self._trouble_by_input.get(input_id)
         if former is not None:
             wait_ms = min(wait_ms_max, 2 * former.wait_ms)
-        self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
+        self._trouble_by_input[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
 
     def _require_broker(self) -> None:
         """Raise `Unreachable` if the broker does not answer a question about a topic of ours either."""
-        self.log.stable_ends([TopicPartition(self.names.due, 0)])
+        self.log.stable_ends([TopicPartition(self.ack_topics.due, 0)])
 
     def record_success(self, input_ids: Iterable[int], copied_input_ids: Collection[int]) -> None:
-        """Record that a transaction of some inputs was committed; report those whose trouble is
-        over.
+        """Record that a transaction of some inputs was committed; report those whose trouble is over.
 
         It had a copy of each of `copied_input_ids`.
         """
         for input_id in input_ids:
-            self.refused_inputs.discard(input_id)
-            trouble = self._troubles.get(input_id)
+            self.refused_input_ids.discard(input_id)
+            trouble = self._trouble_by_input.get(input_id)
             if trouble is None:
                 continue
             if trouble.is_of_copies and input_id not in copied_input_ids:
                 continue  # dead letters alone do not show that the topic takes copies again
-            del self._troubles[input_id]
-            self._aside_reported_ms.pop(input_id, None)
+            del self._trouble_by_input[input_id]
+            self._aside_reported_ms_by_input.pop(input_id, None)
             self.report("goes_on", input=self.name_of(input_id))
 
     def report_aside(self, aside_by_input: Mapping[int, InputAside], now_ms: int) -> None:
-        """Report, at once and then every `input_retry_ms`, which inputs cannot go on, by their ids."""
-        for input_id, aside in aside_by_input.items():
-            reported_ms = self._aside_reported_ms.get(input_id)
-            if reported_ms is None or abs(now_ms - reported_ms) >= self.limits.input_retry_ms:
-                self._aside_reported_ms[input_id] = now_ms
-                why = aside.why or self._why_aside(input_id)
-                self.report("put_aside", input=self.name_of(input_id), roots=aside.root_count, why=why)
-        for input_id in self._aside_reported_ms.keys() - aside_by_input.keys():
-            del self._aside_reported_ms[input_id]
+        """Report inputs with roots that are put aside: at once, and then every `input_retry_ms`.
 
-    def _why_aside(self, input_id: int) -> str:
-        """Return why an input that is not paused cannot go on: its last error, strangers, or topics.yaml."""
-        trouble = self._troubles.get(input_id)
+        `aside_by_input` has all of them, by their ids.
+        """
+        for input_id, aside in aside_by_input.items():
+            reported_ms = self._aside_reported_ms_by_input.get(input_id)
+            # abs: a clock that was set back must not keep a report back for long
+            if reported_ms is None or abs(now_ms - reported_ms) >= self.limits.input_retry_ms:
+                self._aside_reported_ms_by_input[input_id] = now_ms
+                name = self.name_of(input_id)
+                why = aside.why or self._why_input_aside(input_id)
+                self.report("put_aside", input=name, roots=aside.root_count, why=why)
+        for input_id in self._aside_reported_ms_by_input.keys() - aside_by_input.keys():
+            del self._aside_reported_ms_by_input[input_id]
+
+    def _why_input_aside(self, input_id: int) -> str:
+        """Return why roots of an input are put aside: its last error, foreign roots, or topics.yaml."""
+        trouble = self._trouble_by_input.get(input_id)
         if trouble is not None and trouble.why:
             return trouble.why
-        return self.why_strangers_wait.get(input_id) or self._unknown_input_text(input_id)
+        return self.why_foreign_wait_by_input.get(input_id) or self._unknown_input_text(input_id)
 
     def act_isolating_inputs(
         self,
@@ -322,10 +346,13 @@ class Worker:
 
         Args:
             input_of: returns the id of an item's input.
+            act: asks the broker something about the items.
 
-        Return the result of each call that did not fail. Raises `Unreachable`:
-        the broker does not answer at all.
+        Return the result of each call that did not fail: one if none failed,
+        else one for each input. Raises `Unreachable`: the broker does not
+        answer at all.
         """
+        # 1. all at once
         items_by_input: dict[int, list[T]] = {}
         try:
             return [act(items)]
@@ -336,6 +363,7 @@ class Worker:
                 for input_id in items_by_input:
                     self.record_trouble(input_id, error, now_ms)
                 return []
+        # 2. input by input
         results: list[R] = []
         for input_id, items_of_input in items_by_input.items():
             self.note_operation(f"asking for {self.name_of(input_id)} alone")
@@ -355,20 +383,21 @@ class Worker:
         self._report(ReplayEvent(name, fields))
 
     def fetch_readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
-        """Fetch records as `Fetcher.fetch` does; record which batches are damaged.
+        """Fetch records as `Fetcher.fetch` does; put off the batches that are damaged.
 
         A record of a batch that could not be read lately is not asked for: it
         is absent until the batch is tried again.
         """
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in places:
-            held_up = self.damaged.held_up_at(*place, now_ms)
-            if held_up is not None:
-                answers[place] = absence_in(held_up.run)
+            put_off = self.damaged_batches.put_off_run_at(*place, now_ms)
+            if put_off is not None:
+                answers[place] = absence_in(put_off.run)
         to_fetch = [place for place in places if place not in answers]
         if to_fetch:
-            answers.update(self.fetcher.fetch(to_fetch))
-            self.damaged.record(self.fetcher.damaged, now_ms)
+            fetched = self.fetcher.fetch_past_damage(to_fetch)
+            answers.update(fetched.answers)
+            self.damaged_batches.put_off(fetched.damaged_runs, now_ms)
         return answers
 
     def report_undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
@@ -382,8 +411,8 @@ class Worker:
         versions = set(topics)
         if not versions:
             return set()
-        infos = self.log.topics({topic for topic, _ in versions})
-        return unchanged_topics(versions, infos)
+        info_by_topic = self.log.topics({topic for topic, _ in versions})
+        return unchanged_topics(versions, info_by_topic)
 
     def fetch_topics(
         self, inputs: Iterable[Input], other_topics: Iterable[str], *, settings: bool
@@ -399,11 +428,11 @@ class Worker:
         required: set[str] = set()
         for input in inputs:
             required |= {input.replay_topic, input.dead_letter.topic}
-        infos = dict(self.log.topics(required | set(other_topics), settings=settings))
-        missing = sorted(required - set(infos))
+        info_by_topic = dict(self.log.topics(required | set(other_topics), settings=settings))
+        missing = sorted(required - set(info_by_topic))
         if missing:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
-        return infos
+        return info_by_topic
 
     def letter_time_ms(self, topic: str, now_ms: int) -> int:
         """Return the time of a dead letter: now, by a clock that the topic takes.
@@ -414,7 +443,7 @@ class Worker:
         """
         if topic not in self.letter_topics_on_broker_time:
             return now_ms
-        broker_ms = self.clocks.broker_ms(now_ms)
+        broker_ms = self.clock_watch.broker_ms(now_ms)
         return now_ms if broker_ms is None else broker_ms
 
     def is_too_old(self, copy: Outgoing, now_ms: int) -> bool:
@@ -430,28 +459,33 @@ class Worker:
         return False
 
     def check_topics(self, now_ms: int) -> PartitionCounts:
-        """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`.
+        """Compare the topics with topics.yaml.
+
+        An input with a missing or small topic is reported, and left alone for
+        a while.
 
         Return the ack topics' counts, which are to be checked further on.
         Raises `Disagreement` or `TopicError`: the ack topics do not have N
         partitions.
         """
-        counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
+        counts = PartitionCounts(
+            self.log, (self.ack_topics.verdict, self.ack_topics.due), self.partition_count
+        )
         tracked = [input for input in self._inputs.values() if input.tracked]
         self.act_isolating_inputs(tracked, lambda input: input.id, self._require_enough_partitions, now_ms)
-        for input_id, trouble in self._troubles.items():
-            self._aside_reported_ms[input_id] = now_ms
+        for input_id, trouble in self._trouble_by_input.items():
+            self._aside_reported_ms_by_input[input_id] = now_ms
             self.report("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
         return counts
 
     def _require_enough_partitions(self, inputs: Sequence[Input]) -> None:
         """Raise `TopicError` if a replay topic is missing, or has fewer partitions than its source."""
-        infos = self.fetch_topics(inputs, (input.topic for input in inputs), settings=False)
+        info_by_topic = self.fetch_topics(inputs, (input.topic for input in inputs), settings=False)
         for input in inputs:
             # a source that is missing is its query's trouble: copies can be
             # written without it
-            source = infos.get(input.topic)
-            copies = infos[input.replay_topic]
+            source = info_by_topic.get(input.topic)
+            copies = info_by_topic[input.replay_topic]
             if source is not None and copies.partitions < source.partitions:
                 raise TopicError(
                     f"topic {input.replay_topic} has {copies.partitions} partitions, its source"
@@ -460,8 +494,7 @@ class Worker:
 
 
 def require_newer_passed_over(log: Log, record: Record, error: UnknownVersion) -> str:
-    """Raise the error for a record of an unknown version, unless an operator lets it be passed
-    over.
+    """Raise the error for a record of an unknown version, unless an operator lets it be passed over.
 
     Then return the error's text. A mark behind the record in the same topic
     lets it pass (`acker.service.passed_over`).
@@ -481,11 +514,13 @@ def keeps_times(info: TopicInfo) -> bool:
     return info.settings.get("message.timestamp.type") != "LogAppendTime"
 
 
-def unchanged_topics(topics: Iterable[TopicVersion], infos: Mapping[str, TopicInfo]) -> set[TopicVersion]:
+def unchanged_topics(
+    topics: Iterable[TopicVersion], info_by_topic: Mapping[str, TopicInfo]
+) -> set[TopicVersion]:
     """Return the topics that are still there under their ids: not deleted, nor created again."""
     unchanged: set[TopicVersion] = set()
     for topic, topic_id in topics:
-        info = infos.get(topic)
+        info = info_by_topic.get(topic)
         if info is not None and info.id == topic_id:
             unchanged.add((topic, topic_id))
     return unchanged
@@ -517,11 +552,13 @@ def policy_of(input: Input) -> Policy:
 
 
 def _rule(retry: Retry, rule: CauseRule) -> Rule:
+    """Return a rule of topics.yaml with its own back-off, or that of `retry`."""
     schedule = retry.schedule_of(rule)
     return Rule(rule.error, rule.operator, Action(rule.then), schedule.attempts, _backoff(schedule))
 
 
 def _backoff(schedule: RetrySchedule) -> Backoff:
+    """Return the back-off of a schedule of topics.yaml."""
     return Backoff(
         schedule.initial_ms, schedule.multiplier, schedule.max_ms, schedule.jitter, schedule.delays
     )

@@ -330,14 +330,14 @@ def end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Pa
     from replay.records.redrives import RedriveEnd
 
     became = outcome_text(outcome.outcomes)
-    say(f"{_letter_count(outcome.done)} {action.lower()}")
-    if outcome.done and action is LetterAction.REPLAYED:
+    say(f"{_letter_count(outcome.handled_count)} {action.lower()}")
+    if outcome.handled_count and action is LetterAction.REPLAYED:
         text = f"redrive {name}: {became}; see `windhover dlq redrives`"
         say(with_configs(text, not_default(config)), err=True)
-    for why_not, count in outcome.left.items():
+    for why_not, count in outcome.left_by_why.items():
         say(f"{count:,} left as they are: {why_not}")
-    if outcome.left_out:
-        say(f"{outcome.left_out:,} more match; repeat the command")
+    if outcome.left_out_count:
+        say(f"{outcome.left_out_count:,} more match; repeat the command")
     if outcome.end is RedriveEnd.DIED_AGAIN:
         raise CheckFailed(
             f"redrive {name} stopped: {became}. Repair what fails them, and repeat the command; --max-died"

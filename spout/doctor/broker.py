@@ -346,13 +346,14 @@ class BrokerProbe:
             partitions = range(topics.acker.partitions)
             signs = [kafka_port.TopicPartition(topics.ack_topics.init, partition) for partition in partitions]
             clocks = watch_clocks(log, signs, self._wall_ms)
-            if clocks.here_ms is None:
+            if clocks.here_ahead_ms is None:
                 return clocks.driver_ahead_ms
             broker_now_ms = self._wall_ms() - clocks.correction_ms
             groups = {input.group for input in topics.inputs.values() if input.tracked}
             queries = [live_query(log, topics, group, broker_now_ms) for group in groups]
         # both are ahead of the broker: their difference is how far a driver is ahead of this machine
-        ahead_of_us_ms = [query.ahead_ms - clocks.here_ms for query in queries if query.ahead_ms is not None]
+        aheads_ms = [query.ahead_ms for query in queries if query.ahead_ms is not None]
+        ahead_of_us_ms = [ahead_ms - clocks.here_ahead_ms for ahead_ms in aheads_ms]
         return max(ahead_of_us_ms, key=abs, default=None)
 
     def _reading_or_none(self, question: Callable[[], int | None]) -> Reading[int]:

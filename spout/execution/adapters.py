@@ -1,20 +1,28 @@
-"""The forms of a bolt, each called for a block.
+"""The forms of a bolt, each called for a block of rows.
 
 `RowCall`
-    A `BasicBolt`, for one row after the other. Of an emission only the number of its input row is kept.
+    A `BasicBolt`, called for one row after the other. Of an emission only its values and the number
+    of its input row are kept.
 `BatchCall`
-    An `ArrowBolt`, for all rows at once.
-`HandCall`
-    A rich `Bolt`, and a `BasicBolt` that hooks watch: each tuple has a state, and places in trees of its own.
+    An `ArrowBolt`, called once for all rows.
+`TupleCall`
+    A rich `Bolt`, and a `BasicBolt` whose tuples hooks watch: each row is an `AnchoredTuple`, which
+    the bolt's `OutputCollector` knows until it is acked or failed.
 `WatchedBatchCall`
-    An `ArrowBolt` that hooks watch: its rows are emitted, acked and failed one by one.
+    An `ArrowBolt` whose tuples hooks watch: it is called once, and then its rows are emitted, acked
+    and failed one by one by the collector.
 
-An exception of user code fails the input that it was raised for, and nothing
-that was emitted for that input is delivered (a rich bolt's emissions are);
-one that the bolt stops on ends the task. So does a `SystemExit`, or what else
-is no `Exception`, of an `ArrowBolt`: in a child its one row is found then, and
-here all rows would fail. Untracked, `FailTuple` drops the
-input and any other exception ends the task, since nobody would replay it.
+What an exception of the bolt's code does:
+
+* It fails the input for which it was raised, and nothing that was emitted for that input is
+  delivered (a rich bolt's emissions are).
+* One that the bolt stops on (`stops_on`) ends the task.
+* `SystemExit`, and what else is no `Exception`, ends the task if an `ArrowBolt` raised it: all rows
+  would fail for it. Spark tries the task again in a child process, which finds the one row.
+* Where nothing is tracked, `FailTuple` drops the input, and any other exception ends the task,
+  since nobody would replay the input.
+
+The *places* of a tuple are its `Deliveries`: one for each root that it descends from.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -39,8 +47,8 @@ from spout.bolts.bolts import (
 from spout.bolts.collectors import BasicCollector, BoltObserver, OutputCollector, Sent
 from spout.bolts.hooks import AckInfo, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.execution.calls import Block, BoltCall, ClockNs, EmittedRows, Outcome, RowFailure
-from spout.execution.emitted import RowCollector, TreeCollector, too_late
-from spout.execution.fitting import batches_of
+from spout.execution.emitted import RowCollector, TreeCollector, outside_execute_error
+from spout.execution.fitting import fitted_batches
 from spout.planning.order import Gate
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.counts import Counted, Tally, What
@@ -55,9 +63,12 @@ ExecuteRow = Callable[[Any, BasicCollector], object]
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """Makes causes of failures from what a bolt's code raises.
+    """Decides what an exception of a bolt's code does, and makes the cause of the failure.
 
-    `tracked`: whether an exception fails the input; otherwise it is raised.
+    Attributes:
+        name: the bolt's name, as causes have it.
+        collector: its `tracebacks` keep those of exceptions that fail an input.
+        tracked: whether an exception fails the input; otherwise it ends the task.
     """
 
     name: str
@@ -65,32 +76,35 @@ class Causes:
     collector: OutputCollector
     tracked: bool
 
-    def cause_or_raise(self, error: BaseException, raised: BaseException | None = None) -> Cause:
-        """Return the cause by which the input fails, and keep its traceback for the log.
+    def cause_or_raise(self, error: BaseException, original: BaseException | None = None) -> Cause:
+        """Return the cause by which the input fails, and keep the traceback for the log.
 
         Raises `error` itself if it ends the task.
 
         Args:
-            error: what the bolt's code raised.
-            raised: the same as the code raised it, where `error` says it in
-                clearer words.
+            error: what the bolt's code raised, perhaps with a clearer message.
+            original: the exception that the code raised, where `error` has replaced it; None: it
+                is `error`.
         """
         error = with_class(error)
-        stop_on(self.name, self.bolt, error)
+        stop_on(self.name, self.bolt, error)  # raises what the bolt stops on
         ends_task = not self.tracked and not isinstance(error, FailTuple)
         if not ends_task:
             return cause_of(self.name, error, self.collector.tracebacks)
-        if raised in (None, error):
+        if original in (None, error):
             raise error
-        raise error from raised
+        raise error from original
 
 
 @dataclass(frozen=True, slots=True)
 class RowCall:
     """Calls a basic bolt for each row.
 
-    `wrap`: returns what to call in place of ``execute`` for the rows of a
-    block; None: ``execute`` itself.
+    Attributes:
+        streams: of the bolt, by name.
+        collector: gets the emissions of all rows of a block.
+        wrap_execute: returns, for the rows of a block, what is called in place of ``execute``;
+            None: ``execute`` itself.
     """
 
     name: str
@@ -98,90 +112,93 @@ class RowCall:
     streams: Mapping[str, StreamPass]
     collector: RowCollector
     causes: Causes
-    wrap: Callable[[ExecuteRow, Rows], ExecuteRow] | None = None
+    wrap_execute: Callable[[ExecuteRow, Rows], ExecuteRow] | None = None
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt for each row whose turn comes; what it emitted is not
-        made to fit yet.
-        """
+        """Call the bolt for each of the `rows_to_call`; `FitRows` makes fit what it emitted."""
         collector = self.collector
-        if collector.values:
-            raise too_late(self.name)
-        rows, places, turns = block
-        values, append_end = collector.values, collector.ends.append
+        if collector.values:  # emissions of the last block were removed at its end
+            raise outside_execute_error(self.name)
+        rows, places, rows_to_call = block
+        emitted_values, append_end = collector.values, collector.ends.append
         failures: list[RowFailure] = []
         execute: ExecuteRow = self.bolt.execute
-        if self.wrap is not None:
-            execute = self.wrap(execute, rows)
-        # `map` makes a `PlacedTuple` for each row whose turn comes, and does
-        # so faster than a call in the loop
-        for received in map(PlacedTuple, repeat(rows), turns, repeat(places)):
+        if self.wrap_execute is not None:
+            execute = self.wrap_execute(execute, rows)
+        # `map` makes a `PlacedTuple` of each row when the loop asks for it, and
+        # does so faster than a call in the loop
+        for received in map(PlacedTuple, repeat(rows), rows_to_call, repeat(places)):
             try:
                 returned = execute(received, collector)
                 if returned is not None:
                     raise returned_error(self.name, self.bolt.execute, returned)
             except BaseException as raised:  # noqa: BLE001 - what user code raises fails its input
-                error = collector.in_words_of_bolts(self.name, raised)
+                error = collector.reworded_error(self.name, raised)
                 cause = self.causes.cause_or_raise(error, raised)  # raises what ends the task
                 collector.drop_current_row()
                 failures.append((received.row, cause))
-                turns.block_behind(received.row)
+                rows_to_call.block_later_rows(received.row)
                 # its traceback holds this frame, and with it the rows:
                 # nothing collects cycles here
                 del error
-            append_end(len(values))
+            append_end(len(emitted_values))  # where the emissions for this row end
         emitted: list[EmittedRows] = []
-        for name, rows_emitted, parents, tasks in collector.pop_by_stream(turns.rows_taken()):
-            emitted.append(EmittedRows(self.streams[name], rows_emitted, parents, tasks))
+        for stream, values, parents, tasks in collector.pop_by_stream(rows_to_call.called_rows()):
+            emitted.append(EmittedRows(self.streams[stream], values, parents, tasks))
         return Outcome(emitted, failures)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """Calls an Arrow bolt for all rows; what it raises, or emits in columns
-    of a wrong form, fails every row.
+    """Calls an Arrow bolt once for all rows.
 
-    `misfits`: the log of what does not fit (`spout.execution.fitting`); None:
-    it is raised.
+    Every row fails if the bolt raises, or emits columns that are no columns of the stream's.
+
+    Attributes:
+        streams: of the bolt, by name.
+        output_collector: knows the streams that the bolt declares, and keeps tracebacks.
+        misfit_log: gets the errors of emitted rows that do not fit (`spout.execution.fitting`);
+            None: nothing is tracked, so the first error is raised.
     """
 
     name: str
     bolt: ArrowBolt
     streams: Mapping[str, StreamPass]
-    collector: OutputCollector
+    output_collector: OutputCollector
     causes: Causes
-    misfits: Tracebacks | None
+    misfit_log: Tracebacks | None
 
     def call(self, block: Block) -> Outcome:
         """Call the bolt; the rows that it emitted are of the types of their streams."""
         row_count = len(block.rows)
         if not row_count:  # bolts before it may have failed them all; its code may well need a row
             return Outcome()
-        collector = BatchCollector(self.name, row_count, self.collector.tracebacks)
+        collector = BatchCollector(self.name, row_count, self.output_collector.tracebacks)
         try:
             batch = block.rows.arrow(self.bolt.fields)
             invoke(self.name, self.bolt.execute, batch, collector)
-            emitted, unfit = batches_of(self.name, self.streams, self.collector, collector, self.misfits)
+            fitted = fitted_batches(
+                self.name, self.streams, self.output_collector, collector, self.misfit_log
+            )
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
             cause = self.causes.cause_or_raise(error)
             return Outcome(failures=[(row, cause) for row in range(row_count)])
         finally:
             collector.is_closed = True
-        failures = [*unfit, *collector.failures]
+        failures = [*fitted.failures, *collector.failures]
         if not collector.left_open:
-            return Outcome(emitted, failures)
+            return Outcome(fitted.emitted, failures)
         failed_rows = {row for row, _ in failures}
         left_open = sorted(set(collector.left_open) - failed_rows)
-        return Outcome(emitted, failures, left_open=left_open)
+        return Outcome(fitted.emitted, failures, left_open=left_open)
 
 
-class HandObserver(BoltObserver):
-    """Counts what a bolt acks and fails by hand, blocks what comes behind a
-    failed tuple, and calls hooks.
+class CollectorObserver(BoltObserver):
+    """Counts what an `OutputCollector` reports, blocks behind failed tuples, and calls hooks.
 
     Attributes:
-        gate: blocks records behind others that failed, while records are fed
-            in order; else None.
+        gate: blocks the records that must not pass a failed one, while the task reads partitions in
+            order; else None.
         hooks: in the order in which they are called; the bolt may add some at
             any time.
     """
@@ -191,14 +208,14 @@ class HandObserver(BoltObserver):
         name: str,
         tally: Tally,
         hooks: Sequence[TaskHook],
-        tasks_by_stream: Mapping[str, int],
+        task_count_by_stream: Mapping[str, int],
         report_error: Callable[[Exception], None],
         clock_ns: ClockNs,
     ) -> None:
         """Observe a bolt.
 
         Args:
-            tasks_by_stream: to how many tasks each tuple of the stream goes.
+            task_count_by_stream: by name of a stream: to how many tasks each of its tuples goes.
             report_error: is called with what a hook raises for a tuple that
                 has failed already.
         """
@@ -206,17 +223,17 @@ class HandObserver(BoltObserver):
         self.hooks = hooks
         self._name = name
         self._tally = tally
-        self._tasks_by_stream = tasks_by_stream
+        self._task_count_by_stream = task_count_by_stream
         self._report_error = report_error
         self._clock_ns = clock_ns
-        # the tally's own counts, [tuples, total ns], so that counting a tuple
-        # is two additions
-        self._slots: dict[tuple[What, StreamId], list[int]] = {}
+        # the tally's own lists, [tuples, their total ns], of what happened to tuples of a stream:
+        # so that counting a tuple is two additions
+        self._count_and_ns: dict[tuple[What, StreamId], list[int]] = {}
 
     def emitted(self, sent: Sent) -> None:
         """Call the hooks, since the bolt has emitted a tuple."""
         for hook in self.hooks:
-            task_count = self._tasks_by_stream[sent.stream]
+            task_count = self._task_count_by_stream[sent.stream]
             invoke(self._name, hook.emit, EmitInfo(sent.values, sent.stream, task_count))
 
     def executed(self, received: AnchoredTuple) -> None:
@@ -232,7 +249,7 @@ class HandObserver(BoltObserver):
             invoke(self._name, hook.ack, AckInfo(received, took_ns / 1_000_000))
 
     def failed(self, received: AnchoredTuple, cause: Cause) -> None:
-        """Count a failed tuple, block what comes behind it, and call the hooks."""
+        """Count a failed tuple, block the records that must not pass it, and call the hooks."""
         took_ns = self._count_settled(What.FAILED, received)
         if self.gate is not None:
             self.gate.fail_all(delivery.root for delivery in received.deliveries)
@@ -246,59 +263,59 @@ class HandObserver(BoltObserver):
         """Count an acked or failed tuple; return the time since its ``execute`` began, ns."""
         took_ns = self._clock_ns() - received.since_ns
         stream = received.came_from
-        slot = self._slots.get((what, stream))
-        if slot is None:
-            slot = self._tally.slot(Counted(what, self._name, stream))
-            self._slots[what, stream] = slot
-        # the number of tuples, and their time in all, ns
-        slot[0] += 1
-        slot[1] += took_ns
+        count_and_ns = self._count_and_ns.get((what, stream))
+        if count_and_ns is None:
+            count_and_ns = self._tally.slot(Counted(what, self._name, stream))
+            self._count_and_ns[what, stream] = count_and_ns
+        count_and_ns[0] += 1
+        count_and_ns[1] += took_ns
         return took_ns
 
 
 @dataclass(frozen=True, slots=True)
-class HandCall:
-    """Calls a bolt for each row, as a tuple that is acked and failed by the collector.
+class TupleCall:
+    """Calls a bolt for each row as a tuple that the collector knows until it is acked or failed.
 
-    `takes_back`: what `execute` has emitted for a tuple is not delivered if
-    it raises.
+    Attributes:
+        execute: calls the bolt for one tuple.
+        observer: calls the bolt's hooks.
+        drops_emissions_on_error: whether what was emitted for a tuple is not delivered if `execute`
+            raises (a basic bolt); a rich bolt's emissions are.
     """
 
     name: str
     execute: Callable[[AnchoredTuple], None]
     collector: OutputCollector
     causes: Causes
-    observer: HandObserver
+    observer: CollectorObserver
     clock_ns: ClockNs
-    takes_back: bool = False
+    drops_emissions_on_error: bool = False
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; the collector has what it did with the tuples, and
-        with those of former blocks.
-        """
-        rows, places, turns = block
+        """Call the bolt; the collector has what became of tuples, also of former blocks."""
+        rows, places, rows_to_call = block
         # looked up once, not for each tuple
         name, execute = self.name, self.execute
         collector, clock_ns = self.collector, self.clock_ns
         hooks = self.observer.hooks
-        for row in turns:
+        for row in rows_to_call:
             received = AnchoredTuple(rows, row, places, name, clock_ns())
             collector.receive(received)
-            sent_before = len(collector.sent)
+            sent_count_before = len(collector.sent)
             try:
                 execute(received)
                 if hooks:
                     self.observer.executed(received)
             except BaseException as error:  # noqa: BLE001 - what user code raises fails its input
                 cause = self.causes.cause_or_raise(error)
-                if self.takes_back:
-                    del collector.sent[sent_before:]
+                if self.drops_emissions_on_error:
+                    del collector.sent[sent_count_before:]
                 collector.refuse(received, cause)
-        return Outcome(by_hand=True)
+        return Outcome(settled_by_collector=True)
 
 
-def rich_execute(name: str, bolt: Bolt) -> Callable[[AnchoredTuple], None]:
-    """Return what calls a rich bolt for a tuple."""
+def execute_function_of_rich(name: str, bolt: Bolt) -> Callable[[AnchoredTuple], None]:
+    """Return a function that calls a rich bolt for a tuple; the bolt itself acks it."""
 
     def execute(received: AnchoredTuple) -> None:
         invoke(name, bolt.execute, received)
@@ -306,12 +323,15 @@ def rich_execute(name: str, bolt: Bolt) -> Callable[[AnchoredTuple], None]:
     return execute
 
 
-def watched_execute(
+def execute_function_with_hooks(
     name: str, bolt: BasicBolt, collector: OutputCollector, tree_collector: TreeCollector
 ) -> Callable[[AnchoredTuple], None]:
-    """Return what calls a basic bolt for a tuple that hooks watch, and acks the tuple.
+    """Return a function that calls a basic bolt for a tuple, and acks the tuple.
 
-    What the bolt emits is anchored on it by `tree_collector`.
+    Emissions and the ack go through `collector`, which calls the hooks for them.
+
+    `tree_collector`: given to the bolt; anchors what it emits on the tuple, and passes it on to
+    `collector`.
     """
 
     def execute(received: AnchoredTuple) -> None:
@@ -324,11 +344,11 @@ def watched_execute(
 
 @dataclass(frozen=True, slots=True)
 class WatchedBatchCall:
-    """Shows hooks each row of an Arrow bolt; what one of them raises fails
-    every row of the block.
+    """Calls an Arrow bolt, then emits, acks and fails its rows one by one, which calls hooks.
 
-    What `inner` returns as its outcome the collector then does row by row,
-    and calls the hooks so.
+    If a hook raises, every row of the block fails.
+
+    `inner`: calls the bolt; its outcome is repeated by the collector.
     """
 
     name: str
@@ -338,21 +358,21 @@ class WatchedBatchCall:
     clock_ns: ClockNs
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; the collector has what it did with the rows."""
-        rows, places, _ = block
+        """Call the bolt; the collector has what became of the rows."""
+        rows, places = block.rows, block.places
         began_ns = self.clock_ns()
         inputs: list[AnchoredTuple] = []
         for row in range(len(rows)):
             received = AnchoredTuple(rows, row, places, self.name, began_ns)
             self.collector.receive(received)
             inputs.append(received)
-        sent_before = len(self.collector.sent)
+        sent_count_before = len(self.collector.sent)
         outcome = self.inner.call(block)
         causes_by_row = dict(outcome.failures)
         not_acked = causes_by_row.keys() | set(outcome.left_open)
         try:
             for emitted in outcome.emitted:
-                self._emit(emitted, inputs)
+                self._emit_one_by_one(emitted, inputs)
             for row, received in enumerate(inputs):
                 if row not in not_acked:
                     self.collector.ack(received)
@@ -360,14 +380,14 @@ class WatchedBatchCall:
             cause = self.causes.cause_or_raise(error)
             # of this block alone: what was sent before is of tuples that are
             # acked already
-            del self.collector.sent[sent_before:]
+            del self.collector.sent[sent_count_before:]
             causes_by_row = dict.fromkeys(range(len(inputs)), cause)
         for row, cause in causes_by_row.items():
             self.collector.refuse(inputs[row], cause)
-        return Outcome(by_hand=True)
+        return Outcome(settled_by_collector=True)
 
-    def _emit(self, emitted: EmittedRows, inputs: Sequence[AnchoredTuple]) -> None:
-        """Emit rows one by one, each anchored on its input row."""
+    def _emit_one_by_one(self, emitted: EmittedRows, inputs: Sequence[AnchoredTuple]) -> None:
+        """Emit rows of one stream by the collector, each anchored on its input row."""
         columns = [] if emitted.batch is None else emitted.batch.columns
         value_rows = zip(*map(python_values, columns), strict=True)
         for parent, values in zip(emitted.parents.tolist(), value_rows, strict=True):

@@ -1,13 +1,15 @@
-"""The one way to call a bolt: a block of rows goes in, and what became of it comes out.
+"""The one way to call a bolt: a block of rows goes in, and what became of each row comes out.
 
-What is called is an adapter for the form of the bolt
-(`spout.execution.adapters`), and around it what somebody asked for
-(`spout.execution.wrappers`). Both are a `BoltCall`;
-`spout.execution.bolt_work` puts them together.
+A *block* is some rows of one stream for which a bolt is called at once or one by one. What is
+called is an adapter for the form of the bolt (`spout.execution.adapters`), and around it wrappers
+for what somebody asked for (`spout.execution.wrappers`). Adapters and wrappers are both a
+`BoltCall`; `spout.execution.bolt_work` puts them together.
 
-A bolt that works by hand acks and fails tuples of any block when it likes, in
-its cleanup and in threads of its own too. So it tells that by its
-`OutputCollector` when it happens, and its call returns no rows.
+A rich `Bolt` acks and fails tuples of any block when it likes, in its cleanup and in threads of its
+own too. So its `OutputCollector` has what became of its tuples, and its call returns no rows.
+
+The *places* of a tuple are its `Deliveries`: one for each root that it descends from, with the path
+from the root to the tuple.
 """
 
 from __future__ import annotations
@@ -29,52 +31,63 @@ ClockNs = Callable[[], int]
 """Returns a time by a steady clock, ns."""
 
 RowFailure = tuple[int, Cause]
-"""A failed input row, and why."""
+"""The number of a failed input row in its block, and why it failed."""
+
+RootFailure = tuple[int, Cause]
+"""A failed root, by its index in the batch's plan, and why it failed."""
 
 
-class Turns:
-    """Whose turn it is in a block: the numbers of all its rows, one after the other.
+class RowsToCall:
+    """The numbers of the rows of a block for which a bolt is called one by one; here all of them.
 
-    It is iterated once, and a row is asked for when its turn comes, since a
-    row before it may have failed. Who works on all rows at once does not ask.
+    It is iterated once. The next row is asked for only when the bolt is done with the one before
+    it, since that one may have failed and block the next. An adapter that calls the bolt for all
+    rows together does not iterate.
     """
 
     def __init__(self, row_count: int) -> None:
         self._row_count = row_count
-        self._numbers = iter(range(row_count))
+        self._remaining_rows = iter(range(row_count))
 
     def __iter__(self) -> Iterator[int]:
-        return self._numbers
+        return self._remaining_rows
 
-    def current(self) -> int:
-        """Return the number of the row whose turn it is; before the first turn 0.
+    def current_row(self) -> int:
+        """Return the number of the row that the bolt works on; before the first row 0.
 
-        Another thread asks, and a row that is worked on costs nothing by it.
-        Of ten rows six are still to come while row 3 has its turn: 10 - 1 -
-        6.
+        The thread that watches for hangs asks. The number is computed from what remains, so that
+        the bolt's thread does nothing for it: of ten rows six remain while the bolt works on row 3,
+        which is 10 - 1 - 6.
         """
-        rows_to_come = length_hint(self._numbers)
-        return max(self._row_count - 1 - rows_to_come, 0)
+        remaining_count = length_hint(self._remaining_rows)
+        return max(self._row_count - 1 - remaining_count, 0)
 
-    def block_behind(self, row: int) -> None:
-        """Block the rows behind one that failed, where order matters; called
-        before the next turn.
+    def block_later_rows(self, failed_row: int) -> None:
+        """Block the rows that must not pass a failed one; here none, since order does not matter.
+
+        Called before the next row is asked for.
         """
 
-    def rows_taken(self) -> I64:
-        """Return the numbers of the rows whose turn came, `(n,) int64`."""
+    def called_rows(self) -> I64:
+        """Return the numbers of the rows for which the bolt was called, `(n,) int64`.
+
+        To be asked at the end of the block.
+        """
         return np.arange(self._row_count)
 
 
 class Block(NamedTuple):
-    """Rows of one stream that a bolt is called for, and the places of each in its trees.
+    """Rows of one stream for which a bolt is called.
 
-    `turns` yields the rows that the bolt is called for one by one, in order.
+    Attributes:
+        places: of each row, in the trees of its roots.
+        rows_to_call: yields the numbers of the rows for which the bolt is called one by one, in
+            order.
     """
 
     rows: Rows
     places: Sequence[Deliveries]
-    turns: Turns
+    rows_to_call: RowsToCall
 
 
 class EmittedRows(NamedTuple):
@@ -118,17 +131,17 @@ class Outcome(NamedTuple):
             twice.
         blocked: the rows that the bolt was not called for, since they come
             behind one that failed.
-        left_open: the rows that are neither acked nor failed, ascending.
-        by_hand: whether the bolt says by its collector what it acks, fails
-            and emits, and nothing here.
-        took_ns: how long it took, ns.
+        left_open: the numbers of the rows that are neither acked nor failed, ascending.
+        settled_by_collector: True: the bolt's `OutputCollector` has what was acked, failed and
+            emitted, and the lists above are empty, except `blocked`.
+        took_ns: how long the call took, ns.
     """
 
     emitted: Sequence[EmittedRows] = ()
     failures: Sequence[RowFailure] = ()
     blocked: Sequence[RowFailure] = ()
     left_open: Sequence[int] = ()
-    by_hand: bool = False
+    settled_by_collector: bool = False
     took_ns: int = 0
 
 

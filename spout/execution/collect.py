@@ -77,7 +77,8 @@ def collect(
     name = bolt_name(bolt, None)
     check_bolt(name, bolt)
     if isinstance(bolt, KeyedBolt):
-        return _collect_keyed(name, bolt, tuples, (by,) if isinstance(by, str) else tuple(by))
+        key_fields = (by,) if isinstance(by, str) else tuple(by)
+        return _collect_keyed(name, bolt, tuples, key_fields)
     if by:
         raise UsageError(
             f"bolt {name!r} is no KeyedBolt, so that its tuples have no key; leave by={by!r} out"
@@ -88,18 +89,19 @@ def collect(
         raise UsageError(f"bolt {name!r} has no stream {stream!r}; it declares {declared}")
     bolt_pass = BoltPass(name, bolt, streams, tasks=0)
     work = BoltWork(bolt_pass, _first_task(name), tracked=False)
-    raised = _Raised()
-    work.collector.tracebacks = raised
+    # in the place of what keeps tracebacks as texts, so that a test sees the exceptions themselves
+    exceptions = _RaisedExceptions()
+    work.collector.tracebacks = exceptions
     rows: list[tuple[Any, ...]] = []
     for index, received in enumerate(tuples):
         # each tuple is a root of its own: the empty path is the root itself
         root = Delivery(index, path=())
-        work.receive(_rows_of(received), [(root,)])
-        _raise_failure(work.collector.failures, raised)
+        work.call_bolt(_as_row(received), [(root,)])
+        _raise_failure_of(work, exceptions)
         rows += _pop_rows(work, stream)
     # a bolt may emit, and fail what it has kept, in its cleanup too
     work.cleanup()
-    _raise_failure(work.collector.failures, raised)
+    _raise_failure_of(work, exceptions)
     rows += _pop_rows(work, stream)
     if not may_leave_open and (work.collector.open or work.collector.left_open):
         raise TupleError(
@@ -114,34 +116,47 @@ def _first_task(name: str) -> BoltContext:
     return BoltContext(name, partition=0, batch_id=0)
 
 
-class _Raised(Tracebacks):
-    """Keeps the exceptions themselves, by the name of their class as a cause has it."""
+class _RaisedExceptions(Tracebacks):
+    """Keeps the exceptions themselves in place of their tracebacks.
 
-    __slots__ = ("exceptions_by_error",)
+    `by_error`: the first one of each class, by the name that a cause has for the class
+    (`Cause.error`).
+    """
+
+    __slots__ = ("by_error",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.exceptions_by_error: dict[str, BaseException] = {}
+        self.by_error: dict[str, BaseException] = {}
 
     def keep(self, operator: str, error: str, place: str, raised: BaseException) -> None:
         """Keep the first exception of each class: a test stops at it."""
-        self.exceptions_by_error.setdefault(error, raised)
+        self.by_error.setdefault(error, raised)
 
 
-def _raise_failure(failures: Sequence[tuple[int, Cause]], raised: _Raised) -> None:
-    """Raise the first failure, as the exception itself if one was raised; do
-    nothing if there is none.
+def _raise_failure_of(work: BoltWork, exceptions: _RaisedExceptions) -> None:
+    """Raise the first failure of a bolt; do nothing if there is none."""
+    causes = [cause for _root, cause in work.collector.failures]
+    _raise_first(causes, exceptions)
+
+
+def _raise_first(causes: Sequence[Cause], exceptions: _RaisedExceptions) -> None:
+    """Raise what the first cause is about: the exception itself if one was raised.
+
+    Do nothing if there is no cause.
     """
-    if not failures:
+    if not causes:
         return
-    _root, first_cause = failures[0]
-    original = raised.exceptions_by_error.get(first_cause.error)
-    raise _exception_of(first_cause) if original is None else original
+    first_cause = causes[0]
+    exception = exceptions.by_error.get(first_cause.error)
+    if exception is None:
+        exception = _exception_of(first_cause)
+    raise exception
 
 
 def _exception_of(cause: Cause) -> Exception:
-    """Return the exception for a tuple that was failed by a text, or by an
-    exception that nobody raised.
+    """Return an exception for a cause whose tuple was failed by a text, or by an exception that
+    nobody raised.
     """
     for exception_class in _SPECIAL_FAILURES:
         if exception_class.__name__ in cause.error:
@@ -154,18 +169,18 @@ def _exception_of(cause: Cause) -> Exception:
 def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
     """Return the streams of a bolt, by name, as in a task without other bolts.
 
-    Each is an output of the sink: rows that leave a task are converted to the
-    types of the output, and that finds a row that does not fit.
+    Each is an output of the sink. So its rows are converted to the types of the bolt's output, as
+    all rows that leave a task, which finds a row that does not fit.
     """
     declared = declared_streams(name, bolt)
     has_default_alone = declared.keys() == {DEFAULT_STREAM}
-    streams = {}
-    for stream, (output, is_direct) in declared.items():
-        stream_id = StreamId(name, stream)
-        streams[stream] = StreamPass(
+    streams: dict[str, StreamPass] = {}
+    for stream_name, (output, is_direct) in declared.items():
+        stream_id = StreamId(name, stream_name)
+        streams[stream_name] = StreamPass(
             id=stream_id,
             schema=arrow_output(name, output, _ZONE, read_ddl),
-            column="",
+            column="",  # rows go to no other stage, in which they would need a column
             routes=(),
             outputs=(SinkOutput(number=0, stream=stream_id, stage=0),),
             direct=is_direct,
@@ -174,7 +189,7 @@ def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
     return streams
 
 
-def _rows_of(received: Tuple) -> ListRows:
+def _as_row(received: Tuple) -> ListRows:
     """Return a tuple of the test as the one row of a task."""
     names, values = received.fields, received.values
     batch = pa.RecordBatch.from_pylist([dict(zip(names, values, strict=True))])
@@ -182,7 +197,7 @@ def _rows_of(received: Tuple) -> ListRows:
 
 
 def _pop_rows(work: BoltWork, stream: str) -> list[tuple[Any, ...]]:
-    """Remove what a bolt has emitted since the last call, and return the rows of one stream."""
+    """Remove all that a bolt has emitted since the last call, and return the rows of one stream."""
     rows: list[tuple[Any, ...]] = []
     for emissions in work.pop_emissions():
         if emissions.stream.id.stream == stream and emissions.batch is not None:
@@ -204,7 +219,7 @@ def _collect_keyed(
     """
     schema = arrow_output(name, bolt.output, _ZONE, read_ddl)
 
-    def check(values: Sequence[Any]) -> None:
+    def check_emission(values: Sequence[Any]) -> None:
         """Raise where an emission does not fit the output."""
         wrong_size = size_error(values, schema.names, name)
         if wrong_size is not None:
@@ -212,24 +227,36 @@ def _collect_keyed(
         for misfit in misfits([values], schema, name):
             raise TupleError(text_of(misfit.error)) from misfit.error
 
-    held_by_key: dict[tuple[Any, ...], list[KeyedTuple]] = {}
-    for received in tuples:
-        values = dict(zip(received.fields, received.values, strict=True))
-        key = tuple(received[field] for field in by)
-        held = KeyedTuple(values, anchor=None, came_from=received.came_from)
-        held_by_key.setdefault(key, []).append(held)
+    tuples_by_key = _tuples_by_key(tuples, by)
     bolt.prepare(_first_task(name))
     rows: list[tuple[Any, ...]] = []
-    for key, tuples_of_key in held_by_key.items():
-        raised = _Raised()
-        collector = KeyedCollector(name, tuples_of_key, check, schema.names, raised)
+    for key, held_tuples in tuples_by_key.items():
+        exceptions = _RaisedExceptions()
+        collector = KeyedCollector(name, held_tuples, check_emission, schema.names, exceptions)
         try:
-            invoke(name, bolt.execute, key, tuples_of_key, collector)
+            invoke(name, bolt.execute, key, held_tuples, collector)
         except Exception as error:
             stop_on(name, bolt, error)
             raise
         collector.is_closed = True
-        failures = [(0, cause) for _tuple, cause in collector.failed]
-        _raise_failure(failures, raised)
+        causes = [cause for _failed_tuple, cause in collector.failed]
+        _raise_first(causes, exceptions)
         rows += _python_rows(batch_of(collector.emissions, schema, name))
     return rows
+
+
+def _tuples_by_key(
+    tuples: Sequence[Tuple],
+    by: Sequence[str],
+) -> dict[tuple[Any, ...], list[KeyedTuple]]:
+    """Return tuples as a keyed bolt holds them, by the values of their key's fields.
+
+    `by`: the fields of the key; none: all tuples have the key ().
+    """
+    tuples_by_key: dict[tuple[Any, ...], list[KeyedTuple]] = {}
+    for received in tuples:
+        values = dict(zip(received.fields, received.values, strict=True))
+        key = tuple(received[field] for field in by)
+        held_tuple = KeyedTuple(values, anchor=None, came_from=received.came_from)
+        tuples_by_key.setdefault(key, []).append(held_tuple)
+    return tuples_by_key

@@ -1,15 +1,16 @@
-"""What a bolt emitted, as blocks of one stream, with the places of each row.
+"""What bolts emitted, with the places of each row; and the collectors of a `BasicBolt`.
 
-A rich bolt's emissions come one by one, with anchors of their own. Those of a
-`BasicBolt` and an `ArrowBolt` all descend from one input row each, their
-*parent*, so the number of that row is enough, and places are computed by the
-column.
+The *places* of a tuple are its `Deliveries`: one for each root that it descends from, with the path
+from the root to the tuple.
 
-The *outlets* of a stream are the subscriptions of the bolts that read it. A
-grouping may send each tuple to several tasks of such a bolt: then the outlet
-has several *copies*, and each copy of a tuple has a place of its own in the
-trees of its roots. The *ordinal* in that place numbers the deliveries of one
-parent on one subscription.
+A rich bolt emits by its `OutputCollector`, one `Sent` after the other, each with anchors of its
+own. What a `BasicBolt` or an `ArrowBolt` emits descends from one input row each, its *parent*, so
+the number of that row is enough, and places are computed for all rows together.
+
+The *outlets* of a stream are the subscriptions of the bolts that read it. A grouping may send each
+tuple to several tasks of such a bolt: then the outlet has several *copies*, and each copy of a
+tuple has places of its own. The *ordinal* in a place numbers the deliveries of one parent on one
+subscription.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ import pyarrow as pa
 
 from acker.errors import TupleError
 from acker.identity import I64
-from spout.bolts.collectors import BasicCollector, Emit, Emits, OutputCollector, Sent, one_stream_error
+from spout.bolts.collectors import (
+    BasicCollector,
+    Emit,
+    Emits,
+    OutputCollector,
+    Sent,
+    one_stream_error,
+)
 from spout.execution.calls import EmittedRows
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.places import Deliveries, children_of, ordinals_for_children
@@ -52,12 +60,14 @@ class Emissions(NamedTuple):
     tasks: I64 | None = None
 
 
-def emissions_by_hand(stream: StreamPass, sent: Sequence[Sent], batch: pa.RecordBatch | None) -> Emissions:
-    """Return as one block the emissions that came one by one, each with anchors of its own.
+def emissions_of_sent(
+    stream: StreamPass,
+    sent: Sequence[Sent],
+    batch: pa.RecordBatch | None,
+) -> Emissions:
+    """Return what an `OutputCollector` has sent on one stream, with the places of each.
 
-    Args:
-        sent: all of one stream.
-        batch: the same as Arrow rows, where somebody needs them so; else None.
+    `batch`: the same as Arrow rows, where somebody needs them so; else None.
     """
 
     def find_id(row: int) -> MessageId:
@@ -68,41 +78,51 @@ def emissions_by_hand(stream: StreamPass, sent: Sequence[Sent], batch: pa.Record
     rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
     places_by_copy: list[Sequence[Deliveries]] = []
     if sent:
-        # in the order in which `Sent.ordinals` counts the copies of all outlets
+        # in the order in which `Sent.ordinals` has the copies of all outlets
         for outlet in stream.emits.outlets:
             for _copy in range(outlet.copies):
-                number = len(places_by_copy)
-                places_by_copy.append(_places_of_copy(sent, number, outlet.subscription))
-    tasks = None
+                copy_number = len(places_by_copy)
+                places_of_copy = _places_of_copy(sent, copy_number, outlet.subscription)
+                places_by_copy.append(places_of_copy)
+    tasks: I64 | None = None
     if stream.direct:
         tasks = np.array([emission.task for emission in sent], np.int64)
     return Emissions(stream, rows, batch, places_by_copy, tasks)
 
 
-def _places_of_copy(sent: Sequence[Sent], number: int, subscription: int) -> Sequence[Deliveries]:
-    """Return the places of emissions for one copy on one outlet.
+def _places_of_copy(
+    sent: Sequence[Sent],
+    copy_number: int,
+    subscription: int,
+) -> Sequence[Deliveries]:
+    """Return the places of one copy of each emission.
 
     Args:
         sent: at least one emission.
-        number: of the copy, counted over all outlets.
-        subscription: the outlet's key.
+        copy_number: counted over all outlets.
+        subscription: the key of the copy's outlet.
     """
-    first_anchors = sent[0].anchors
-    places = first_anchors[0].places if first_anchors else ()
+    anchors = sent[0].anchors
+    places_of_block = anchors[0].places if anchors else ()
+    # most bolts anchor each emission on one tuple of the same block
     have_one_anchor_each = all(
-        len(emission.anchors) == 1 and emission.anchors[0].places is places for emission in sent
+        len(emission.anchors) == 1 and emission.anchors[0].places is places_of_block for emission in sent
     )
     if not have_one_anchor_each:
-        return [emission.deliveries(number, subscription) for emission in sent]
-    # all are anchored on rows of one block: their places can be arrays, if
-    # those of the block are
+        return [emission.deliveries(copy_number, subscription) for emission in sent]
+    # their places are arrays, if those of the block are
     parents = np.array([emission.anchors[0].row for emission in sent], np.int64)
-    ordinals = np.array([emission.ordinals[number] for emission in sent])
-    return children_of(places, parents, subscription, ordinals)
+    # with one anchor, an emission has one ordinal for each copy
+    ordinals = np.array([emission.ordinals[copy_number] for emission in sent])
+    return children_of(places_of_block, parents, subscription, ordinals)
 
 
-def emissions_by_row(emitted: EmittedRows, inputs: Rows, places: Sequence[Deliveries]) -> Emissions:
-    """Return as one block rows that each descend from one input row.
+def emissions_of_rows(
+    emitted: EmittedRows,
+    inputs: Rows,
+    places: Sequence[Deliveries],
+) -> Emissions:
+    """Return emitted rows, each with the places of a child of its input row.
 
     Args:
         inputs: the rows that the bolt was called for.
@@ -119,23 +139,26 @@ def emissions_by_row(emitted: EmittedRows, inputs: Rows, places: Sequence[Delive
     else:
         rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
     outlets = stream.emits.outlets
-    # of each emission the number among those of its parent; 0: nobody reads the stream
-    ordinals = ordinals_for_children(places, parents, len(inputs)) if outlets else 0
     places_by_copy: list[Sequence[Deliveries]] = []
-    for outlet in outlets:
-        for copy in range(outlet.copies):
-            # emission 5 of an input row has with three copies the ordinals
-            # 15, 16 and 17
-            ordinals_of_copy = ordinals * outlet.copies + copy
-            places_of_copy = children_of(places, parents, outlet.subscription, ordinals_of_copy)
-            places_by_copy.append(places_of_copy)
+    if outlets:
+        # the number of each emission among those of its parent
+        emission_numbers = ordinals_for_children(places, parents, len(inputs))
+        for outlet in outlets:
+            for copy in range(outlet.copies):
+                # with three copies, emission 5 of an input row has the ordinals 15, 16 and 17
+                ordinals_of_copy = emission_numbers * outlet.copies + copy
+                places_of_copy = children_of(places, parents, outlet.subscription, ordinals_of_copy)
+                places_by_copy.append(places_of_copy)
     return Emissions(stream, rows, batch, places_by_copy, tasks)
 
 
 class EmittedValues(NamedTuple):
-    """What was emitted on one stream, as it was emitted: for each row its values, in order.
+    """What a `BasicBolt` emitted on one stream, not checked against it yet.
 
-    `parents` and `tasks` are as in `EmittedRows`.
+    Attributes:
+        values: of each emitted row, in the order of the emissions.
+        parents: `(n,) int64`: the number of the input row of each.
+        tasks: `(n,) int64`: on a direct stream the task of each; None: the stream is not direct.
     """
 
     stream: str
@@ -145,18 +168,19 @@ class EmittedValues(NamedTuple):
 
 
 class RowCollector(BasicCollector):
-    """Collects what a `BasicBolt` emits for many input rows; the same one in all of a task.
+    """Collects what a `BasicBolt` emits for the rows of a block; a task has one for all blocks.
 
     Attributes:
         values: the values of the emissions, in order.
-        ends: how many emissions there were when the bolt was done with each
-            input row: [2, 2, 5] where it emitted two rows for the first one,
-            none for the second, three for the third.
+        ends: of each input row that is done, how many emissions there were at its end:
+            [2, 2, 5] where the bolt emitted two rows for the first one, none for the second, three
+            for the third.
     """
 
     __slots__ = ("_report", "ends", "values")
 
     def __init__(self, report: Callable[[BaseException | str], None]) -> None:
+        """Collect for one task; `report` is called with errors that the bolt reports."""
         self.values: list[Sequence[Any]] = []
         self.ends: list[int] = []
         self._report = report
@@ -165,7 +189,7 @@ class RowCollector(BasicCollector):
     def _emit_function(self) -> Emit:
         """Return what a bolt calls as ``collector.emit``."""
         # list.append itself, since a call in between would cost as much as
-        # the tuple: it takes no stream
+        # the tuple: so it takes no stream
         return cast("Emit", self.values.append)
 
     def report_error(self, error: BaseException | str) -> None:
@@ -176,29 +200,32 @@ class RowCollector(BasicCollector):
         emissions_before = self.ends[-1] if self.ends else 0
         del self.values[emissions_before:]
 
-    def pop_with_parents(self, worked_rows: I64) -> tuple[list[Sequence[Any]], I64]:
-        """Remove all emissions; return them, and the number of each one's input row, `(n,) int64`.
+    def pop_with_parents(self, called_rows: I64) -> tuple[list[Sequence[Any]], I64]:
+        """Remove all emissions; return their values, and the input row of each, `(n,) int64`.
 
-        `worked_rows`: the numbers of the input rows that the bolt was called
-        for, one for each of `ends`.
+        `called_rows`: the numbers of the input rows for which the bolt was called, one for each of
+        `ends`.
         """
+        # of the ends [2, 2, 5] and the called rows [0, 1, 3] the parents are [0, 0, 3, 3, 3]
         borders = np.array([0, *self.ends], np.int64)
-        emitted_by_row = borders[1:] - borders[:-1]
-        parents = np.repeat(worked_rows, emitted_by_row)
+        emission_count_by_row = borders[1:] - borders[:-1]
+        parents = np.repeat(called_rows, emission_count_by_row)
         self.ends.clear()
         return pop_first(self.values, len(parents)), parents
 
-    def pop_by_stream(self, worked_rows: I64) -> list[EmittedValues]:
+    def pop_by_stream(self, called_rows: I64) -> list[EmittedValues]:
         """Remove all emissions, and return those of each stream together.
 
-        `worked_rows`: as in `pop_with_parents`.
+        `called_rows`: as in `pop_with_parents`.
         """
-        values, parents = self.pop_with_parents(worked_rows)
+        values, parents = self.pop_with_parents(called_rows)
         return [EmittedValues(DEFAULT_STREAM, values, parents, tasks=None)]
 
-    def in_words_of_bolts(self, bolt: str, error: BaseException) -> BaseException:
-        """Return an error in the words of a collector, where it is in those
-        of `list.append`.
+    def reworded_error(self, bolt: str, error: BaseException) -> BaseException:
+        """Return an error as one about ``collector.emit``, where it is one about `list.append`.
+
+        A bolt that names a stream, ``emit(values, "late")``, gets: list.append() takes exactly one
+        argument. Any other error is returned as it is.
         """
         if type(error) is not TypeError or not text_of(error).startswith("list.append() takes "):
             return error
@@ -206,89 +233,100 @@ class RowCollector(BasicCollector):
 
 
 class StreamCollector(RowCollector):
-    """Collects what a `BasicBolt` of a topology emits, on any of its streams;
-    each emission is checked.
+    """Collects what a `BasicBolt` of a topology emits, on any of its streams.
+
+    Each emission is checked against its stream when it is emitted.
     """
 
-    __slots__ = ("_collector", "_emits_by_stream", "_has_default_alone", "_streams", "_tasks")
+    __slots__ = (
+        "_collector",
+        "_emits_by_stream",
+        "_has_default_alone",
+        "_stream_by_emission",
+        "_task_by_emission",
+    )
 
     def __init__(self, collector: OutputCollector, emits_by_stream: Mapping[str, Emits]) -> None:
+        """Collect for one task; `collector` checks emissions, and gets reported errors."""
         self._collector = collector
         self._emits_by_stream = emits_by_stream
+        # True: the bolt has no stream but the default one, and does not name its tasks. Then the
+        # next two lists stay empty
         self._has_default_alone = (
             list(emits_by_stream) == [DEFAULT_STREAM] and not emits_by_stream[DEFAULT_STREAM].direct
         )
-        # of each emission its stream and its task (-1: no direct one); both
-        # stay empty where the bolt has no stream but the default one
-        self._streams: list[str] = []
-        self._tasks: list[int] = []
+        self._stream_by_emission: list[str] = []
+        self._task_by_emission: list[int] = []  # -1: it was emitted without a task
         super().__init__(collector.report_error)
 
     def _emit_function(self) -> Emit:
-        """Return what a bolt calls as ``collector.emit``; it checks what may be wrong."""
+        """Return what a bolt calls as ``collector.emit``, which refuses what does not fit."""
         # bound here, since they are called for each tuple
         append_values = self.values.append
-        append_stream = self._streams.append
-        append_task = self._tasks.append
+        append_stream = self._stream_by_emission.append
+        append_task = self._task_by_emission.append
         check = self._collector.checked
         if not self._has_default_alone:
 
             def emit(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
                 append_values(check(values, stream))
                 append_stream(stream)
-                append_task(-1)
+                append_task(-1)  # the bolt names no task
 
             return emit
-        width = len(self._emits_by_stream[DEFAULT_STREAM].fields)
+        field_count = len(self._emits_by_stream[DEFAULT_STREAM].fields)
 
         def emit_on_default(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
             # a tuple of the right size needs no check, and nearly every
-            # emission is one
-            if type(values) is not tuple or len(values) != width or stream != DEFAULT_STREAM:
+            # emission is one. Another stream than the default one is refused by `check`
+            if type(values) is not tuple or len(values) != field_count or stream != DEFAULT_STREAM:
                 values = check(values, stream)
             append_values(values)
 
         return emit_on_default
 
     def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
-        row = self._collector.checked(values, stream, task)
-        self.values.append(row)
-        self._streams.append(stream)
-        self._tasks.append(task)
+        checked_values = self._collector.checked(values, stream, task)
+        self.values.append(checked_values)
+        self._stream_by_emission.append(stream)
+        self._task_by_emission.append(task)
 
     def drop_current_row(self) -> None:
         super().drop_current_row()
-        del self._streams[len(self.values) :], self._tasks[len(self.values) :]
+        emission_count = len(self.values)
+        del self._stream_by_emission[emission_count:]
+        del self._task_by_emission[emission_count:]
 
-    def pop_by_stream(self, worked_rows: I64) -> list[EmittedValues]:
+    def pop_by_stream(self, called_rows: I64) -> list[EmittedValues]:
         """Remove all emissions, and return those of each stream together."""
-        if self._has_default_alone:  # then streams and tasks were not kept
-            return super().pop_by_stream(worked_rows)
-        values, parents = self.pop_with_parents(worked_rows)
-        tasks = np.array(pop_first(self._tasks, len(values)), np.int64)
-        streams = pop_first(self._streams, len(values))
-        numbers_by_stream: dict[str, list[int]] = {}
-        for number, stream in enumerate(streams):
-            numbers_by_stream.setdefault(stream, []).append(number)
-        emitted: list[EmittedValues] = []
-        for stream, numbers in numbers_by_stream.items():
+        if self._has_default_alone:  # then the stream of each emission was not kept
+            return super().pop_by_stream(called_rows)
+        values, parents = self.pop_with_parents(called_rows)
+        tasks = np.array(pop_first(self._task_by_emission, len(values)), np.int64)
+        streams = pop_first(self._stream_by_emission, len(values))
+        emission_numbers_by_stream: dict[str, list[int]] = {}
+        for emission_number, stream in enumerate(streams):
+            emission_numbers_by_stream.setdefault(stream, []).append(emission_number)
+        emitted_by_stream: list[EmittedValues] = []
+        for stream, emission_numbers in emission_numbers_by_stream.items():
             is_direct = self._emits_by_stream[stream].direct
-            of_stream = EmittedValues(
+            emitted_values = EmittedValues(
                 stream,
-                values=[values[number] for number in numbers],
-                parents=parents[numbers],
-                tasks=tasks[numbers] if is_direct else None,
+                values=[values[emission_number] for emission_number in emission_numbers],
+                parents=parents[emission_numbers],
+                tasks=tasks[emission_numbers] if is_direct else None,
             )
-            emitted.append(of_stream)
-        return emitted
+            emitted_by_stream.append(emitted_values)
+        return emitted_by_stream
 
-    def in_words_of_bolts(self, bolt: str, error: BaseException) -> BaseException:
-        return error  # it never calls `list.append` for a bolt
+    def reworded_error(self, bolt: str, error: BaseException) -> BaseException:
+        return error  # its `emit` is no `list.append`
 
 
 class TreeCollector(BasicCollector):
-    """Passes on what a `BasicBolt` emits, anchored on its input, where hooks
-    watch each tuple.
+    """Passes what a `BasicBolt` emits on to an `OutputCollector`, anchored on the bolt's input.
+
+    It is used where hooks watch each tuple.
 
     Attributes:
         current: the input that ``execute`` works on; None: it does not run.
@@ -314,7 +352,7 @@ class TreeCollector(BasicCollector):
     def _anchor(self) -> AnchoredTuple:
         """Return the tuple that ``execute`` works on; `TupleError`: it does not run."""
         if self.current is None:
-            raise too_late(self._bolt)
+            raise outside_execute_error(self._bolt)
         return self.current
 
 
@@ -327,8 +365,8 @@ def pop_first(elements: list[T], count: int) -> list[T]:
     return first_elements
 
 
-def too_late(bolt: str) -> TupleError:
-    """Return the error for an emission that no call of ``execute`` made."""
+def outside_execute_error(bolt: str) -> TupleError:
+    """Return the error for an emission that a `BasicBolt` made while ``execute`` did not run."""
     return TupleError(
         f"bolt {bolt!r} emitted while no call of execute ran, in cleanup or from another thread; there is no"
         " input to anchor on: make it a Bolt, which keeps its tuples until its work is done"

@@ -1,9 +1,8 @@
-"""Makes what a bolt emitted fit its stream: rows of the right size, in the
-order of the fields, as Arrow.
+"""Makes what a bolt emitted fit its stream: the size of rows, the order of fields, and types.
 
-An emission that does not fit fails the input row that it descends from, and
-nothing else that was emitted for that row is delivered. Untracked it ends the
-task, since nobody would replay the input.
+An emission that does not fit (a *misfit*) fails the input row that it descends from, and nothing
+else that was emitted for that row is delivered. The error goes into `misfit_log`. Where nothing is
+tracked there is no such log, and the error ends the task, since nobody would replay the input.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -19,12 +18,20 @@ import pyarrow as pa
 from acker.errors import TupleError
 from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
-from spout.execution.calls import EmittedRows, RowFailure
+from spout.execution.calls import EmittedRows, RootFailure, RowFailure
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.casts import cell_text, check_nulls, exact_cast
 from spout.tuples.failures import Cause, cause_of_output
 from spout.tuples.raised import Tracebacks
-from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized, with_message
+from spout.tuples.rows import (
+    ARRAY_BYTES_MAX,
+    Misfit,
+    batch_of,
+    in_order,
+    misfits,
+    missized,
+    with_message,
+)
 from spout.tuples.tuple import text_of, values_in_order
 
 
@@ -38,26 +45,28 @@ class Fitted(NamedTuple):
     emitted: EmittedRows
     failures: list[RowFailure]
 
-    def with_failed(self, unfit: list[Misfit], log: Tracebacks | None) -> Fitted:
-        """Fail the inputs of emitted rows that do not fit, and drop all that
-        was emitted for them.
+    def without_unfit(self, unfit_rows: list[Misfit], misfit_log: Tracebacks | None) -> Fitted:
+        """Return the same without all that was emitted for the inputs of rows that do not fit.
+
+        These inputs are failures.
 
         Args:
-            unfit: rows of `emitted`, by number, each with its error.
-            log: gets the errors; None: nothing is tracked.
+            unfit_rows: rows of `emitted`, by number, each with its error.
+            misfit_log: gets the errors; None: nothing is tracked.
 
         Raises the first error if there is one and nothing is tracked.
         """
-        if not unfit:
+        if not unfit_rows:
             return self
-        if log is None:
-            raise unfit[0].error
+        if misfit_log is None:
+            raise unfit_rows[0].error
         bolt = self.emitted.stream.id.component
-        causes: dict[int, Cause] = {}  # by input row; of several the first one counts
-        for row, error in unfit:
-            parent = int(self.emitted.parents[row])
-            causes.setdefault(parent, cause_of_output(bolt, error, log))
-        return Fitted(self.emitted.without_inputs(causes), [*self.failures, *causes.items()])
+        cause_by_input: dict[int, Cause] = {}  # of several causes the first one counts
+        for row, error in unfit_rows:
+            input_row = int(self.emitted.parents[row])
+            cause_by_input.setdefault(input_row, cause_of_output(bolt, error, misfit_log))
+        fitting_rows = self.emitted.without_inputs(cause_by_input)
+        return Fitted(fitting_rows, [*self.failures, *cause_by_input.items()])
 
     def as_arrow(self) -> Fitted:
         """Return the same with a `batch` of its rows, in the types of the stream."""
@@ -67,54 +76,56 @@ class Fitted(NamedTuple):
         return Fitted(self.emitted._replace(batch=batch), self.failures)
 
 
-def fitted(emitted: EmittedRows, log: Tracebacks | None) -> Fitted:
+def fitted(emitted: EmittedRows, misfit_log: Tracebacks | None) -> Fitted:
     """Return the emissions of one stream that fit it; as Arrow, where `StreamPass.as_arrow`.
 
     Raises:
-        TupleError: all together are too large for an Arrow array, and those
-            of no input row alone.
-        Exception: one does not fit, and `log` is None, since nothing is
-            tracked.
+        TupleError: all together are too large for an Arrow array, and no input row alone is the
+            reason: what was emitted for each one fits.
+        Exception: one does not fit, and `misfit_log` is None, since nothing is tracked.
     """
     stream = emitted.stream
-    if emitted.values is None:  # columns, which were fitted when they were emitted
+    if emitted.values is None:  # columns of an Arrow bolt, which `fitted_batches` has made fit
         return Fitted(emitted, [])
     bolt, fields = stream.id.component, stream.schema.names
-    # 1. The order of the fields: what is no row at all fails its input.
-    # in_order also reorders the values of those that fit, in place
-    unordered_rows = in_order(emitted.values, fields, bolt)
-    fit = Fitted(emitted, []).with_failed(unordered_rows, log)
-    values = fit.emitted.values or []
+    # 1. The order of the fields. `in_order` changes the values of a row by names, in place, into
+    # one by position; it returns what it refuses, as what is no row at all.
+    refused_rows = in_order(emitted.values, fields, bolt)
+    ordered = Fitted(emitted, []).without_unfit(refused_rows, misfit_log)
+    values = ordered.emitted.values or []  # never None: see above
     # 2. The size alone, where nobody reads Arrow.
     if not stream.as_arrow:
-        return fit.with_failed(missized(values, fields, bolt), log)
-    # 3. The types. All rows are converted at once; which of them do not fit
-    # is asked only if that fails.
+        return ordered.without_unfit(missized(values, fields, bolt), misfit_log)
+    # 3. The types. All rows are converted together, which is fast; only if that fails it is
+    # asked which of them do not fit.
     try:
-        return fit.as_arrow()
+        return ordered.as_arrow()
     except TupleError as error:
         # every row fits, but together they are too large for an array
-        unfit = _of_too_large_inputs(fit.emitted, values, error)
-        if not unfit:
+        unfit_rows = _rows_of_too_large_inputs(ordered.emitted, values, error)
+        if not unfit_rows:
             raise
     except Exception:  # noqa: BLE001 - values of the user, which have code of the user
-        unfit = misfits(values, stream.schema, bolt)
-    return fit.with_failed(unfit, log).as_arrow()
+        unfit_rows = misfits(values, stream.schema, bolt)
+    return ordered.without_unfit(unfit_rows, misfit_log).as_arrow()
 
 
-def _of_too_large_inputs(
+def _rows_of_too_large_inputs(
     emitted: EmittedRows, values: Sequence[Sequence[Any]], error: TupleError
 ) -> list[Misfit]:
-    """Return the rows of each input row for which more was emitted than an array can have."""
+    """Return the emitted rows of each input row for which more was emitted than an array can have.
+
+    `error`: which all of them get.
+    """
     stream, parents = emitted.stream, emitted.parents
-    sizes = [batch_of([row], stream.schema, stream.id.component).nbytes for row in values]
-    bytes_by_parent = np.bincount(parents, sizes)
-    is_too_large = bytes_by_parent[parents] > ARRAY_BYTES_MAX
-    return [Misfit(row, error) for row in np.flatnonzero(is_too_large).tolist()]
+    row_bytes = [batch_of([row], stream.schema, stream.id.component).nbytes for row in values]
+    bytes_by_input = np.bincount(parents, row_bytes)
+    is_of_too_large_input = bytes_by_input[parents] > ARRAY_BYTES_MAX
+    return [Misfit(row, error) for row in np.flatnonzero(is_of_too_large_input).tolist()]
 
 
-class FittedByHand(NamedTuple):
-    """Emissions on one stream that came one by one, and fit it.
+class FittedSent(NamedTuple):
+    """Emissions of an `OutputCollector` on one stream that fit it.
 
     Attributes:
         batch: the same as Arrow rows, where `StreamPass.as_arrow`; else None.
@@ -124,23 +135,26 @@ class FittedByHand(NamedTuple):
 
     batch: pa.RecordBatch | None
     sent: Sequence[Sent]
-    failures: list[tuple[int, Cause]]
+    failures: list[RootFailure]
 
 
-def fitted_by_hand(stream: StreamPass, sent: Sequence[Sent], log: Tracebacks | None) -> FittedByHand:
-    """Return the emissions that fit their stream, where they came one by one.
+def fitted_sent(
+    stream: StreamPass,
+    sent: Sequence[Sent],
+    misfit_log: Tracebacks | None,
+) -> FittedSent:
+    """Return what an `OutputCollector` has sent that fits its stream, and failures for the rest.
 
-    Raises `Exception`: one does not fit, and `log` is None, since nothing is
+    Raises `Exception`: one does not fit, and `misfit_log` is None, since nothing is
     tracked; or it is unanchored.
     """
-    # each alone, as if it descended from an input row of its own
+    # An emission has any number of anchors, not one input row. So for `fitted` each one is its own
+    # input: emission 3 descends from input row 3, and fails alone.
     values = [emission.values for emission in sent]
-    fit = fitted(EmittedRows(stream, values, np.arange(len(sent))), log)
-    failures: list[tuple[int, Cause]] = []
-    for row, cause in fit.failures:
-        roots: list[int] = []
-        for anchor in sent[row].anchors:
-            roots += [delivery.root for delivery in anchor.deliveries]
+    fit = fitted(EmittedRows(stream, values, parents=np.arange(len(sent))), misfit_log)
+    root_failures: list[RootFailure] = []
+    for emission_number, cause in fit.failures:
+        roots = _roots_of_anchors(sent[emission_number])
         if not roots:
             output = "its output" if stream.on_frame else f"stream {stream.id.stream!r}"
             raise TupleError(
@@ -148,68 +162,90 @@ def fitted_by_hand(stream: StreamPass, sent: Sequence[Sent], log: Tracebacks | N
                 " no input fails for it, so the query ends: anchor it, and its input fails alone, or emit"
                 " what fits"
             )
-        failures += [(root, cause) for root in roots]
+        root_failures += [(root, cause) for root in roots]
+    fitting = sent
     if fit.failures:
-        sent = [sent[row] for row in fit.emitted.parents.tolist()]
-    return FittedByHand(fit.emitted.batch, sent, failures)
+        fitting = [sent[emission_number] for emission_number in fit.emitted.parents.tolist()]
+    return FittedSent(fit.emitted.batch, fitting, root_failures)
 
 
-def batches_of(
+def _roots_of_anchors(emission: Sent) -> list[int]:
+    """Return the roots of an emission's anchors; empty: it is unanchored or untracked."""
+    roots: list[int] = []
+    for anchor in emission.anchors:
+        roots += [delivery.root for delivery in anchor.deliveries]
+    return roots
+
+
+class FittedBatches(NamedTuple):
+    """What an Arrow bolt emitted in one call, and fits its streams.
+
+    Attributes:
+        emitted: one for each stream.
+        failures: the input rows that failed, each because a row that was emitted for it does not
+            fit; without those that the bolt failed.
+    """
+
+    emitted: list[EmittedRows]
+    failures: list[RowFailure]
+
+
+def fitted_batches(
     bolt: str,
     streams: Mapping[str, StreamPass],
-    declared: OutputCollector,
+    output_collector: OutputCollector,
     collector: BatchCollector,
-    log: Tracebacks | None,
-) -> tuple[list[EmittedRows], list[RowFailure]]:
-    """Return what an Arrow bolt emitted, one batch for each stream, and the
-    input rows that failed by it.
+    misfit_log: Tracebacks | None,
+) -> FittedBatches:
+    """Return what an Arrow bolt emitted, a batch for each stream, and the input rows that failed.
 
     An input row fails if a row that was emitted for it does not fit. What was
     emitted for input rows that failed is left out.
 
     Args:
         streams: of the bolt, by name.
-        declared: refuses a stream that the bolt does not declare.
+        output_collector: refuses a stream that the bolt does not declare.
         collector: what the bolt emitted and failed.
-        log: gets the errors of what does not fit; None: nothing is tracked.
+        misfit_log: gets the errors of what does not fit; None: nothing is tracked.
 
     Raises:
         TupleError: another number of columns than the stream has, or a stream
             that it does not declare.
         ArrowException: a column has a type that does not go with its field;
-            or a value does not fit, and `log` is None, since nothing is
+            or a value does not fit, and `misfit_log` is None, since nothing is
             tracked.
     """
     emitted: list[EmittedRows] = []
-    causes: dict[int, Cause] = {}  # by input row; of several the first one counts
-    emissions_by_stream: dict[str, list[int]] = {}
-    for emission, name in enumerate(collector.streams):
-        emissions_by_stream.setdefault(name, []).append(emission)
-    for name, emissions in emissions_by_stream.items():
-        if declared.emits_on(name).direct:
+    cause_by_input: dict[int, Cause] = {}  # of several causes the first one counts
+    # which calls of `emit` were for which stream
+    emit_calls_by_stream: dict[str, list[int]] = {}
+    for emit_call, stream_name in enumerate(collector.streams):
+        emit_calls_by_stream.setdefault(stream_name, []).append(emit_call)
+    for stream_name, emit_calls in emit_calls_by_stream.items():
+        if output_collector.emits_on(stream_name).direct:
             # an Arrow bolt names no tasks, so this raises
-            declared.checked((), name)
-        stream = streams[name]
-        parents = np.concatenate([collector.parents[emission] for emission in emissions])
+            output_collector.checked((), stream_name)
+        stream = streams[stream_name]
+        parents = np.concatenate([collector.parents[emit_call] for emit_call in emit_calls])
+        columns_by_call = [collector.columns[emit_call] for emit_call in emit_calls]
         fitter = _ColumnFitter(bolt)
-        columns = [collector.columns[emission] for emission in emissions]
-        batch = fitter.fit(stream.schema, columns)
+        batch = fitter.fit(stream.schema, columns_by_call)
         for row, error in sorted(fitter.errors_by_row.items()):
-            if log is None:
+            if misfit_log is None:
                 raise error
-            causes.setdefault(int(parents[row]), cause_of_output(bolt, error, log))
+            input_row = int(parents[row])
+            cause_by_input.setdefault(input_row, cause_of_output(bolt, error, misfit_log))
         emitted.append(EmittedRows(stream, None, parents, batch=batch))
-    failed_rows = {row for row, _ in collector.failures} | causes.keys()
-    if failed_rows:
-        emitted = [rows.without_inputs(failed_rows) for rows in emitted]
-    return emitted, list(causes.items())
+    failed_inputs = {row for row, _ in collector.failures} | cause_by_input.keys()
+    if failed_inputs:
+        emitted = [rows.without_inputs(failed_inputs) for rows in emitted]
+    return FittedBatches(emitted, list(cause_by_input.items()))
 
 
 class _ColumnFitter:
     """Makes emitted columns fit the fields of one stream.
 
-    `errors_by_row` has why a row does not fit, by its number among all rows
-    of the stream.
+    `errors_by_row`: why a row does not fit, by its number among all rows of the stream.
     """
 
     def __init__(self, bolt: str) -> None:
@@ -217,39 +253,43 @@ class _ColumnFitter:
         self.errors_by_row: dict[int, Exception] = {}
 
     def fit(
-        self, schema: pa.Schema, emitted: Sequence[Sequence[pa.Array] | Mapping[str, pa.Array]]
+        self,
+        schema: pa.Schema,
+        columns_by_call: Sequence[Sequence[pa.Array] | Mapping[str, pa.Array]],
     ) -> pa.RecordBatch:
-        """Return all emissions of one stream as one batch; a value that does
-        not fit is null there, and its error is in `errors_by_row`.
+        """Return all that was emitted on one stream as one batch.
 
-        `emitted`: of each emission its columns, in order or by name.
+        A value that does not fit is null there, and its error is in `errors_by_row`.
+
+        `columns_by_call`: the columns of each call of `emit`, in order or by name.
         """
-        # of each field the arrays that make up its column; the empty one gives
-        # a field without rows its type
+        # for each field the arrays that make up its column. The first one is empty: it gives a
+        # field without rows its type
         chunks_by_field: list[list[pa.Array]] = [[pa.array([], field.type)] for field in schema]
         rows_before = 0
-        for emission in emitted:
-            columns = self._in_order(schema, emission)
+        for emitted_columns in columns_by_call:
+            columns = self._in_order(schema, emitted_columns)
             for field, column, chunks in zip(schema, columns, chunks_by_field, strict=True):
-                first_row = rows_before
-                for chunk in self._chunks_of(field, column):
-                    chunks += self._fitted(field, chunk, first_row)
-                    first_row += len(chunk)
+                chunk_begin = rows_before
+                for chunk in self._arrow_chunks(field, column):
+                    chunks += self._cast_parts(field, chunk, chunk_begin)
+                    chunk_begin += len(chunk)
             rows_before += len(columns[0]) if columns else 0
         arrays: list[pa.Array] = []
         for field, chunks in zip(schema, chunks_by_field, strict=True):
             arrays.append(self._joined(field, chunks))
-        # not by its schema: a value that does not fit is null until its row
-        # is left out
+        # `from_arrays` does not check the schema's NOT NULL, and must not: a value that does not
+        # fit is null until its row is left out
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _in_order(
-        self, schema: pa.Schema, emission: Sequence[pa.Array] | Mapping[str, pa.Array]
+        self, schema: pa.Schema, emitted_columns: Sequence[pa.Array] | Mapping[str, pa.Array]
     ) -> Sequence[pa.Array]:
-        """Return the columns of one emission in the order of the fields;
-        `TupleError`: too few or many.
+        """Return the columns of one call of `emit` in the order of the fields.
+
+        Raises `TupleError`: too few or many.
         """
-        columns = emission
+        columns = emitted_columns
         if isinstance(columns, Mapping):
             columns = values_in_order(columns, schema.names, self._bolt)
         if len(columns) != len(schema):
@@ -258,19 +298,19 @@ class _ColumnFitter:
         return columns
 
     def _joined(self, field: pa.Field, chunks: Sequence[pa.Array]) -> pa.Array:
-        """Return a column as one array; the first of its chunks is the empty one."""
-        if len(chunks) == 2:
-            return chunks[1]  # nothing is copied
+        """Return the chunks of a column as one array; the first chunk is the empty one of `fit`."""
+        if len(chunks) == 2:  # the empty one and another one, which needs no copy
+            return chunks[1]
         try:
             return pa.concat_arrays(chunks)
-        except pa.ArrowInvalid as error:  # a table of them would go on in a second batch
+        except pa.ArrowInvalid as error:  # together they are too large for one array
             raise TupleError(
                 f"bolt {self._bolt!r} emitted more as {field.name!r} than one array can have;"
                 f" emit less at once: {error}"
             ) from error
 
-    def _chunks_of(self, field: pa.Field, column: Any) -> Sequence[pa.Array]:
-        """Return the arrays of an emitted column; `TupleError`: it is none of Arrow."""
+    def _arrow_chunks(self, field: pa.Field, column: Any) -> Sequence[pa.Array]:
+        """Return the arrays of an emitted column; `TupleError`: it is no column of Arrow's."""
         if isinstance(column, pa.ChunkedArray):
             return column.chunks  # type: ignore[no-any-return]
         if isinstance(column, pa.Array):
@@ -279,12 +319,14 @@ class _ColumnFitter:
             f"bolt {self._bolt!r} emitted a {type(column).__name__} as {field.name!r}, no Arrow array"
         )
 
-    def _fitted(self, field: pa.Field, column: pa.Array, first_row: int) -> list[pa.Array]:
-        """Return a column as its field's type, in parts; `first_row`: the
-        number of its first row.
+    def _cast_parts(self, field: pa.Field, column: pa.Array, first_row: int) -> list[pa.Array]:
+        """Return a column as its field's type, in one part or several.
 
-        Where a value does not fit, the column is halved until the value is
-        alone, so that the rows beside it pass.
+        If a value does not fit, the column is halved, and each half is cast by itself, until the
+        value is alone. So the rows beside it pass. In its place is null, and its error is in
+        `errors_by_row`.
+
+        `first_row`: the number of the column's first row among all rows of the stream.
 
         Raises `ArrowException`: no column of this type fits the field.
         """
@@ -297,9 +339,9 @@ class _ColumnFitter:
         except (ValueError, OverflowError) as error:
             if len(column) > 1:
                 half = len(column) // 2
-                lower = self._fitted(field, column.slice(0, half), first_row)
-                upper = self._fitted(field, column.slice(half), first_row + half)
-                return [*lower, *upper]
+                lower_parts = self._cast_parts(field, column.slice(0, half), first_row)
+                upper_parts = self._cast_parts(field, column.slice(half), first_row + half)
+                return [*lower_parts, *upper_parts]
             value = cell_text(column, 0)
             emission = self._emission_text(value, field)
             self.errors_by_row[first_row] = with_message(error, f"{emission}: {text_of(error)}")

@@ -1,12 +1,18 @@
-"""A stage at work in one task: of a topology, or the bolts that stand one behind the other on a DataFrame.
+"""A stage at work in one task: of a topology, or the bolts in a row on a DataFrame.
 
-A topology is cut into *stages* where its tuples go to other tasks; a `StagePass` describes one of
-them. In a task, tuples go through the stage's bolts in the order of the graph. What belongs to a
-later stage, to the sink or to the DataFrame is put on rows and leaves the task.
+A topology is cut into *stages* where its tuples go to other tasks; a `StagePass` says what the
+tasks of one of them do. In a task, tuples go through the stage's bolts in the order of the graph:
+each bolt has an inbox, and what it emits goes into the inboxes of the bolts behind it. What belongs
+to a later stage, to the sink or to the DataFrame goes into the task's outbox and leaves the task.
 
-Each tuple has *places*, `Deliveries`: one for each root that it descends from, with the path to
-it. A *route* leads a stream to one bolt. A grouping may send each tuple to several tasks of that
-bolt: then the route has several *copies*, and each copy of a tuple has a place of its own.
+Words of this module:
+
+* The *places* of a tuple are its `Deliveries`: one for each root that it descends from, with the
+  path from the root to the tuple. Each step of the path is a *hop*.
+* A *route* leads a stream to one bolt. A grouping may send each tuple to several tasks of that
+  bolt: then the route has several *copies*, and each copy of a tuple has places of its own.
+* A *destination* is a subscription of a later stage, or an output of the sink, by its number.
+* Rows that leave may travel in *bundles*: those for one destination and one task as one row.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -24,6 +30,7 @@ import pyarrow as pa
 
 from acker.errors import TupleError
 from acker.identity import I64, input_id_of
+from spout.bolts.collectors import OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.bolt_work import BoltWork
 from spout.execution.calls import ClockNs
@@ -41,31 +48,39 @@ from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, ROOT, TASK, TO, Origins
 from spout.tuples.counts import Counted, Tally, What, sum_of_counts
 from spout.tuples.messages import MessageRows
-from spout.tuples.places import Deliveries, Descendants, Places, children_of, column_of, only_roots, places_of
+from spout.tuples.places import (
+    Deliveries,
+    Descendants,
+    Places,
+    children_of,
+    column_of,
+    only_roots,
+    places_of,
+)
 from spout.tuples.raised import first_of_each
 from spout.tuples.rows import ArrowRows, one_batch
 from spout.tuples.tuple import Delivery, Rows
 
 
 class TaskRun(Protocol):
-    """A stage at work in one task: here, or in a child.
+    """A stage at work in one task: in this process, or in a child of it.
 
-    `gate` is set while records are fed in order; else it is None.
+    `gate`: blocks the records that must not pass a failed one; None: order does not matter.
     """
 
     gate: Gate | None
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
-        """Work on a batch of rows and return what leaves the task."""
+        """Work on rows, and return those that leave the task; `anchors` as in `StageRun.feed`."""
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Clean the bolts up, and return what was emitted meanwhile."""
+        """Clean the bolts up, and return the rows that leave by that; often none."""
 
     def report(self) -> TaskReport:
         """Return what was done; called last."""
 
 
-class Arrived(NamedTuple):
+class ReceivedRows(NamedTuple):
     """Rows of one stream that a bolt receives, with the places of each in its trees."""
 
     rows: Rows
@@ -76,9 +91,9 @@ class StageRun:
     """A stage in one task.
 
     Attributes:
-        rows_arrived: how many rows of a DataFrame the task received before those that are fed next;
-            a child process gets the number, since others may have worked on the task
-            before it.
+        frame_rows_received: how many rows of a DataFrame the task has received so far. It is set in
+            a child process before each block of rows, since other children may have worked on the
+            rows before.
     """
 
     def __init__(
@@ -93,25 +108,28 @@ class StageRun:
         Args:
             pass_: what the stage does.
             context: of the task; each bolt gets one with its own name.
-            pulse: is called when a call of a bolt begins and ends; None: nobody watches.
+            pulse: is called when a call of a bolt begins and ends, for the thread that watches for
+                hangs; None: nobody watches.
             clock_ns: by which bolts are timed.
         """
         self._gate: Gate | None = None
         self._pass = pass_
         self._outbox = TaskOutbox(pass_)
-        self.rows_arrived = 0
-        self._tuples_dealt = 0  # for groupings that deal tuples out by turns
-        self._rows_bundled = 0
+        self.frame_rows_received = 0
+        self._tuples_dealt = 0  # by groupings that give each task a tuple in turn (shuffle)
+        self._rows_bundled = 0  # rows that have left in bundles
         self._partition = context.partition
         # of the rows from the stage before, and of those for the stage behind: the driver compares
+        # what one stage sent with what the next one received
         self._received_fingerprint = Fingerprint()
         self._sent_fingerprint = Fingerprint()
         self._tally = Tally()  # of what spouts emit
-        self._work_by_bolt: dict[str, BoltWork] = {}  # those that run in this task, in their order
-        self._inbox_by_bolt: dict[str, list[Arrived]] = {}
+        self._work_by_bolt: dict[str, BoltWork] = {}  # bolts that run in this task, producers first
+        self._inbox_by_bolt: dict[str, list[ReceivedRows]] = {}
         for bolt in pass_.bolts:
-            # also of a bolt without a task here: nothing is sent to it
+            # also of a bolt that does not run in this task: nothing is sent to it
             self._inbox_by_bolt[bolt.name] = []
+            # 0 tasks: it runs in all of the stage
             runs_here = not bolt.tasks or context.partition < bolt.tasks
             if runs_here:
                 bolt_context = BoltContext(bolt.name, context.partition, context.batch_id, pass_.tasks)
@@ -125,9 +143,9 @@ class StageRun:
 
     @property
     def gate(self) -> Gate | None:
-        """What blocks records behind others that failed; the bolts ask it before each tuple.
+        """What blocks the records that must not pass a failed one; None: order does not matter.
 
-        None: the records of a partition need no order.
+        The bolts ask it before each tuple.
         """
         return self._gate
 
@@ -150,7 +168,7 @@ class StageRun:
         """
         # the bolts work on a DataFrame
         if self._pass.frame is not None:
-            self._receive_frame(self._pass.frame, rows, anchors)
+            self._put_frame_into_inbox(self._pass.frame, rows, anchors)
         elif isinstance(rows, MessageRows):
             # a keyed bolt ends the topology: what leaves names its roots by position as well
             if self._pass.carries_roots and anchors is not None:
@@ -160,53 +178,56 @@ class StageRun:
         elif self._pass.keyed is not None:
             self._emit(self._pass.keyed, rows, anchors)
         elif isinstance(rows, ArrowRows):
-            self._receive_deliveries(rows.batch, rows.places)
+            self._sort_rows_of_stage_before(rows.batch, rows.places)
         else:
             raise TypeError(f"a stage is fed messages or Arrow rows, not {type(rows).__name__}")
         return self._run_bolts()
 
-    def _receive_frame(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
+    def _put_frame_into_inbox(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
         """Put rows of a DataFrame into the inbox of the first bolt; `anchors` as in `feed`."""
-        if anchors is not None and self._pass.upstream:
+        if anchors is not None and self._pass.upstream:  # an operator before has sent them
             arrived_fingerprint = fingerprint_of(anchors.carry, anchors.column)
             self._received_fingerprint = self._received_fingerprint.plus(arrived_fingerprint)
-        rows_before = self.rows_arrived
-        self.rows_arrived += len(rows)
+        rows_before = self.frame_rows_received
+        self.frame_rows_received += len(rows)
 
         @cache
         def places_of_rows() -> Sequence[Deliveries]:
-            """Return the place of each row; by the first call, since it may never be asked for."""
-            if anchors is None:
+            """Return the places of each row; the first call builds them."""
+            if anchors is None:  # nothing is tracked
                 return [()] * len(rows)
             places = places_of(anchors)
+            # behind operators of Spark's own, which may have repeated a row
             if frame.entry:
-                places = self._with_own_places(places, frame.entry, rows_before)
+                places = self._with_hops_of_task_and_row(places, frame.entry, rows_before)
             return places
 
         places: Sequence[Deliveries]
         if frame.by_row:
-            # no place is built unless a bolt uses one: mostly each settles its tuple at once
+            # Only the row from which each tuple descends is kept. Mostly bolts settle each tuple at
+            # once, and no places are needed
             places = Descendants(anchors, np.arange(len(rows)), places_of_rows)
         else:
             places = places_of_rows()
         first_bolt = self._pass.bolts[0].name
-        self._inbox_by_bolt[first_bolt].append(Arrived(rows, places))
+        self._inbox_by_bolt[first_bolt].append(ReceivedRows(rows, places))
 
-    def _with_own_places(
-        self, places: Sequence[Deliveries], entry: int, rows_before: int
+    def _with_hops_of_task_and_row(
+        self, places: Sequence[Deliveries], subscription: int, rows_before: int
     ) -> Sequence[Deliveries]:
-        """Return places by which equal rows differ, since Spark's operators may repeat a row.
+        """Return places that differ for equal rows, since Spark's operators may repeat a row.
 
-        Two equal edges would cancel. So two hops are added to each place: the first one has the
-        number of this task, the second one the number of the row in this task.
+        Two rows with equal places would have equal edges, which cancel in the XOR value. So two
+        hops are added to each place: one with the number of this task, and one with the number of
+        the row in this task.
 
         Args:
-            entry: the key of the subscription on which the operators deliver.
-            rows_before: how many rows arrived in this task before.
+            subscription: the key of the subscription on which the operators deliver.
+            rows_before: how many rows the task received before.
         """
         row_numbers = np.arange(len(places))
-        in_task = children_of(places, row_numbers, entry, self._partition)
-        return children_of(in_task, row_numbers, entry, row_numbers + rows_before)
+        places_in_task = children_of(places, row_numbers, subscription, self._partition)
+        return children_of(places_in_task, row_numbers, subscription, row_numbers + rows_before)
 
     def _emit(self, stream: StreamPass, rows: Rows, anchors: Anchors | None) -> None:
         """Emit rows of a spout or of a keyed bolt on their stream, and count them.
@@ -216,124 +237,137 @@ class StageRun:
         rows.came_from = stream.id
         places = places_of(anchors) if anchors is not None else [()] * len(rows)
         row_numbers = np.arange(len(rows))
-        # one entry for each copy of each route, in their order, as `_distribute` reads them
+        # for each route and copy of it, in the order in which `_distribute` reads them
         places_by_copy: list[Sequence[Deliveries]] = []
         for route in stream.routes:
             for copy in range(route.copies):
-                # a row is emitted once, so the copy's number is its ordinal
+                # The ordinal numbers the deliveries of one parent on one subscription. A row is
+                # emitted once, so these are its copies
                 places_of_copy = children_of(places, row_numbers, route.subscription.key, copy)
                 places_by_copy.append(places_of_copy)
         self._tally.add(Counted(What.EMITTED, stream.id.component, stream.id), len(rows))
         if places_by_copy:
             transferred = Counted(What.TRANSFERRED, stream.id.component, stream.id)
             self._tally.add(transferred, len(places_by_copy) * len(rows))
-        # what stays in the task needs no columns
+        # None: all its readers are in this task, and take the rows as they are
         batch = rows.arrow(stream.schema.names) if stream.leaves else None
         self._distribute(Emissions(stream, rows, batch, places_by_copy))
 
-    def _receive_deliveries(self, batch: pa.RecordBatch, places: Places | None) -> None:
-        """Sort rows of the stage before: into inboxes of bolts, or on to a later stage or the sink.
+    def _sort_rows_of_stage_before(self, batch: pa.RecordBatch, places: Places | None) -> None:
+        """Put rows of the stage before into inboxes, or forward those that no bolt here receives.
 
-        The column ``_to`` has the number of the subscription, or of the sink's output, that a row
-        is for.
+        Each row has its destination in the column ``_to``.
 
         `places`: of all rows; None: the rows have them in a column.
         """
-        arrived = PlacedRows(batch, places)
-        arrived_fingerprint = arrived.fingerprint(Carry.HOPS)
-        self._received_fingerprint = self._received_fingerprint.plus(arrived_fingerprint)
-        numbers = batch.column(TO).to_numpy(zero_copy_only=False)
-        # the rows of a bundle have one number, so mostly there is nothing to divide
-        have_one_number = (numbers == numbers[:1]).all()
-        distinct_numbers = numbers[:1] if have_one_number else np.unique(numbers)
-        for number in distinct_numbers.tolist():
-            part = arrived
-            if len(distinct_numbers) > 1:
-                part = arrived.take(np.flatnonzero(numbers == number))
-            # None: no bolt of this stage receives it
-            arrival = self._pass.arrivals.get(number)
-            if arrival is None:
-                self._outbox.pass_on(number, part.rows, part.places)
+        received = PlacedRows(batch, places)
+        fingerprint = received.fingerprint(Carry.HOPS)
+        self._received_fingerprint = self._received_fingerprint.plus(fingerprint)
+        destinations = batch.column(TO).to_numpy(zero_copy_only=False)
+        # the rows of a bundle have one destination, so mostly there is nothing to divide
+        have_one_destination = (destinations == destinations[:1]).all()
+        distinct = destinations[:1]
+        if not have_one_destination:
+            distinct = np.unique(destinations)
+        for destination in distinct.tolist():
+            rows_for_it = received
+            if len(distinct) > 1:
+                rows_for_it = received.take(np.flatnonzero(destinations == destination))
+            arrival = self._pass.arrivals.get(destination)
+            if arrival is None:  # no bolt of this stage receives them
+                self._outbox.forward(destination, rows_for_it.rows, rows_for_it.places)
             else:
-                self._receive_part(arrival, part)
+                self._put_into_inbox(arrival, rows_for_it)
 
-    def _receive_part(self, arrival: Arrival, part: PlacedRows) -> None:
+    def _put_into_inbox(self, arrival: Arrival, placed_rows: PlacedRows) -> None:
         """Put rows of one subscription into the inbox of its bolt, as tuples of their stream."""
         stream = arrival.stream
-        fields = part.rows.column(stream.column).flatten()
+        fields = placed_rows.rows.column(stream.column).flatten()
         tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
-        places: Sequence[Deliveries] | None = part.places
-        if not places:
-            places = places_of(Anchors(Carry.HOPS, part.rows.column(ANCHOR)))
+        places: Sequence[Deliveries] | None = placed_rows.places
+        if not places:  # the rows have them in a column; or there are no rows
+            places = places_of(Anchors(Carry.HOPS, placed_rows.rows.column(ANCHOR)))
         if self._pass.carries_roots:
-            self._outbox.origins.add_roots(only_roots(places), part.rows.column(ROOT))
+            self._outbox.origins.add_roots(only_roots(places), placed_rows.rows.column(ROOT))
         rows = ArrowRows(tuples, came_from=stream.id)
-        self._inbox_by_bolt[arrival.consumer].append(Arrived(rows, places))
+        self._inbox_by_bolt[arrival.consumer].append(ReceivedRows(rows, places))
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Clean the bolts up, and return what was emitted meanwhile: one batch, or none."""
-        leaving = self._run_bolts(ends=True)
+        """Clean the bolts up, and return the rows that leave by that: one batch, or none."""
+        leaving = self._run_bolts(with_cleanup=True)
         return [leaving] if leaving.num_rows else []
 
-    def _run_bolts(self, *, ends: bool = False) -> pa.RecordBatch:
-        """Call each bolt for what it receives, producers first; return what leaves the task.
+    def _run_bolts(self, *, with_cleanup: bool = False) -> pa.RecordBatch:
+        """Call each bolt for what is in its inbox, producers first; return what leaves the task.
 
-        `ends`: clean each bolt up behind its last tuple. What its cleanup emits is received by the
-        bolts behind it, which are cleaned up later.
+        `with_cleanup`: clean each bolt up behind its last tuple. What its cleanup emits is received
+        by the bolts behind it, which are cleaned up later.
         """
         for name, work in self._work_by_bolt.items():
             inbox = self._inbox_by_bolt[name]
             self._inbox_by_bolt[name] = []
             for rows, places in inbox:
-                work.receive(rows, places)
-            if ends:
+                work.call_bolt(rows, places)
+            if with_cleanup:
                 work.cleanup()
             for emissions in work.pop_emissions():
                 self._distribute(emissions)
         return self._pop_leaving_rows()
 
     def report(self) -> TaskReport:
-        """Return what the bolts did since the last `take_report`.
+        """Return what the bolts did since the last `pop_report`.
 
         Raises `TupleError`: a bolt emitted after its task had ended.
         """
+        self._refuse_late_emissions()
         collectors = [work.collector for work in self._work_by_bolt.values()]
-        touched_roots = set[int]().union(*(collector.touched for collector in collectors))
-        touched = np.array(sorted(touched_roots), np.int64)
-        # two bolts may leave descendants of one row open, whose place is the row's: twice it would cancel
+        # One set for all bolts: two of them may leave descendants of one row open, and both name
+        # the row. What is outstanding is XORed, where twice the same would cancel
         left_open = set[Delivery]().union(*(collector.left_open for collector in collectors))
         open_tuples = chain.from_iterable(collector.outstanding() for collector in collectors)
         outstanding = outstanding_of(chain(open_tuples, left_open))
-        for name, work in self._work_by_bolt.items():
-            # a thread of the bolt went on, and what it has acked meanwhile would be lost
-            if work.collector.sent:
-                raise TupleError(
-                    f"bolt {name!r} emitted after its task had ended, so that nobody receives it: let cleanup"
-                    " wait for the threads of the bolt"
-                )
-        source = NUMBERED if self._pass.is_behind_keyed else PLANNED
-        failed = chain.from_iterable(collector.failures for collector in collectors)
-        marks = [
-            RootMarks.of_failures(source, failed),
-            RootMarks.of_roots(RootMark.TOUCHED, roots_of(source, touched)),
-        ]
+        counts_of_bolts = [work.tally.counts() for work in self._work_by_bolt.values()]
         report = TaskReport(
             operator=self._pass.name,
             upstream=self._pass.upstream,
             consumer=self._pass.consumer,
             outstanding=outstanding,
-            marks=RootMarks.together(marks),
+            marks=self._root_marks(collectors),
             received_fingerprint=self._received_fingerprint,
             sent_fingerprint=self._sent_fingerprint,
-            counts=sum_of_counts(
-                [self._tally.counts(), *(work.tally.counts() for work in self._work_by_bolt.values())]
-            ),
+            counts=sum_of_counts([self._tally.counts(), *counts_of_bolts]),
             errors=tuple(chain.from_iterable(collector.errors for collector in collectors)),
             raised=first_of_each(chain(*(collector.tracebacks for collector in collectors))),
         )
         return report_behind_keyed(report) if self._pass.is_behind_keyed else report
 
-    def take_report(self) -> TaskReport:
+    def _refuse_late_emissions(self) -> None:
+        """Raise `TupleError` if a bolt emitted after its task had ended.
+
+        A thread of the bolt went on. What it has acked meanwhile would be lost.
+        """
+        for name, work in self._work_by_bolt.items():
+            if work.collector.sent:
+                raise TupleError(
+                    f"bolt {name!r} emitted after its task had ended, so that nobody receives it: let cleanup"
+                    " wait for the threads of the bolt"
+                )
+
+    def _root_marks(self, collectors: Sequence[OutputCollector]) -> RootMarks:
+        """Return the roots that failed, with causes, and those whose timeout was reset."""
+        # by what roots are named: their index in the batch's plan; or, behind a keyed bolt, which
+        # holds roots of earlier batches, the edge of the held tuple
+        root_source = NUMBERED if self._pass.is_behind_keyed else PLANNED
+        failures = chain.from_iterable(collector.failures for collector in collectors)
+        touched = set[int]().union(*(collector.touched for collector in collectors))
+        touched_roots = np.array(sorted(touched), np.int64)
+        marks = [
+            RootMarks.of_failures(root_source, failures),
+            RootMarks.of_roots(RootMark.TOUCHED, roots_of(root_source, touched_roots)),
+        ]
+        return RootMarks.together(marks)
+
+    def pop_report(self) -> TaskReport:
         """Return the report of what was done since the last call, and begin a new one.
 
         Called while no bolt holds tuples.
@@ -343,7 +377,7 @@ class StageRun:
         self._sent_fingerprint = Fingerprint()
         self._tally.clear()
         for work in self._work_by_bolt.values():
-            work.forget()
+            work.clear_report()
         return report
 
     def _distribute(self, emissions: Emissions) -> None:
@@ -354,51 +388,69 @@ class StageRun:
         if not len(emissions.rows):
             return
         stream = emissions.stream
-        batch = emissions.batch
-        bundling = self._pass.bundling
-        if batch is not None and bundling is not None and stream.leaves and self._pass.frame is None:
-            # once for all routes, and before tasks are found by its values
-            batch = bundling.dictionary_encoded(batch)
+        batch = self._encoded_for_bundles(emissions)
+        # for each route and copy of it, in the order of the two loops
         places_by_copy = iter(emissions.places_by_copy)
         for route in stream.routes:
             for copy in range(route.copies):
                 places = next(places_by_copy)
                 if route.stays:  # its bolt runs in this task
-                    arrived = Arrived(emissions.rows, places)
-                    self._inbox_by_bolt[route.subscription.consumer].append(arrived)
+                    received = ReceivedRows(emissions.rows, places)
+                    self._inbox_by_bolt[route.subscription.consumer].append(received)
                 elif batch is not None:
-                    tasks = emissions.tasks  # a direct stream names them
+                    # None: the stream is not direct, so the grouping decides
+                    tasks = emissions.tasks
                     if tasks is None:
                         tasks = self._tasks_of(route, copy, batch, places)
-                    self._outbox.add(stream, route.number, batch, tasks, places)
+                    self._outbox.add_tuples(stream, route.number, batch, tasks, places)
         if batch is not None:
             self._send_to_sink(stream, batch, len(emissions.rows))
 
+    def _encoded_for_bundles(self, emissions: Emissions) -> pa.RecordBatch | None:
+        """Return emissions as Arrow rows, dictionary-encoded if they leave in bundles.
+
+        That is done once for all routes, before tasks are found by the values. None: nobody needs
+        Arrow rows.
+        """
+        leaves_in_bundles = emissions.stream.leaves and self._pass.frame is None
+        if emissions.batch is None or self._pass.bundling is None or not leaves_in_bundles:
+            return emissions.batch
+        return self._pass.bundling.dictionary_encoded(emissions.batch)
+
     def _send_to_sink(self, stream: StreamPass, batch: pa.RecordBatch, count: int) -> None:
-        """Put tuples on rows for each output of the sink that their stream is.
+        """Put tuples into the outbox for each output of the sink that gets their stream.
 
         They have no places, since no bolt gets them.
         """
+        no_places: list[Deliveries] = [()] * count
         for output in stream.outputs:
             tasks = np.zeros(count, np.int64)
             if not self._pass.is_last:
-                # Which task of a later stage passes them on does not matter, but a tuple that runs
-                # again must take the same way: so its values decide. A key's upper 31 bits are taken.
+                # Which task of a later stage forwards them does not matter, but a tuple that runs
+                # again must take the same way: so its values decide. Of the 64 bits of their key
+                # the upper 31 are taken, which fit into the column
                 keys = value_keys(batch, stream.schema.names)
                 tasks = (keys >> np.uint64(33)).astype(np.int64)
-            self._outbox.add(stream, output.number, batch, tasks, [()] * count)
+            self._outbox.add_tuples(stream, output.number, batch, tasks, no_places)
 
-    def _tasks_of(self, route: Route, copy: int, batch: pa.RecordBatch, places: Sequence[Deliveries]) -> I64:
+    def _tasks_of(
+        self,
+        route: Route,
+        copy: int,
+        batch: pa.RecordBatch,
+        places: Sequence[Deliveries],
+    ) -> I64:
         """Return the task that each tuple goes to by the route's grouping, `(n,) int64`.
 
         Args:
             copy: the number of the copy among those of the route.
-            batch: the tuples, with the fields that a grouping reads.
+            batch: the tuples, whose values a grouping by fields reads.
+            places: of the tuples.
         """
-        if route.subscription.kind is Kind.ALL:  # each task gets a copy
+        if route.subscription.kind is Kind.ALL:  # each task gets a copy: task 3 copy 3
             return np.full(len(places), copy, np.int64)
         fields = route.subscription.fields
-        keys = value_keys(batch, fields) if fields else None
+        keys = value_keys(batch, fields) if fields else None  # None: no grouping by fields
         dealt_before = self._tuples_dealt
         self._tuples_dealt += len(places)
         return tasks_for(route.subscription.kind, route.tasks, keys, places, dealt_before)
@@ -409,8 +461,8 @@ class StageRun:
         # a tracked bolt receives them directly: the driver compares what was sent and received
         if self._pass.consumer:
             for placed_rows in leaving:
-                sent = placed_rows.fingerprint(self._pass.carry)
-                self._sent_fingerprint = self._sent_fingerprint.plus(sent)
+                fingerprint = placed_rows.fingerprint(self._pass.carry)
+                self._sent_fingerprint = self._sent_fingerprint.plus(fingerprint)
         if self._pass.bundling is None:
             batches = [placed_rows.rows for placed_rows in leaving]
             return one_batch(batches, self._pass.schema, self._pass.name)
@@ -422,9 +474,12 @@ class StageRun:
 class TaskOutbox:
     """Collects the rows that leave one task.
 
-    What is put on a row depends on the stage: the tuple alone (`StagePass.bare`); the tuple and its
-    anchor (a DataFrame); or, for a later stage, the tuple as a struct, with its task and its
-    places.
+    What a row has depends on the stage:
+
+    * the tuple alone, if the sink gets one stream and this is the last stage (`StagePass.bare`);
+    * the tuple and its anchor, on a DataFrame (`StagePass.frame`);
+    * else the tuple as a struct in the column of its stream, its destination, its task, and its
+      places.
 
     Attributes:
         origins: source and position of each root of the task's input, for rows that carry them
@@ -436,20 +491,20 @@ class TaskOutbox:
         self._pass = pass_
         self._leaving: list[PlacedRows] = []
 
-    def add(
+    def add_tuples(
         self,
         stream: StreamPass,
-        number: int,
+        destination: int,
         tuples: pa.RecordBatch,
         tasks: I64,
         places: Sequence[Deliveries],
     ) -> None:
-        """Put tuples on rows that leave.
+        """Make rows of emitted tuples, and collect them.
 
         Args:
-            number: of the subscription or of the sink's output that they are for.
+            destination: the number of the subscription or of the sink's output.
             tasks: `(n,) int64`: the task that each one goes to.
-            places: of each tuple in its trees.
+            places: of each tuple.
         """
         if self._pass.bare:
             self._leaving.append(PlacedRows(tuples))
@@ -459,46 +514,50 @@ class TaskOutbox:
             rows = pa.RecordBatch.from_arrays(columns, schema=self._pass.schema)
             self._leaving.append(PlacedRows(rows))
         else:
-            self._collect(self._as_structs(stream, number, tuples, tasks, places))
+            self._collect(self._as_structs(stream, destination, tuples, tasks, places))
 
     def _as_structs(
         self,
         stream: StreamPass,
-        number: int,
+        destination: int,
         tuples: pa.RecordBatch,
         tasks: I64,
         places: Sequence[Deliveries],
     ) -> PlacedRows:
-        """Return tuples as structs in the column of their stream, beside what the next stage needs.
+        """Return tuples as structs in the column of their stream, with their places.
 
-        The arguments are those of `add`.
+        The arguments are those of `add_tuples`.
         """
         structs = pa.StructArray.from_arrays(tuples.columns, names=stream.schema.names)
         columns = {stream.column: structs}
-        places_as_arrays: Places | None = None
-        if isinstance(places, Places):  # no column is built that nobody may need
-            places_as_arrays = places
-        elif not self._pass.is_last:
+        places_beside: Places | None = None
+        if isinstance(places, Places):
+            # places that are arrays stay beside the rows: a bundle takes them so, and only rows
+            # that leave one by one need a column of them
+            places_beside = places
+        elif not self._pass.is_last:  # behind the last stage no bolt needs places
             columns[ANCHOR] = column_of(places)
         if self._pass.carries_roots:
             columns[ROOT] = self.origins.column(only_roots(places))
-        return PlacedRows(pa.RecordBatch.from_pydict(columns), places_as_arrays, number, tasks)
+        rows = pa.RecordBatch.from_pydict(columns)
+        return PlacedRows(rows, places_beside, destination, tasks)
 
-    def pass_on(self, number: int, rows: pa.RecordBatch, places: Places | None) -> None:
-        """Put rows of the stage before, as they came, on the way to a later stage or to the sink.
+    def forward(self, destination: int, rows: pa.RecordBatch, places: Places | None) -> None:
+        """Collect rows of the stage before, as they came, for a later stage or for the sink.
 
         Args:
-            number: of the subscription or of the sink's output that they are for.
+            destination: the number of the subscription or of the sink's output.
             places: of the rows; None: they have them in a column, or need none.
         """
         if self._pass.bare:
-            stream = self._pass.passing[number]
+            stream = self._pass.passing[destination]
             fields = rows.column(stream.column).flatten()
             tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
             self._leaving.append(PlacedRows(tuples))
             return
         tasks = np.asarray(rows.column(TASK), dtype=np.int64)
-        self._collect(PlacedRows(rows.drop_columns([TO, TASK]), places, number, tasks))
+        rows_without_way = rows.drop_columns([TO, TASK])
+        self._collect(PlacedRows(rows_without_way, places, destination, tasks))
 
     def pop_rows(self) -> list[PlacedRows]:
         """Remove all rows that were collected, and return them."""
@@ -506,8 +565,12 @@ class TaskOutbox:
         return leaving
 
     def _collect(self, placed_rows: PlacedRows) -> None:
-        """Collect rows, in the columns of those that leave; columns of other streams are null."""
-        if self._pass.bundling is not None:  # a bundle has the columns that there are
+        """Collect rows for one destination.
+
+        For a bundle they stay as they are. Rows that leave one by one get all columns of the
+        stage's schema; the columns of other streams are null.
+        """
+        if self._pass.bundling is not None:
             self._leaving.append(placed_rows)
             return
         count = placed_rows.rows.num_rows

@@ -1,9 +1,15 @@
-"""What can be around a bolt that is called; each one is put there only where
-somebody asks for it.
+"""What can be put around the call of a bolt; each wrapper only where somebody asks for it.
 
-From the outside in: `Ordered`, `FitRows`, `Timed`, `Pulsed`, `PlacesGuarded`,
-then an adapter. What fits the output is found behind the pulse and the clock,
-since that is no time of the bolt's.
+Each one has an `inner` call: another wrapper, or an adapter. From the outside in they are:
+
+1. `Ordered`: calls the bolt for no record that is blocked behind a failed one.
+2. `FitRows`: makes what was emitted fit its stream. It is outside of the next two, since that is no
+   time of the bolt's.
+3. `Timed`: measures the call.
+4. `Pulsed`: shows the call to the thread that watches for hangs.
+5. `GuardWithPlaces`: in a child process, gives the guard of an `ArrowBolt` the places of its rows.
+
+The *places* of a tuple are its `Deliveries`: one for each root that it descends from.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from acker.identity import I64
-from spout.execution.calls import Block, BoltCall, EmittedRows, Outcome, RowFailure, Turns
+from spout.execution.calls import Block, BoltCall, EmittedRows, Outcome, RowFailure, RowsToCall
 from spout.execution.fitting import fitted
 from spout.execution.guards import Guard
 from spout.planning.order import Gate
@@ -26,10 +32,9 @@ from spout.tuples.raised import Tracebacks
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Passes over rows that a gate blocks when their turn comes; a row that
-    fails blocks those behind it.
+    """Calls a bolt for the rows that are not blocked; each row that fails blocks others.
 
-    The gate is that of a partition that is read in order
+    `gate`: knows of one partition, which is read in order, what has failed there
     (`spout.planning.order.Gate`).
     """
 
@@ -37,19 +42,19 @@ class Ordered:
     gate: Gate
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt for the rows that are not blocked, and name the blocked ones."""
-        turns = FreeTurns(self.gate, block.places)
-        outcome = self.inner.call(block._replace(turns=turns))
-        # The gate knows already which rows failed by an exception. Others fail
-        # only now: those of an Arrow bolt, and those whose emissions do not
-        # fit. They block what later blocks have.
+        """Call the bolt for the rows that are not blocked; return the blocked ones as `blocked`."""
+        unblocked_rows = UnblockedRows(self.gate, block.places)
+        outcome = self.inner.call(block._replace(rows_to_call=unblocked_rows))
+        # Rows for which the bolt raised have blocked others during the call (`block_later_rows`).
+        # Some fail only at its end: those of an Arrow bolt, and those whose emissions do not fit.
+        # They can block rows of later blocks alone.
         places_of_failed = [block.places[row] for row, _ in outcome.failures]
-        self.gate.fail_all(roots_at(places_of_failed))
-        return outcome._replace(blocked=turns.blocked)
+        self.gate.fail_all(roots_of_places(places_of_failed))
+        return outcome._replace(blocked=unblocked_rows.blocked)
 
 
-class FreeTurns(Turns):
-    """The turns of those rows that nothing blocks when their turn comes.
+class UnblockedRows(RowsToCall):
+    """The rows of a block that are not blocked when the bolt would be called for them.
 
     Attributes:
         blocked: the rows that were passed over so far, and why.
@@ -60,72 +65,74 @@ class FreeTurns(Turns):
         self.blocked: list[RowFailure] = []
         self._gate = gate
         self._places = places
-        # the only root of each row, or -1; not computed until something has
-        # failed
-        self._only_roots: list[int] | None = None
+        # by row: its root, or -1 where it has none or several; None: not computed, since nothing of
+        # the partition has failed yet
+        self._root_by_row: list[int] | None = None
 
     def __iter__(self) -> Iterator[int]:
-        # the gate's own mapping, which is no longer empty once something has
-        # failed
-        lowest_failed_by_line = self._gate.failed
+        # the gate's own mapping, which the gate fills when something fails: while it is empty, no
+        # row can be blocked
+        failures_at_gate = self._gate.failed
         for row in super().__iter__():
-            cause = self._cause_if_blocked(row) if lowest_failed_by_line else None
+            cause = self._cause_if_blocked(row) if failures_at_gate else None
             if cause is None:
                 yield row
             else:
                 self.blocked.append((row, cause))
 
-    def block_behind(self, row: int) -> None:
-        """Block what comes behind the roots of a row, which have failed."""
-        self._gate.fail_all(roots_at([self._places[row]]))
+    def block_later_rows(self, failed_row: int) -> None:
+        """Block what must not pass the roots of a row, which have failed."""
+        self._gate.fail_all(roots_of_places([self._places[failed_row]]))
 
-    def rows_taken(self) -> I64:
+    def called_rows(self) -> I64:
         """Return the numbers of the rows that were not blocked, `(n,) int64`."""
         blocked_rows = [row for row, _ in self.blocked]
-        return np.delete(super().rows_taken(), blocked_rows)
+        return np.delete(super().called_rows(), blocked_rows)
 
     def _cause_if_blocked(self, row: int) -> Cause | None:
-        """Return the cause of a row that is blocked now; None: its turn comes."""
-        if self._only_roots is None:
-            self._only_roots = only_roots(self._places).tolist()
-        root = self._only_roots[row]
+        """Return the cause by which a row is blocked now; None: it is not blocked."""
+        if self._root_by_row is None:
+            self._root_by_row = only_roots(self._places).tolist()
+        root = self._root_by_row[row]
         if root >= 0:
             return self._gate.why_blocked_now(root)
         # a row with several roots is blocked if one of them is; one without
         # any never is
-        return self._gate.why_any_blocked_now(roots_at([self._places[row]]))
+        return self._gate.why_any_blocked_now(roots_of_places([self._places[row]]))
 
 
 @dataclass(frozen=True, slots=True)
 class FitRows:
-    """Makes the rows fit their streams: an input row fails for which one was
-    emitted that does not.
+    """Makes emitted rows fit their streams; the input row of one that does not fit fails.
 
-    `misfits`: the log of what does not fit (`spout.execution.fitting`); None:
-    it is raised.
+    `misfit_log`: gets the errors of rows that do not fit; None: nothing is tracked, so the first
+    error is raised.
     """
 
     inner: BoltCall
-    misfits: Tracebacks | None
+    misfit_log: Tracebacks | None
 
     def call(self, block: Block) -> Outcome:
         """Call the bolt, make what it emitted fit, and add the rows that fail by it."""
         outcome = self.inner.call(block)
-        emitted: list[EmittedRows] = []
-        failures: list[RowFailure] = []
-        for emitted_rows in outcome.emitted:
-            fit = fitted(emitted_rows, self.misfits)
-            emitted.append(fit.emitted)
-            failures += fit.failures
-        if failures:  # what was emitted for the same row on another stream does not leave either
-            failed_rows = {row for row, _ in failures}
-            emitted = [emitted_rows.without_inputs(failed_rows) for emitted_rows in emitted]
-        return outcome._replace(emitted=emitted, failures=[*outcome.failures, *failures])
+        fitted_by_stream: list[EmittedRows] = []
+        new_failures: list[RowFailure] = []
+        for emitted_rows in outcome.emitted:  # one for each stream
+            fit = fitted(emitted_rows, self.misfit_log)
+            fitted_by_stream.append(fit.emitted)
+            new_failures += fit.failures
+        if new_failures:
+            # what was emitted for a failed row on another stream, where it fits, is not delivered
+            # either
+            failed_rows = {row for row, _ in new_failures}
+            fitted_by_stream = [rows.without_inputs(failed_rows) for rows in fitted_by_stream]
+        failures = [*outcome.failures, *new_failures]
+        return outcome._replace(emitted=fitted_by_stream, failures=failures)
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Measures how long a block took."""
+    """Measures how long the call for a block takes."""
 
     inner: BoltCall
     clock_ns: Callable[[], int]
@@ -141,31 +148,35 @@ class Timed:
 class Pulsed:
     """Shows the thread that watches for hangs which bolt is called, and for which rows.
 
-    That costs nothing for a row: the other thread asks whose turn it is. Of a
-    bolt that works on them `at_once` all rows of a block are one call.
+    Attributes:
+        pulse: what that thread reads.
+        bolt: the bolt's name.
+        is_one_call: True: the bolt is called once for all rows of a block; False: once for each
+            row. Then the thread reads which row it is, so that showing costs a row nothing.
     """
 
     inner: BoltCall
     pulse: Pulse
     bolt: str
-    at_once: bool
+    is_one_call: bool
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; show that while it runs."""
-        _, places, turns = block
+        """Call the bolt; until it returns, the pulse shows the call."""
+        places, rows_to_call = block.places, block.rows_to_call
 
-        def roots_of_current() -> Iterable[int]:
-            row = turns.current()
+        def roots_of_current_row() -> Iterable[int]:
+            row = rows_to_call.current_row()
             # a slice, since a block may have no row
-            return set(roots_at(places[row : row + 1]))
+            return set(roots_of_places(places[row : row + 1]))
 
-        def roots_of_all() -> Iterable[int]:
-            return set(roots_at(places))
+        def roots_of_all_rows() -> Iterable[int]:
+            return set(roots_of_places(places))
 
-        if self.at_once:
-            self.pulse.begin(self.bolt, roots=roots_of_all)
+        if self.is_one_call:
+            self.pulse.begin(self.bolt, roots=roots_of_all_rows)
         else:
-            self.pulse.begin(self.bolt, turns.current, roots_of_current)
+            progress = rows_to_call.current_row
+            self.pulse.begin(self.bolt, progress, roots_of_current_row)
         try:
             return self.inner.call(block)
         finally:
@@ -173,20 +184,20 @@ class Pulsed:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacesGuarded:
-    """Hands the guard of an Arrow bolt the places of the rows that it is called for."""
+class GuardWithPlaces:
+    """Gives the guard of an Arrow bolt the places of the rows that it is called for."""
 
     inner: BoltCall
     guard: Guard
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; its guard names the roots of each call by the places."""
+        """Call the bolt; its guard finds the roots of each call by the places."""
         self.guard.places = block.places
         return self.inner.call(block)
 
 
-def roots_at(places: Iterable[Deliveries]) -> Iterator[int]:
-    """Yield the roots of tuples, by their places."""
+def roots_of_places(places: Iterable[Deliveries]) -> Iterator[int]:
+    """Yield the roots of tuples by their places, as indices of the plan; some repeatedly."""
     for deliveries in places:
         for delivery in deliveries:
             yield delivery.root

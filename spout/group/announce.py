@@ -1,10 +1,11 @@
 """What a planning process writes to the ack topics: takes, inits, ticks, and which records left the log.
 
 A `Take` claims a group for a session, an `Init` makes roots pending, a `Tick` has the session's
-clock. A *lane* is a numbered sequence of `Acks`; an acker applies each number of a lane once.
+clock. A *lane* is a numbered sequence of `Acks`; an acker applies each number of a lane once. In
+this file a `clock_ms` is a session's clock.
 
-An old process that still writes does no harm: a repeated Init is below the watermark, of ticks the highest
-counts, and a settled root stays settled.
+An old process that still writes does no harm: a repeated Init is below the watermark, of ticks the
+highest counts, and a settled root stays settled.
 
 Source: docs/design/protocol.md, sections 4 and 5.1.
 """
@@ -90,10 +91,11 @@ class Announcer:
             partitions: N.
             who: the process, as its signs of life name it; None: they do not.
             durable_ms: a call fails if a record takes longer to be durable.
-            reads: the ids of the inputs that the process reads.
+            reads: the ids of the inputs that the process reads; none: its signs of life do not say
+                it.
         """
         self._durable_ms = durable_ms
-        self._reads = tuple(sorted(reads))
+        self._input_ids = tuple(sorted(reads))
         producer_count = -(-partitions // PARTITIONS_EACH)  # rounded up: 9 partitions have two
         self._producers = [log.producer() for _ in range(producer_count)]
         self._codec = wire_codec()
@@ -107,7 +109,7 @@ class Announcer:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make the calls of `send_init` and `send_take` in this context wait together, at its end.
+        """Wait once, at the end of this context, for what `send_init` and `send_take` write in it.
 
         What they wrote is durable only then, so do not give away anything that was initialised
         before. Each call must have sources of its own.
@@ -121,17 +123,17 @@ class Announcer:
             self._flush()
 
     def send_take(
-        self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]
+        self, name: SessionName, clock_ms: int, sources: Sequence[TakeSource], to: Iterable[int]
     ) -> None:
-        """Send the `Take` of a session to acker partitions; with epoch 0 it only asks and changes nothing.
+        """Send the `Take` of a session to the acker partitions `to`; of epoch 0 it asks and changes nothing.
 
         A record has room for some 9,000 sources; the answer that counts is the one that names all.
         """
-        partitions = list(to)
+        asked_partitions = list(to)
         sign = self._sign_headers()
         for part in _parts_that_fit(sources):
-            take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
-            for partition in partitions:
+            take = Take(self._group, name.id, name.epoch, clock_ms, self._partitions, part)
+            for partition in asked_partitions:
                 self._send(self._topics.init, partition, take, sign)
         self._is_unflushed = True
         if not self._defers_wait:
@@ -140,7 +142,7 @@ class Announcer:
     def send_init(
         self,
         name: SessionName,
-        now: int,
+        clock_ms: int,
         wall_ms: int,
         roots: RootSet,
         specs: Mapping[int, SourceSpec],
@@ -150,27 +152,35 @@ class Announcer:
     ) -> None:
         """Initialise roots, of each source one acker partition after another.
 
-        `grace_ms` is added to their timeouts. `epochs` has by source, where it is known, an epoch of the
-        leader in which its log had all of these.
-
         A part, the runs of one acker partition and topic, is sent when those before it of the same
         sources are durable. So if the process dies in between, a prefix of each source's parts is
         initialised. Parts of different sources are waited for together: some hundred sources would
         take as many round trips otherwise.
+
+        Args:
+            name: the session.
+            clock_ms: its clock.
+            wall_ms: this machine's.
+            roots: all of sources in `specs`.
+            specs: by source.
+            epochs: by source, where it is known: an epoch of the leader in which its log had all of
+                these.
+            grace_ms: added to the timeouts of the roots.
         """
-        parts = self._init_parts(roots, specs)
+        runs_by_part = self._init_parts(roots, specs)
         has_sent = False
         last_wave = 0
-        for (wave, owner, topic), runs in sorted(parts.items()):
-            spec = specs[runs[0].source]
-            # 0: without a timeout, so there is nothing to add to
-            timeout_ms = spec.input.timeout_ms and spec.input.timeout_ms + grace_ms
+        for (wave, owner, topic), runs in sorted(runs_by_part.items()):
+            spec = specs[runs[0].source]  # all sources of a part are of one topic
+            timeout_ms = spec.input.timeout_ms
+            if timeout_ms:  # 0: without a timeout, so there is nothing to add to
+                timeout_ms += grace_ms
             for start in range(0, len(runs), INIT_RUNS_MAX):
                 init = Init(
                     self._group,
                     name.id,
                     name.epoch,
-                    now,
+                    clock_ms,
                     wall_ms,
                     timeout_ms,
                     self._partitions,
@@ -198,56 +208,59 @@ class Announcer:
         two parts are in one wave: its lowest acker partition is in wave 0, the next in wave 1. So
         of each source a prefix of its parts is initialised, wherever the process dies.
         """
-        parts: dict[tuple[int, int, str], list[SourceRun]] = {}
+        runs_by_part: dict[tuple[int, int, str], list[SourceRun]] = {}
         # by source: how many acker partitions before this one have roots of it
         wave_by_source = Counter[int]()
         for owner, roots_of_owner in sorted(roots.by_acker_partition(self._partitions).items()):
             for run in roots_of_owner.runs():
-                topic = specs[run.source].place.topic
-                parts.setdefault((wave_by_source[run.source], owner, topic), []).append(run)
+                part = wave_by_source[run.source], owner, specs[run.source].place.topic
+                runs_by_part.setdefault(part, []).append(run)
             wave_by_source.update(roots_of_owner.sources())
-        return parts
+        return runs_by_part
 
-    def send_tick(self, name: SessionName, now: int, to: Iterable[int], wall_ms: int | None = None) -> None:
-        """Send the session's clock `now` to acker partitions: a sign of life.
+    def send_tick(
+        self, name: SessionName, clock_ms: int, to: Iterable[int], wall_ms: int | None = None
+    ) -> None:
+        """Send the session's clock to the acker partitions `to`: a sign of life.
 
         It carries `wall_ms`, what this machine's clock shows; None: it carries none.
         """
-        tick = Tick(self._group, name.id, name.epoch, now)
-        sign = self._sign_headers(reads=self._reads)
+        tick = Tick(self._group, name.id, name.epoch, clock_ms)
+        sign = self._sign_headers(reads=self._input_ids)
         clock_headers = clock_header(wall_ms)
         for partition in to:
             self._send(self._topics.init, partition, tick, (*sign, *clock_headers))
             clock_headers = ()  # the first one has it for all: a group may tick in hundreds of partitions
         self._flush()
 
-    def send_goodbye(self, name: SessionName, now: int) -> None:
+    def send_goodbye(self, name: SessionName, clock_ms: int) -> None:
         """Send the last sign of life of this process, so that a new session need not wait for its silence."""
-        tick = Tick(self._group, name.id, name.epoch, now)
+        tick = Tick(self._group, name.id, name.epoch, clock_ms)
         self._send(self._topics.init, SIGNS_AT, tick, sign_headers(self.who, leaves=True))
         self._producer_of(SIGNS_AT).flush(LEAVE_MS)
 
-    def send_absent(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
+    def send_absent(self, name: SessionName, lane: str, seq: int, clock_ms: int, roots: RootSet) -> None:
         """Report to the ackers that the log has no record of roots: their verdict is ABSENT.
 
-        `lane` and `seq`: an acker takes each number of a lane once, and numbers rise. `now` is the
-        session's clock.
+        Args:
+            name: the session.
+            lane: whose number `seq` is; an acker takes each number of a lane once.
+            seq: higher than at the last call.
+            clock_ms: the session's clock.
+            roots: of any sources.
         """
         for (source, block), runs in roots.runs_by_block().items():
             self._send_acks(
                 Acks(
                     lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
                     source=source, block=block,
-                    runs=(), positions=b"", values=b"", absent=runs, touched=b"", touched_at=now,
+                    runs=(), positions=b"", values=b"", absent=runs, touched=b"", touched_at=clock_ms,
                 )
             )  # fmt: skip
         self._flush()
 
-    def reset_timeouts(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
-        """Begin the timeouts of roots anew at the session clock `now`.
-
-        `lane` and `seq`: as in `send_absent`.
-        """
+    def reset_timeouts(self, name: SessionName, lane: str, seq: int, clock_ms: int, roots: RootSet) -> None:
+        """Begin the timeouts of roots anew at the session's clock; the arguments are as in `send_absent`."""
         for (source, block), runs in roots.runs_by_block().items():
             touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in runs])
             self._send_acks(
@@ -255,7 +268,7 @@ class Announcer:
                     lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
                     source=source, block=block,
                     runs=(), positions=b"", values=b"", absent=(), touched=pack_positions(touched),
-                    touched_at=now,
+                    touched_at=clock_ms,
                 )
             )  # fmt: skip
         self._flush()
@@ -341,9 +354,9 @@ class Sight(Protocol):
 class PlannerContext:
     """The cluster, the task, and the connection to the ackers (None where nothing is tracked).
 
-    `troubles` are of the partitions of inputs and of what planning must know besides; `left_out` are sources
-    that are not read yet, each with the wall time (ms) at which it was left out first. `cluster_id` is empty
-    before the planner is opened, and where the brokers say none.
+    `troubles` are of the partitions of inputs and of what planning must know besides; `left_out`
+    are sources that are not read yet, each with the wall time (ms) at which it was left out first.
+    `cluster_id` is empty before the planner is opened, and where the brokers say none.
     """
 
     log: Log
@@ -360,8 +373,8 @@ class PlannerContext:
     def leave_out(self, since_ms: Mapping[int, int]) -> None:
         """Do not read sources yet: nobody can say where they begin, since they have no leader.
 
-        They come later, as new partitions do (`spout.group.growth`), and begin where they would have begun at
-        these wall times.
+        They come later, as new partitions do (`spout.group.growth`), and begin where they would
+        have begun at these wall times.
         """
         for source in since_ms:
             del self.sources[source]

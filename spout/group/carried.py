@@ -1,17 +1,18 @@
 """Finds carried commits, those of a group that the ackers do not know, and proposes where to begin instead.
 
-Below a group's commit every record is done with: acked, a dead letter, or lost and waiting in `_ack_due` for
-its replay. A commit can be carried to another cluster, and it stays where a group begins under another
-`acker.topic_prefix`. The records that waited are not carried with it. A query that begins at the commit never
-emits them again, and here nobody can know which they are.
+Below a group's commit every record is done with: acked, a dead letter, or lost and waiting in
+`_ack_due` for its replay. A commit can be carried to another cluster, and it stays where a group
+begins under another `acker.topic_prefix`. The records that waited are not carried with it. A query
+that begins at the commit never emits them again, and here nobody can know which they are.
 
-Example: records 0 to 99 were read. Record 40 failed, and waits until 12:10 for its replay. The commit is 100,
-so a query that begins there in another cluster leaves record 40 out. Record 99 is of 12:05, and this input
-needs a record for 10 minutes at most, with all its attempts. So every record that waits was emitted after
-11:55. A query that begins at 11:55 emits record 40 again, and with it others that are done.
+Example: records 0 to 99 were read. Record 40 failed, and waits until 12:10 for its replay. The
+commit is 100, so a query that begins there in another cluster leaves record 40 out. Record 99 is of
+12:05, and this input needs a record for 10 minutes at most, with all its attempts. So every record
+that waits was emitted after 11:55. A query that begins at 11:55 emits record 40 again, and with it
+others that are done.
 
-Source: docs/operate/failover.md; docs/design/protocol.md, section 5.1 ("Start of a group without history
-here").
+Source: docs/operate/failover.md; docs/design/protocol.md, section 5.1 ("Start of a group without
+history here").
 """
 
 from __future__ import annotations
@@ -45,28 +46,36 @@ class CarriedCommit:
     """What a group has committed of an input, while the ackers know nothing of the group there.
 
     Attributes:
+        offsets: what is committed, by partition.
         is_ours: whether Windhover committed it, elsewhere or formerly, and not another program.
-        last_ms: the latest time of the records directly below the commits, wall time; None: it is unknown.
+        last_read_ms: the latest time of the records directly below the commits, wall time; None: it
+            is unknown.
     """
 
     input: Input
     offsets: Mapping[TopicPartition, int]
     is_ours: bool
-    last_ms: int | None
+    last_read_ms: int | None
 
     @property
-    def begin(self) -> str:
-        """Where to begin so that nothing is left out, as `windhover offsets reset --to` takes it."""
-        need_ms = longest_need_ms(self.input)
+    def begin_text(self) -> str:
+        """Where to begin so that nothing is left out, as `windhover offsets reset --to` takes it.
+
+        That is a time, or ``earliest`` where none is known that is early enough.
+        """
+        need_ms = longest_need_ms(self.input)  # how long a record may wait, with all its attempts
         # None: an input without a timeout, whose records may wait for ever
-        if need_ms is None or self.last_ms is None or self.last_ms < in_seconds_ms(need_ms):
+        if need_ms is None or self.last_read_ms is None:
             return "earliest"
-        return second_text(self.last_ms - in_seconds_ms(need_ms))
+        begin_ms = self.last_read_ms - in_seconds_ms(need_ms)
+        return "earliest" if begin_ms < 0 else second_text(begin_ms)
 
     def fields(self) -> Mapping[str, object]:
         """Return the fields of the line that is logged for it."""
         commits = [f"{place.topic}/{place.partition}@{self.offsets[place]}" for place in sorted(self.offsets)]
-        lag_hint = " (earlier, where the query lagged then: by its lag)" if self.begin != "earliest" else ""
+        lag_hint = ""
+        if self.begin_text != "earliest":
+            lag_hint = " (earlier, where the query lagged then: by its lag)"
         return {
             "group": self.input.group,
             "input": self.input.name,
@@ -75,7 +84,7 @@ class CarriedCommit:
             "not_known": "which records below the commit had failed and waited for their replay: they are not"
             " emitted again",
             "next_step": f"where some may have waited, stop the query, run `windhover offsets reset"
-            f" {self.input.name} --to {self.begin} --execute`{lag_hint}, and start it with a fresh"
+            f" {self.input.name} --to {self.begin_text} --execute`{lag_hint}, and start it with a fresh"
             " checkpoint; see docs/operate/failover.md",
         }
 
@@ -100,10 +109,10 @@ def carried_commits(log: Log, spec: PlannerSpec, fresh: Collection[SourceSpec]) 
         if any(offsets.values()):  # below offset 0 nothing can have failed
             metadata = log.commit_metadata(spec.group, offsets)
             is_ours = COMMITTED_BY in metadata.values()
-            yield CarriedCommit(input, offsets, is_ours, _last_ms(log, offsets))
+            yield CarriedCommit(input, offsets, is_ours, _last_read_ms(log, offsets))
 
 
-def _last_ms(log: Log, offsets: Mapping[TopicPartition, int]) -> int | None:
+def _last_read_ms(log: Log, offsets: Mapping[TopicPartition, int]) -> int | None:
     """Return the latest time of the records directly below some offsets; None where nobody can say."""
     last_offsets = _offsets_below(log, offsets)
     latest_ms: int | None = None
@@ -130,12 +139,14 @@ def _last_ms(log: Log, offsets: Mapping[TopicPartition, int]) -> int | None:
 def _offsets_below(log: Log, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return the offset directly below each offset, where the log has it: 41 for 42.
 
-    A log that was deleted up to the commit, or that ends before it, has none.
+    A log that was deleted up to the commit, or that ends before it, has none; and where the broker
+    does not say where a log begins or ends, it counts as having none.
     """
     starts = log.bounds(Bound.START, offsets).offsets
     ends = log.bounds(Bound.STABLE_END, offsets).offsets
-    return {
-        place: offset - 1
-        for place, offset in offsets.items()
-        if starts.get(place, offset) < offset <= ends.get(place, -1)
-    }
+    below: dict[TopicPartition, int] = {}
+    for place, offset in offsets.items():
+        is_in_log = starts.get(place, offset) < offset <= ends.get(place, -1)
+        if is_in_log:
+            below[place] = offset - 1
+    return below

@@ -1,16 +1,18 @@
 """Compares the clocks of an installation's machines with the broker's, by the signs of life in its topics.
 
-Whoever writes a sign of life says what its clock says (`acker.writer_clocks`), and the broker dates the
-record: both stand in one record, so nothing has to be waited for. This machine writes nothing, so it waits
-until somebody else does: the time of a record that comes meanwhile is the broker's of now (`watch_clocks`).
+Whoever writes a sign of life says what its clock says (`acker.writer_clocks`), and the broker dates
+the record: both stand in one record, so nothing has to be waited for. This machine writes nothing,
+so it waits until somebody else does: the time of a record that comes meanwhile is the broker's of
+now (`watch_clocks`).
 
-Where a topic has ``CreateTime``, the times of records are their writers'. Then a writer is compared with this
-machine: of a record that comes meanwhile both ways, of an older one only whether it is of the future.
+Where a topic has ``CreateTime``, the times of records are their writers'. Then a writer is compared
+with this machine: of a record that comes meanwhile both ways, of an older one only whether it is of
+the future.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple
 
@@ -34,19 +36,22 @@ class WatchedClocks(NamedTuple):
     """What records said of clocks that came while somebody watched.
 
     Attributes:
-        here_ms: by how much this machine's clock is ahead of the broker's at least; negative: behind; None:
-            unknown, since no record came with the broker's time.
-        driver_ahead_ms: by how much the clocks of drivers are ahead of this machine's, where their topic has
-            ``CreateTime``; None: unknown.
+        here_ahead_ms: by how much this machine's clock is ahead of the broker's at least; negative:
+            behind;
+            None: unknown, since no record came with the broker's time.
+        driver_ahead_ms: by how much the clocks of drivers are ahead of this machine's, where their
+            topic has ``CreateTime``; None: unknown.
     """
 
-    here_ms: int | None = None
+    here_ahead_ms: int | None = None
     driver_ahead_ms: int | None = None
 
     @property
     def correction_ms(self) -> int:
         """What this machine's clock is wrong by, to be taken off its time; 0: it is right, or unknown."""
-        return self.here_ms if self.here_ms is not None and abs(self.here_ms) > SKEW_MS_MAX else 0
+        if self.here_ahead_ms is None or abs(self.here_ahead_ms) <= SKEW_MS_MAX:
+            return 0
+        return self.here_ahead_ms
 
     def texts(self, now_ms: int) -> dict[str, str]:
         """Return by owner a text about each clock that is wrong.
@@ -64,37 +69,44 @@ class WatchedClocks(NamedTuple):
 def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[], int]) -> WatchedClocks:
     """Watch partitions with signs of life for at most `WATCH_MS`, and compare clocks by what comes.
 
-    It ends with the first record by which the clocks agree, so on a healthy installation within a second or
-    two, or with enough of them by which they differ. `WindhoverError`: the broker does not answer.
+    It ends with the first record by which the clocks agree, so on a healthy installation within a
+    second or two, or with enough of them by which they differ. `WindhoverError`: the broker does
+    not answer.
     """
     begun_ms = wall_ms()
     ends = log.bounds(Bound.END, places).offsets
     # all that comes was appended behind this question, however long the client took to show it;
     # -1: this first poll has no record
     begin = Poll(begun_ms, wall_ms(), -1)
-    # by what the time of a record is: the broker's compares
-    # this clock with the broker's, a writer's with the writer's
-    polls = {TimestampType.APPENDED: [begin], TimestampType.CREATED: [begin]}
+    # By what the time of a record is: the broker's compares this clock with the broker's, a
+    # writer's with the writer's.
+    polls_by_kind = {TimestampType.APPENDED: [begin], TimestampType.CREATED: [begin]}
     with closing(log.reader(committed=False)) as reader:
         reader.assign(ends)
         for _ in range(WATCH_MS // POLL_MS):
             records = poll_past_damage(reader, POLL_MS, 1_000, pass_damage)
             answered_ms = wall_ms()
-            for kind, polls_of_kind in polls.items():
+            for kind, polls in polls_by_kind.items():
                 newest_ms = _newest_ms(records, kind)
                 if newest_ms is not None:
-                    polls_of_kind.append(Poll(begun_ms, answered_ms, newest_ms))
-            skews_ms = [skew_ms(polls_of_kind) for polls_of_kind in polls.values()]
-            is_right = any(skew is not None and abs(skew) <= SKEW_MS_MAX for skew in skews_ms)
-            # the poll without a record counts as none of the measurements
-            has_enough = any(len(polls_of_kind) > MEASUREMENTS_MIN for polls_of_kind in polls.values())
-            if is_right or has_enough:
+                    polls.append(Poll(begun_ms, answered_ms, newest_ms))
+            if _is_decided(polls_by_kind.values()):
                 break
-    broker_ahead_ms = skew_ms(polls[TimestampType.APPENDED])
-    driver_ahead_ms = skew_ms(polls[TimestampType.CREATED])
+    broker_ahead_ms = skew_ms(polls_by_kind[TimestampType.APPENDED])
+    driver_ahead_ms = skew_ms(polls_by_kind[TimestampType.CREATED])
     # a broker that is 5 s ahead of this machine means that this machine is -5 s ahead of it
-    here_ms = None if broker_ahead_ms is None else -broker_ahead_ms
-    return WatchedClocks(here_ms, driver_ahead_ms)
+    here_ahead_ms = None if broker_ahead_ms is None else -broker_ahead_ms
+    return WatchedClocks(here_ahead_ms, driver_ahead_ms)
+
+
+def _is_decided(polls_of_kinds: Collection[Sequence[Poll]]) -> bool:
+    """Return whether some clock is right by the polls of one kind, or there are enough to call it wrong."""
+    for polls in polls_of_kinds:
+        skew = skew_ms(polls)
+        if skew is not None and abs(skew) <= SKEW_MS_MAX:
+            return True
+    # the first poll, without a record, counts as none of the measurements
+    return any(len(polls) > MEASUREMENTS_MIN for polls in polls_of_kinds)
 
 
 def _newest_ms(records: Iterable[Record], kind: TimestampType) -> int | None:
@@ -108,7 +120,8 @@ def wrong_clocks(writers: Iterable[tuple[str, Sequence[WriterTime]]], now_ms: in
     A clock is compared with the broker's where records have both times, else with this machine's.
 
     Args:
-        writers: each process, as a sentence names it, and when its newest signs of life were written.
+        writers: each process, as a sentence names it, and when its newest signs of life were
+            written.
         now_ms: this machine's time.
     """
     text_by_writer: dict[str, str] = {}
@@ -124,8 +137,8 @@ def wrong_clocks(writers: Iterable[tuple[str, Sequence[WriterTime]]], now_ms: in
             continue
         # without the broker's time only a clock that is ahead of this machine's shows: an old
         # record may have been written long ago by a clock that is right
-        written_ms = [time.written_ms for time in young if time.appended_ms is None]
-        leads_ms = [time_ms - now_ms for time_ms in written_ms if time_ms is not None]
+        undated = [time for time in young if time.appended_ms is None]
+        leads_ms = [time.written_ms - now_ms for time in undated if time.written_ms is not None]
         longest_lead_ms = max(leads_ms, default=0)
         if longest_lead_ms > CLOCKS_APART_MS:
             text_by_writer[writer] = other_clock_text(writer, longest_lead_ms, OURS)

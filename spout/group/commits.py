@@ -1,9 +1,11 @@
 """Commit a group's offsets: the prefix below which every record is settled.
 
-The commits are for tools that show lag. What is settled is decided by the ackers, so a commit that fails does
-no harm and is tried again.
+The commits are for tools that show lag. What is settled is decided by the ackers, so a commit that
+fails does no harm and is tried again. A *look* asks the broker which commits it has, and who made
+them.
 
-Source: docs/design/protocol.md, sections 2 (generation) and 5.1; docs/design/conformance.md, S87, S100.
+Source: docs/design/protocol.md, sections 2 (generation) and 5.1; docs/design/conformance.md, S87,
+S100.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ VERIFY_EVERY_MS = 30_000
 
 COMMIT_AGAIN_MS = 300_000
 """A partition in which nothing comes is committed again so often: the broker forgets the commit of a group
-without members after `offsets.retention.minutes`, a week by default. What it has forgotten all the same is
-committed again at the next look (`VERIFY_EVERY_MS`).
+without members after `offsets.retention.minutes`, a week by default. What it has forgotten all the
+same is committed again at the next look (`VERIFY_EVERY_MS`).
 """
 
 
@@ -39,7 +41,9 @@ class Committer:
     """Commits for one group; an offset never goes backwards within a generation.
 
     Attributes:
-        refused: why the broker refused the last commit; empty: it took it, or was not asked.
+        failures: how many commits and looks have failed.
+        refused: why the broker refused the last commit; empty: it took it, did not answer, or was
+            not asked.
         moved: by source, commits that somebody else made, as the last look found them.
     """
 
@@ -50,14 +54,14 @@ class Committer:
         self._specs = specs
         # by source: what the broker has, as far as this process knows
         self._committed_offsets = self._fetch_offsets(specs.values())
-        # by source: what was committed at the start, with the leader epoch
+        # by source: what was committed when this began, with the leader epoch
         self._read_to = self._fetch_epochs(specs.values())
         self._cursors: Mapping[int, SourceCursor] = {}
         # by source, the generation of the last commit; below 0: the next commit is the first of a new one
         self._generations: dict[int, int] = {}
         # wall times; None: not yet
         self._tried_ms: int | None = None  # of the last commit that was tried
-        self._checked_ms: int | None = None  # of the last `_check_commits`
+        self._checked_ms: int | None = None  # of the last look
         self._renewed_ms: int | None = None  # when all was committed again last
         self.failures = 0
         self.refused = ""
@@ -80,11 +84,11 @@ class Committer:
 
         `committable` has positions by source.
         """
-        position_by_source: dict[int, int] = {}
+        positions: dict[int, int] = {}  # by source
         for spec, text in self._fetch_commit_texts():
             if text != COMMITTED_BY and spec.source in committable:
-                position_by_source[spec.source] = committable[spec.source]
-        self._commit(position_by_source)
+                positions[spec.source] = committable[spec.source]
+        self._commit(positions)
 
     def step(self, committable: Callable[[], Mapping[int, int]], now_ms: int, *, idle: bool) -> bool:
         """Commit every `COMMIT_EVERY_MS`, or `COMMIT_IDLE_MS` when nothing is pending (`idle`).
@@ -117,13 +121,13 @@ class Committer:
         return dict(self._committed_offsets)
 
     def _check_commits(self, now_ms: int) -> None:
-        """Find out what became of our commits; commit again what the broker has forgotten or soon would.
+        """Look what became of our commits; commit again what the broker has forgotten or soon would.
 
         1. Ask the broker which commits it has, and by whom.
         2. Record those that somebody else made.
         3. Commit ours again: those that the broker has forgotten, and every `COMMIT_AGAIN_MS` all.
         """
-        # 1. what there is
+        # 1. what the broker has
         try:
             commit_texts = self._fetch_commit_texts()
             our_specs = [spec for spec, text in commit_texts if text == COMMITTED_BY]
@@ -200,7 +204,7 @@ class Committer:
         return True
 
     def _send(self, offsets: Mapping[int, int]) -> bool:
-        """Commit offsets, by source; return whether the broker has them."""
+        """Commit offsets, by source, and set `refused`; return whether the broker has them."""
         offsets_by_place: dict[TopicPartition, int] = {}
         epochs_by_place: dict[TopicPartition, int] = {}
         for source, offset in offsets.items():
@@ -211,9 +215,13 @@ class Committer:
                 epochs_by_place[place] = cursor.leader_epoch
         try:
             self._log.commit(self._group, offsets_by_place, COMMITTED_BY, epochs_by_place)
-        except (LogError, Unreachable) as error:
+        except Unreachable:  # the broker did not answer, so it refused nothing
             self.failures += 1
-            self.refused = "" if isinstance(error, Unreachable) else str(error)
+            self.refused = ""
+            return False
+        except LogError as error:
+            self.failures += 1
+            self.refused = str(error)
             return False
         self.refused = ""
         return True
@@ -223,7 +231,7 @@ class Committer:
         committed = self._committed_offsets.get(source, 0)
         if offset_of(position) > committed:
             return True
-        # After a rewind the new generation's offsets begin below those of the old one.
+        # after a rewind the new generation's offsets begin below those of the former one
         generation = generation_of(position)
         committed_generation = self._generations.get(source, generation)
         return offset_of(position) < committed and generation > committed_generation

@@ -3,11 +3,11 @@
 A replay worker puts a root *aside* if it can write neither its copy nor its dead letter, and tries
 it again each minute; an operator has to look at what is refused.
 
-A root leaves the topic in the transaction that writes its copy or its dead letter. So once nothing of a group
-is in it, every copy is on the replay topic.
+A root leaves the topic in the transaction that writes its copy or its dead letter. So once nothing
+of a group is in it, every copy is on the replay topic.
 
-Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planning_process.order_watch` says when it is
-exact.
+Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planning_process.order_watch` says
+when it is exact.
 """
 
 from __future__ import annotations
@@ -48,27 +48,29 @@ class DueReader(Generic[E]):
     """Follows N partitions of the topic from their beginning.
 
     Attributes:
-        taken_over: by verdict partition, the offset of the first verdict record of which no replay
-            worker has *taken over* all lost roots, that is written them to `_ack_due`.
+        taken_over_to: by verdict partition, the offset of the first verdict record of which no
+            replay worker has *taken over* all lost roots, that is written them to `_ack_due`.
     """
 
     def __init__(
         self, log: Log, topic: str, partitions: int, read_entry: ReadEntry[E], entries: Entries[E]
     ) -> None:
-        """Follow all roots; `entries` keeps what `read_entry` returns of each (`replay.records.due_fold`)."""
-        self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
+        """Follow the partitions of `_ack_due`, which is `topic`, from their beginning.
+
+        `entries` keeps what `read_entry` returns of each root (`replay.records.due_fold`).
+        """
+        self.taken_over_to: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
         self._cluster_id = log.cluster_id()
-        # what the records read so far mean together: roots
-        # that wait, pauses, progress of replay workers
-        self._fold = DueFold(read_entry, entries, on_newer=partial(_passed_over, log))
+        # what the records read so far mean together: roots that wait, pauses, progress of replay workers
+        self._fold = DueFold(read_entry, entries, on_newer=partial(_require_passed_over, log))
         places = [TopicPartition(topic, number) for number in range(partitions)]
         self._follower = Follower(
             log, places, READ_MAX, patience_ms=PATIENCE_MS, on_damage=damage_handler(log)
         )
 
     def read(self) -> bool:
-        """Read on; return whether everything was read that was stable at the time of this call.
+        """Read new records; return whether everything was read that was stable at the time of this call.
 
         Raises:
             Disagreement: a record was written in another cluster.
@@ -77,11 +79,12 @@ class DueReader(Generic[E]):
         for record in self._follower.read():
             require_cluster(record.place, record.headers, record.value, self._cluster_id)
             self._fold.put(record)
-        self.taken_over |= {partition: progress.next for partition, progress in self._fold.progress.items()}
+        for partition, progress in self._fold.progress.items():
+            self.taken_over_to[partition] = progress.next
         return self._follower.is_whole
 
     def answers(self) -> OffsetAnswers:
-        """Return the ends of the partitions, as of the last `read`, and which of them have none."""
+        """Return the end offsets of the partitions, as of the last `read`, and why some are unknown."""
         return self._follower.answers
 
     def close(self) -> None:
@@ -89,8 +92,8 @@ class DueReader(Generic[E]):
         self._follower.close()
 
 
-def _passed_over(log: Log, record: Record, error: UnknownVersion) -> str:
-    """Return the flaw of a record that an operator lets be passed over; raise for any other."""
+def _require_passed_over(log: Log, record: Record, error: UnknownVersion) -> str:
+    """Return the flaw of a record that an operator lets be passed over; raise for any other record."""
     cure = "a newer replay worker wrote it, run the spout with that version"
     return require_passed_over(log, record, error, cure)
 
@@ -100,7 +103,8 @@ class WaitingReplay(NamedTuple):
 
     Attributes:
         due_ms: when it is to be replayed, wall time.
-        aside: why a replay worker has put it aside; empty: it has not, and replays the root when it is due.
+        aside: why a replay worker has put it aside; empty: it has not, and replays the root when it
+            is due.
     """
 
     input_id: int
@@ -136,8 +140,10 @@ class _GroupEntries:
 
     Attributes:
         changes: how many entries and tombstones of these roots were read.
-        counts: how many wait; kept here, so that `standing` need not go through 200,000 roots at each call.
-        aside_why: why some were put aside last, by partition and input.
+        waiting: the roots that wait, by the names of their entries.
+        counts: how many wait; kept here, so that `standing` need not go through 200,000 roots at
+            each call.
+        aside_why: why some were put aside last, by partition of `_ack_due` and input id.
     """
 
     def __init__(self, group: str, sources: frozenset[int]) -> None:
@@ -145,7 +151,7 @@ class _GroupEntries:
         self.changes = 0
         self.waiting: dict[EntryName, WaitingReplay] = {}
         self.counts = Counter[WaitingKind]()
-        self.aside_why: dict[tuple[int, int], str] = {}  # by partition of `_ack_due` and input
+        self.aside_why: dict[tuple[int, int], str] = {}
         self._group = group
         self._sources = sources
 
@@ -190,7 +196,7 @@ class DueWatch(DueReader[WaitingReplay]):
         return self._entries.changes + self._fold.pause_changes
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many roots wait."""
         return len(self._entries.waiting)
 
@@ -199,9 +205,11 @@ class DueWatch(DueReader[WaitingReplay]):
 
         `lost_below` has by verdict partition the offset behind the last verdict of a lost root.
         """
-        return sorted(
-            partition for partition, offset in lost_below.items() if self.taken_over[partition] < offset
-        )
+        waiting_partitions: list[int] = []
+        for partition, offset in lost_below.items():
+            if self.taken_over_to[partition] < offset:
+                waiting_partitions.append(partition)
+        return sorted(waiting_partitions)
 
     def has_replayed_all(self, lost_below: Mapping[int, int]) -> bool:
         """Return whether every lost root has a copy or a dead letter; `lost_below` as in `not_taken_over`."""
@@ -217,19 +225,20 @@ class DueWatch(DueReader[WaitingReplay]):
                 continue
             # an input has roots in several partitions: their numbers are added
             so_far = inputs.get(input_id)
-            roots = count if so_far is None else so_far.roots + count
+            root_count = count if so_far is None else so_far.roots + count
             # a pause in one partition is named before what was put aside in another
             if pause is None and so_far is not None:
                 pause = so_far.pause
-            why = pause.why if pause is not None else self._entries.aside_why.get((partition, input_id), "")
-            inputs[input_id] = StandingInput(input_id, roots, why, pause)
+            aside_why = self._entries.aside_why.get((partition, input_id), "")
+            why = aside_why if pause is None else pause.why
+            inputs[input_id] = StandingInput(input_id, root_count, why, pause)
         return inputs
 
     def next_due_ms(self) -> int | None:
         """Return when the first root is due that waits for no operator, wall time; None: there is none.
 
-        Roots that were put aside, or whose input is paused, wait for one. It goes through all
-        roots: call it when one of them has changed.
+        Roots that were put aside, or whose input is paused, wait for an operator. All roots are gone
+        through here, so call it when one of them has changed.
         """
         pauses = self._fold.paused_by_partition()
         first_due_ms: int | None = None
@@ -265,7 +274,11 @@ class WaitingRoot(NamedTuple):
 
 
 class _OrderedEntries:
-    """The roots of some inputs that wait, by the source of their first emissions."""
+    """The roots of some inputs that wait.
+
+    Attributes:
+        waiting: by the source of their first emissions, then by the names of their entries.
+    """
 
     def __init__(self, inputs: frozenset[int]) -> None:
         """Begin without an entry."""

@@ -1,11 +1,15 @@
 """Sources that join a running session: name them to the ackers, then read them.
 
-They are new partitions of a topic, from their start on, and sources that begin a new generation, since their
-logs were cut.
+They are new partitions of a topic, from their start on, and sources that begin a new generation,
+since their logs were cut.
 
-The session sends another `Take` that names only these sources; the others go on meanwhile. New partitions
-are not read as long as the replay topic has fewer partitions than its topic. What had no leader when the
-session began comes in the same way, as soon as it is known where it begins.
+The session sends another `Take` that names only these sources; the others go on meanwhile. New
+partitions are not read as long as the replay topic has fewer partitions than its topic. What had no
+leader when the session began comes in the same way, as soon as it is known where it begins.
+
+Sources *join* from their `Take` until all acker partitions have answered it; one such `Take` is
+under way at a time. A `clock_ms` is the session's clock, and `now_ms` wall time. A source's *free*
+positions are those that were never initialised: its `SourceCursor` has them.
 
 Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/conformance.md, S135.
 """
@@ -38,61 +42,64 @@ class Growth:
     """Finds new partitions and adds them to a running session, the session `name`."""
 
     def __init__(self, context: PlannerContext, name: SessionName, now_ms: int) -> None:
-        """Begin with the sources of `context`; new ones are looked for from the next time on."""
+        """Begin with the sources of `context`; the broker is asked for new ones `SOURCES_EVERY_MS` later."""
         self._context = context
         self._name = name
         self._looked_ms = now_ms  # when the broker was asked for the topics last, wall time
         self._sent_ms = now_ms  # when the `Take` was sent last, wall time
-        # the sources that join, from their `Take` until all acker partitions have answered it; and
-        # by source the position at which each begins
+        # by source: those that join, and the position at which each begins
         self._joining: dict[int, SourceSpec] = {}
         self._first_positions: dict[int, int] = {}
         self._answers: Answers | None = None  # to that `Take`; None: none is under way
-        self._reported_lack = ""  # of partitions of replay topics, as it was reported last
+        # which replay topic lacks partitions, as it was reported last; empty: none did
+        self._reported_lack = ""
 
     def read(self, partition: int, taken: Taken) -> None:
-        """Read an answer of an acker partition to the `Take` that is under way, if one is."""
+        """Record an answer of an acker partition to the `Take` that is under way, if one is."""
         if self._answers is not None:
             self._answers.read(partition, taken)
 
-    def begin_again(self, first_positions: Mapping[int, int], now: int, now_ms: int) -> list[NewSource]:
-        """Begin a new generation of sources at these positions, unless others are under way.
+    def begin_again(self, first_positions: Mapping[int, int], clock_ms: int, now_ms: int) -> list[NewSource]:
+        """Begin a new generation of sources, unless others are joining; return those that have joined.
 
-        Return sources as `step` does.
+        `first_positions` has by source where its new generation begins.
+
+        Empty: none has, and `step` returns them later. Only where nothing is tracked they join at
+        once.
         """
         if self._joining or not first_positions:
             return []
         self._joining = {source: self._context.sources[source] for source in first_positions}
         self._first_positions = dict(first_positions)
-        return self._take(now, now_ms)
+        return self._start_joining(clock_ms, now_ms)
 
-    def step(self, now: int, now_ms: int) -> list[NewSource]:
-        """Look for new partitions, send a `Take`, or return the sources that all acker partitions have now.
+    def step(self, clock_ms: int, now_ms: int) -> list[NewSource]:
+        """Ask the broker for new partitions, let them join, and return the sources that have joined now.
 
-        Empty: nothing has joined yet.
+        Empty: none has.
 
-        Raises `Disagreement`: a topic was re-created, or the ackers refuse a new partition; `TopicError`: a
-        topic is gone.
+        Raises `Disagreement`: a topic was re-created, or the ackers refuse a new partition;
+        `TopicError`: a topic is gone.
         """
         if not 0 <= now_ms - self._looked_ms < SOURCES_EVERY_MS:
             self._looked_ms = now_ms
             # also while acker partitions are silent: a topic may be created again
             new_specs = self._find_new()
             if new_specs and not self._joining:
-                return self._begin_new(new_specs, now, now_ms)
-        return self._joined_sources(now, now_ms) if self._joining else []
+                return self._let_new_join(new_specs, clock_ms, now_ms)
+        return self._take_joined(clock_ms, now_ms) if self._joining else []
 
     def _find_new(self) -> dict[int, SourceSpec]:
-        """Return the new sources, once their replay topics have partitions for copies.
+        """Return by source the new ones; none as long as a replay topic has fewer partitions than its topic.
 
-        Report what these lack, once; raise `Disagreement` where a topic was created again.
+        Report that lack, once; raise `Disagreement` where a topic was created again.
         """
         context = self._context
         tracked = context.announcer is not None
         present, lack = find_sources(context.log, context.spec.inputs, tracked=tracked)
-        for source, followed in context.sources.items():
-            if source in present and present[source].topic_id != followed.topic_id:
-                raise re_created(present[source], followed.topic_id, tracked=tracked)
+        for source, spec in context.sources.items():
+            if source in present and present[source].topic_id != spec.topic_id:
+                raise re_created(present[source], former_id=spec.topic_id, tracked=tracked)
         if lack and lack != self._reported_lack:
             context.report("new_partitions_wait", {"error": lack})
         self._reported_lack = lack
@@ -100,23 +107,24 @@ class Growth:
             return {}
         return {source: spec for source, spec in present.items() if source not in context.sources}
 
-    def _begin_new(self, new_specs: Mapping[int, SourceSpec], now: int, now_ms: int) -> list[NewSource]:
-        """Add new sources of which it is known where they begin; return sources as `step` does."""
+    def _let_new_join(
+        self, new_specs: Mapping[int, SourceSpec], clock_ms: int, now_ms: int
+    ) -> list[NewSource]:
+        """Begin with new sources of which it is known where they begin; return those that have joined."""
         context = self._context
         begun = Begun(context.sources.keys(), context.left_out)
-        # of a source that has no leader yet the first offset is missing: it comes at a later look
+        # a source that has no leader yet has no first offset: it is found again, and joins later
         first_offsets = starting_offsets(
             context.log, context.spec, new_specs.values(), begun, context.troubles
         )
+        if not first_offsets:
+            return []
         self._first_positions = {source: position_at(0, offset) for source, offset in first_offsets.items()}
-        self._joining = {}
-        for source, spec in new_specs.items():
-            if source in first_offsets:  # of the others nobody knows where they begin
-                self._joining[source] = spec
-        return self._take(now, now_ms) if self._joining else []
+        self._joining = {source: spec for source, spec in new_specs.items() if source in first_offsets}
+        return self._start_joining(clock_ms, now_ms)
 
-    def _take(self, now: int, now_ms: int) -> list[NewSource]:
-        """Send a `Take` of the joining sources; return them at once where no acker is asked."""
+    def _start_joining(self, clock_ms: int, now_ms: int) -> list[NewSource]:
+        """Send the `Take` of the joining sources, and return none; all of them where no acker is asked."""
         if self._context.announcer is None:
             joined: list[NewSource] = []
             for source, spec in self._joining.items():
@@ -125,29 +133,31 @@ class Growth:
             self._joining = {}
             return joined
         self._sent_ms = now_ms
-        task = self._context.spec
-        self._answers = Answers(task.group, self._name.id, task.partitions, self._joining)
-        self._send(self._context.announcer, now)
+        planner_spec = self._context.spec
+        self._answers = Answers(planner_spec.group, self._name.id, planner_spec.partitions, self._joining)
+        self._send_take(self._context.announcer, clock_ms)
         return []
 
-    def _joined_sources(self, now: int, now_ms: int) -> list[NewSource]:
+    def _take_joined(self, clock_ms: int, now_ms: int) -> list[NewSource]:
         """Return the joining sources, with their free positions, once all acker partitions answered.
 
-        Until then repeat the `Take` to those that have not, and return nothing.
+        They are not joining any more then. Until then repeat the `Take` to the partitions that have
+        not answered, and return none.
 
         Raises `Disagreement`: an acker refuses a source, or has it of an earlier topic.
         """
         if self._answers is None or self._context.announcer is None:
             return []
         if self._answers.missing:
+            # below 0 the clock was set back: without sending now, nothing would be sent for as long
             if not 0 <= now_ms - self._sent_ms < REPEAT_MS:
                 self._sent_ms = now_ms
-                self._send(self._context.announcer, now)
+                self._send_take(self._context.announcer, clock_ms)
             return []
         if self._answers.refusals:
             raise refused_by_acker(self._answers, self._name, self._context.spec.group)
         partitions = self._context.spec.partitions
-        histories = self._answers.sources()
+        histories = self._answers.sources()  # by source, what the ackers have of it
         joined: list[NewSource] = []
         for source, spec in self._joining.items():
             history = histories[source]
@@ -158,8 +168,8 @@ class Growth:
         self._answers = None
         return joined
 
-    def _send(self, announcer: Announcer, now: int) -> None:
+    def _send_take(self, announcer: Announcer, clock_ms: int) -> None:
         """Send the `Take` of the joining sources to acker partitions that have not answered it."""
         missing = [] if self._answers is None else self._answers.missing
         takes = [spec.taken_from(self._first_positions[source]) for source, spec in self._joining.items()]
-        announcer.send_take(self._name, now, takes, missing)
+        announcer.send_take(self._name, clock_ms, takes, missing)

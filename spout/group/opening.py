@@ -1,29 +1,33 @@
 """How a planning process becomes the owner of its group: ask, take, and wait for N acker partitions.
 
-1. First it asks, by a `Take` of epoch 0 that changes nothing, under an id that was never used: who owns the
-   group, and what do the ackers have of its sources? A restart asks too, though it has its session from the
-   journal: an old answer to the process before, which would show positions as free that were
-   emitted since, comes before the answer to the question.
-2. A fresh checkpoint does not take the group of an owner that lives. It waits until the owner gave no sign of
-   life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
+1. First it asks, by a `Take` of epoch 0 that changes nothing, under an id that was never used: who
+   owns the group, and what do the ackers have of its sources? A restart asks too, though it has its
+   session from the journal: an old answer to the process before, which would show positions as free
+   that were emitted since, comes before the answer to the question.
+2. A fresh checkpoint does not take the group of an owner that lives. It waits until the owner gave
+   no sign of life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
 3. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not
-   answer. A
-   *round* is one `Take` with its answers. The epoch of a new session is the owner's plus one; to
-   create it is to *draw* it. While it is asked whether the owner lives, the owner is called the *holder*.
-4. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
-   whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
-   A query that writes exactly once is always a new session, also with the journal of another one.
-   The store grants the epoch, and by that ends the writer of the owner
+   answer. A *round* is one `Take` with its answers. The epoch of a new session is the owner's plus
+   one; to create it is to *draw* it. While it is asked whether the owner lives, the owner is called
+   the *holder*.
+4. If some of them have a higher generation than it named, it takes once more, so that all have it.
+   A restart whose first answer is old by then does so too: the process before may have moved the
+   clock meanwhile. A query that writes exactly once is always a new session, also with the journal
+   of another one. The store grants the epoch, and by that ends the writer of the owner
    (`spout.exactly_once.writer`). A restart of it waits for no silence where the owner is the
    session of its journal.
-5. A refused session stops, unless it is a restart with the option `take_over`: then it creates a new session.
-   The same holds where the planner finds that the checkpoint is older than what its session did.
+5. A refused session stops, unless it is a restart with the option `take_over`: then it creates a
+   new session. The same holds where the planner finds that the checkpoint is older than what its
+   session did.
 
-`spout.group.session_state` has the states that this goes through: of step 1 ASKING, of 2 AWAITING_SILENCE,
-of 3 and 4 TAKING, or for a restart RESUMING and RESUMING_AGAIN.
+`spout.group.session_state` has the states that this goes through: of step 1 ASKING, of 2
+AWAITING_SILENCE, of 3 and 4 TAKING, or for a restart RESUMING and RESUMING_AGAIN.
 
-What an acker partition writes after its answer already concerns the session; it is kept until all partitions
-have answered.
+What an acker partition writes after its answer already concerns the session; it is kept until all
+partitions have answered.
+
+A source's *history* is what the ackers have of it; how the session takes it, as one entry of a
+`Take`, is called its *take*. A `clock_ms` is a session's clock, and `now_ms` wall time.
 
 Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 """
@@ -90,18 +94,20 @@ class Opened:
 
     Attributes:
         is_restart: whether the session is that of the journal.
-        now: the first value of the clock, ms.
-        later: what acker partitions wrote after their answers.
-        answered_at: by acker partition, the offset of its answer.
+        histories: by source, what the ackers have of it.
+        answers: what all acker partitions have answered.
+        clock_ms: the first value of the session's clock.
+        later_events: what acker partitions wrote after their answers.
+        answer_offsets: by acker partition, the offset of its answer.
     """
 
     name: SessionName
     is_restart: bool
     histories: Mapping[int, SourceHistory]
     answers: Answers
-    now: int
-    later: tuple[Answered, ...]
-    answered_at: Mapping[int, int]
+    clock_ms: int
+    later_events: tuple[Answered, ...]
+    answer_offsets: Mapping[int, int]
 
 
 READ_TWICE: Final = (
@@ -116,36 +122,41 @@ class _TakeRound:
     Attributes:
         name: the session that takes, or that of the question.
         takes: the sources that the `Take` names, ascending.
-        now: the clock of the `Take`, ms.
+        clock_ms: the clock of the `Take`.
         answers: what has been answered.
-        later: what acker partitions wrote after their answers.
-        answered_at: by acker partition, the offset of its answer.
+        later_events: what acker partitions wrote after their answers.
+        answer_offsets: by acker partition, the offset of its answer.
     """
 
     def __init__(
-        self, spec: PlannerSpec, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int
+        self,
+        spec: PlannerSpec,
+        name: SessionName,
+        takes: Mapping[int, TakeSource],
+        clock_ms: int,
+        now_ms: int,
     ) -> None:
         """Begin without an answer.
 
-        `sources` has by source how it is taken, and `now_ms` is wall time.
+        `takes` has by source how it is taken.
         """
         self.name = name
-        self.takes = tuple(sources[source] for source in sorted(sources))
-        self.now = now
-        self.answers = Answers(spec.group, name.id, spec.partitions, sources)
-        self.later: list[Answered] = []
-        self.answered_at: dict[int, int] = {}
+        self.takes = tuple(takes[source] for source in sorted(takes))
+        self.clock_ms = clock_ms
+        self.answers = Answers(spec.group, name.id, spec.partitions, takes)
+        self.later_events: list[Answered] = []
+        self.answer_offsets: dict[int, int] = {}
         self._partitions = spec.partitions
         self._waited = PassedTime(now_ms)
         self._first_answer_ms: int | None = None  # when the first answer had come, by `_waited`
 
-    def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
-        """Add what an acker partition wrote; what came before its answer concerns another session."""
+    def record_event(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
+        """Record what an acker partition wrote; what came before its answer concerns another session."""
         if self.answers.has(partition):
-            self.later.append(Answered(partition, offset, event))
+            self.later_events.append(Answered(partition, offset, event))
         elif isinstance(event, Taken):
             self.answers.read(partition, event)
-            self.answered_at[partition] = offset
+            self.answer_offsets[partition] = offset
 
     def record_wait(self, now_ms: int) -> int:
         """Return how long all answers have been waited for, ms.
@@ -166,36 +177,51 @@ class _HolderWatch:
     """Watches whether the holder of a group lives, for a process that must not end it."""
 
     def __init__(self, context: PlannerContext, who: Who | None, now_ms: int) -> None:
-        """Read the signs of life in the group; `who` is this process."""
+        """Read the signs of life in the group.
+
+        `who` is this process; None: signs do not name it.
+        """
         spec = context.spec
         self._spec = spec
         self._report = context.report
         self._who = who
-        self._has_reported = False
+        self._has_reported_wait = False
         self._presence = Presence(
             context.log, spec.topics.init, spec.partitions, spec.group, now_ms, patient=True
         )
 
-    def must_wait_for(self, owner: SessionName, now_ms: int) -> bool:
-        """Read new signs of life; return whether the owner has not been silent for long enough yet.
-
-        Logs once that it is waited for. Raises `SessionRefused`: it lives.
-        """
+    def read_signs(self, now_ms: int) -> None:
+        """Read new signs of life; an error if the broker does not send them (`Presence`)."""
         self._presence.read_new_signs(now_ms)
-        holder = self._presence.newest(owner)
+
+    def wait_ms(self, owner: SessionName) -> int:
+        """Return how much longer the holder has to be silent, until its group may be taken; 0: it may.
+
+        `owner` is the session that the ackers know as owner. A higher session that gave a sign of
+        life is on its way to own the group, so it is the holder instead.
+
+        Raises `SessionRefused`: the holder lives.
+        """
+        holder = self._presence.highest_seen(owner)
         if self._presence.lives(holder):
             raise self._refused_by(holder)
         wait_ms = self._presence.wait_ms(holder)
-        if wait_ms and not self._has_reported:
-            self._has_reported = True
-            fields = {
-                "group": self._spec.group,
-                "holder": self._presence.describe(holder),
-                "wait_seconds": round(wait_ms / 1000, 1),
-                "at_once_with": self._spec.way,
-            }
-            self._report("group_is_held", fields)
-        return wait_ms > 0
+        if wait_ms:
+            self._report_wait(holder, wait_ms)
+        return wait_ms
+
+    def _report_wait(self, holder: SessionName, wait_ms: int) -> None:
+        """Log, once in this attempt, that the holder's silence is waited for."""
+        if self._has_reported_wait:
+            return
+        self._has_reported_wait = True
+        fields = {
+            "group": self._spec.group,
+            "holder": self._presence.describe(holder),
+            "wait_seconds": round(wait_ms / 1000, 1),
+            "at_once_with": self._spec.way,
+        }
+        self._report("group_is_held", fields)
 
     def _refused_by(self, holder: SessionName) -> SessionRefused:
         """Build the error for a group whose holder lives."""
@@ -231,16 +257,17 @@ class Opening:
         session: SessionStates,
         grant_epoch: GrantEpoch | None = None,
     ) -> None:
-        """Send the question; `new_id` is that of a session that may be drawn.
+        """Send the question who owns the group.
 
         Args:
             context: what the planning process reads and writes with.
             announcer: writes the `Take`s.
             journal: the checkpoint's last offset.
-            new_id: never used before.
+            new_id: the id of a session that may be drawn; never used before.
             now_ms: wall time.
             session: its state, which changes on the way.
-            grant_epoch: of a query that writes exactly once; None: of any other one.
+            grant_epoch: asks the store of a query that writes exactly once; None: it writes into
+                none.
 
         Raises `Disagreement`: somebody moved the group's offsets.
         """
@@ -265,21 +292,25 @@ class Opening:
         if journal.session:
             self._check_commits_of_journal(now_ms)
         self._ask_for_owner(now_ms)
-        if not self._resumes and not self._spec.take_over:
+        if not self._resumes_session and not self._spec.take_over:
             # it reads the signs of life meanwhile: the ackers need as long to answer
             self._holder_watch = _HolderWatch(context, announcer.who, now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
-        """Read what an acker partition wrote at an offset."""
-        self._round.read(partition, offset, event)
+        """Record what an acker partition wrote at an offset; `step` goes on by it."""
+        self._round.record_event(partition, offset, event)
 
     def step(self, now_ms: int) -> None:
         """Go on if all partitions have answered; else repeat the `Take` to those that have not.
 
+        When all have accepted the session, this sets `opened`.
+
         Raises:
             Unreachable: acker partitions did not answer for 60 s.
-            SessionRefused: a higher session owns the group, or a living one and this checkpoint is fresh.
-            Disagreement: N, a topic or a committed offset differs between the ackers and this process.
+            SessionRefused: a higher session owns the group, or a living one and this checkpoint is
+                fresh.
+            Disagreement: N, a topic or a committed offset differs between the ackers and this
+                process.
         """
         waited_ms = self._round.record_wait(now_ms)
         silent = self._round.answers.missing
@@ -292,8 +323,8 @@ class Opening:
                 f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
             )
         # below 0 the clock was set back: without sending now, nothing would be sent for as long as that
-        is_time = not 0 <= now_ms - self._sent_ms < REPEAT_MS
-        if is_time:
+        is_time_to_repeat = not 0 <= now_ms - self._sent_ms < REPEAT_MS
+        if is_time_to_repeat:
             self._send_takes(silent, now_ms)
             if waited_ms >= WAIT_REPORTED_MS:
                 self._report_wait(silent)
@@ -311,9 +342,11 @@ class Opening:
         self._report("waits_for_ackers", fields)
 
     def take_anew(self, now_ms: int) -> None:
-        """Take the group once more, with a new session; only when it is opened with that of the journal."""
-        answers = self._round.answers
-        self._take_with_new_session(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
+        """Take the group once more, with a new session, and clear `opened`.
+
+        Only when it was opened with the session of the journal.
+        """
+        self._take_sources_with_new_session(now_ms)
         self.opened = None
 
     def waits_for(self) -> str:
@@ -324,7 +357,11 @@ class Opening:
         return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
 
     def close(self) -> None:
-        """Watch the holder no more."""
+        """End the attempt: watch the holder no more."""
+        self._stop_holder_watch()
+
+    def _stop_holder_watch(self) -> None:
+        """Read no more signs of life of the holder, if they are read."""
         if self._holder_watch is not None:
             self._holder_watch.close()
             self._holder_watch = None
@@ -343,9 +380,10 @@ class Opening:
         clock_ms: int,
         now_ms: int,
     ) -> None:
-        """Begin a round: send a `Take` to all acker partitions, which is `event` for the session.
+        """Begin a round: send a `Take` to all acker partitions.
 
         Args:
+            event: what that is for the session's state.
             name: the session that takes, or that of the question.
             takes: by source, how it is taken.
             clock_ms: the session's clock.
@@ -355,30 +393,28 @@ class Opening:
         self._round = _TakeRound(self._spec, name, takes, clock_ms, now_ms)
         self._send_takes(range(self._spec.partitions), now_ms)
 
-    def _send_takes(self, partitions: range | list[int], now_ms: int) -> None:
+    def _send_takes(self, partitions: Sequence[int], now_ms: int) -> None:
         """Send the `Take` of the round to acker partitions, and before it what raises their generations."""
         self._sent_ms = now_ms
-        name = self._round.name
-        now = self._round.now
-        takes = self._round.takes
+        name, clock_ms, takes = self._round.name, self._round.clock_ms, self._round.takes
         for partition in partitions:
             for step in generation_steps(takes, self._generations.get(partition, {})):
-                self._announcer.send_take(name, now, step, [partition])
-        self._announcer.send_take(name, now, takes, partitions)
+                self._announcer.send_take(name, clock_ms, step, [partition])
+        self._announcer.send_take(name, clock_ms, takes, partitions)
 
     def _handle_answers(self, now_ms: int) -> None:
-        """Go on by the session's state: all acker partitions have answered the question or the `Take`."""
+        """Go on by the session's state, now that all acker partitions have answered the round."""
         self._generations = self._round.answers.generations()
         match self._session.state:
             case SessionState.ASKING | SessionState.AWAITING_SILENCE:
-                self._take_unless_held(self._round.answers, now_ms)
+                self._take_unless_held(now_ms)
             case SessionState.TAKING | SessionState.RESUMING | SessionState.RESUMING_AGAIN:
                 if self._round.answers.refusals:
-                    self._take_over_or_raise(self._round.answers, now_ms)
+                    self._take_over_or_raise(now_ms)
                 else:
-                    self._open_or_take_again(self._round, now_ms)
+                    self._open_or_take_again(now_ms)
             case SessionState.TAKEN | SessionState.RESUMED:
-                pass  # the planner has not taken up what was opened
+                pass  # `opened` is set, and the planner has not begun with it
             case (
                 SessionState.IDLE
                 | SessionState.PREPARING
@@ -394,11 +430,11 @@ class Opening:
                 assert_never(state)
 
     @property
-    def _resumes(self) -> bool:
+    def _resumes_session(self) -> bool:
         """Whether the session of the journal goes on, if it is not refused."""
         return bool(self._journal.session) and self._grant_epoch is None
 
-    def _take_unless_held(self, answers: Answers, now_ms: int) -> None:
+    def _take_unless_held(self, now_ms: int) -> None:
         """Take the group, now that it is known who owns it.
 
         1. A restart takes it as the session of its journal.
@@ -406,64 +442,74 @@ class Opening:
         3. Then it is taken as a new session: commits that somebody moved are refused, and sources
            are rewound where that was asked for.
         """
-        # 1. restart
+        owner, histories = self._round.answers.owner, self._round.answers.sources()
         journalled = SessionName(self._journal.epoch, self._journal.session)
-        self._refuse_past_store(answers.owner)
-        if self._resumes:
-            self._refuse_past_store(journalled)
-            takes = self._continued_or_starting(answers.sources())
+        self._require_store_of(owner)
+        # 1. restart
+        if self._resumes_session:
+            self._require_store_of(journalled)
+            takes = self._takes_by_source(histories)
             self._start_round(SessionEvent.SESSION_RESUMED, journalled, takes, clock_ms=now_ms, now_ms=now_ms)
             return
         # 2. an owner that may live
-        is_others = answers.owner != journalled
-        if (
-            self._holder_watch is not None
-            and is_others
-            and self._holder_watch.must_wait_for(answers.owner, now_ms)
-        ):
-            self._session.process(SessionEvent.HOLDER_MAY_LIVE)
-            return
-        self.close()  # nobody is waited for any more
+        if self._holder_watch is not None and owner != journalled:
+            self._holder_watch.read_signs(now_ms)
+            if self._holder_watch.wait_ms(owner) > 0:
+                self._session.process(SessionEvent.HOLDER_MAY_LIVE)
+                return
+        self._stop_holder_watch()
         # 3. a new session
-        histories = answers.sources()
         if self._spec.checks_commits:
             self._check_commits(histories, now_ms)
         self._report_carried(histories)
-        takes = self._with_rewinds(self._continued_or_starting(histories))
-        self._take_with_new_session(answers.owner, takes, now_ms)
+        takes = self._with_rewinds(self._takes_by_source(histories))
+        self._take_with_new_session(takes, now_ms)
 
-    def _open_or_take_again(self, accepted: _TakeRound, now_ms: int) -> None:
-        """Begin with what the acker partitions answered, unless the group has to be taken once more."""
+    def _open_or_take_again(self, now_ms: int) -> None:
+        """Begin with what the acker partitions accepted, unless the group has to be taken once more.
+
+        It is taken once more if
+
+        1. some of them have a higher generation of a source than the others: a reset that died
+           half-way has sent it only to some, and the others would refuse what is emitted in it.
+        2. the clock with which a restart would go on is far ahead: no acker takes ticks with it.
+        3. a restart waited long for the last answer: the process before may have moved the clock of
+           the session since the first one.
+        """
+        accepted = self._round
         histories = accepted.answers.sources()
-        if any(histories[take.source].generation > take.generation for take in accepted.takes):
-            # A reset that died half-way has sent a generation only to some acker partitions; the others
-            # would refuse what is emitted in it.
-            highest = {
-                take.source: self._take_continued(take.source, histories[take.source])
-                for take in accepted.takes
-            }
+        takes = {take.source: take for take in accepted.takes}
+        is_apart = any(histories[source].generation > take.generation for source, take in takes.items())
+        is_old = accepted.first_answer_age_ms() >= STEP_MS_MAX
+        if is_apart:
+            highest = {source: self._take_of_history(source, histories[source]) for source in takes}
             self._start_round(
-                SessionEvent.GENERATIONS_APART, accepted.name, highest, clock_ms=accepted.now, now_ms=now_ms
+                SessionEvent.GENERATIONS_APART,
+                accepted.name,
+                highest,
+                clock_ms=accepted.clock_ms,
+                now_ms=now_ms,
             )
-        elif self._session.is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
-            self._take_with_sound_clock(now_ms)
-        elif self._session.state is SessionState.RESUMING and accepted.first_answer_age_ms() >= STEP_MS_MAX:
-            # the process before may have moved the clock of the session since
-            takes = {take.source: take for take in accepted.takes}
+        elif self._session.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
+            self._take_with_right_clock(now_ms)
+        elif self._session.state is SessionState.RESUMING and is_old:
             self._start_round(
-                SessionEvent.ANSWER_IS_OLD, accepted.name, takes, clock_ms=accepted.now, now_ms=now_ms
+                SessionEvent.ANSWER_IS_OLD, accepted.name, takes, clock_ms=accepted.clock_ms, now_ms=now_ms
             )
         else:
-            self._set_opened(accepted, now_ms)
+            self._set_opened(now_ms)
 
     @property
-    def _clock_ms(self) -> int:
-        """The clock with which a restart goes on."""
+    def _restart_clock_ms(self) -> int:
+        """The clock with which a restart goes on: the highest that the ackers or the journal have."""
         return max(self._round.answers.clock, self._journal.now)
 
-    def _take_with_new_session(
-        self, owner: SessionName, takes: Mapping[int, TakeSource], now_ms: int
-    ) -> None:
+    def _take_sources_with_new_session(self, now_ms: int) -> None:
+        """Take the group with a new session, each source as `_takes_by_source` says."""
+        takes = self._takes_by_source(self._round.answers.sources())
+        self._take_with_new_session(takes, now_ms)
+
+    def _take_with_new_session(self, takes: Mapping[int, TakeSource], now_ms: int) -> None:
         """Draw a session above the owner's, and take the group with it: a `Take` to all acker partitions.
 
         Its clock begins no lower than any clock before it. An epoch that no session can have, and a
@@ -473,7 +519,8 @@ class Opening:
         Raises `SessionRefused`: a store may have what is open, and this session does not open it.
         """
         group = self._spec.group
-        self._refuse_past_store(owner)
+        owner = self._round.answers.owner
+        self._require_store_of(owner)
         former_clock_ms = self._round.answers.clock
         # 1. its epoch and clock
         epoch = epoch_above(owner.epoch, now_ms)
@@ -492,37 +539,40 @@ class Opening:
         name = SessionName(epoch, new_id)
         self._start_round(SessionEvent.SESSION_DRAWN, name, takes, clock_ms=clock_ms, now_ms=now_ms)
 
-    def _refuse_past_store(self, name: SessionName) -> None:
-        """Raise an error if the session before writes into a store, and this one would not open that.
+    def _require_store_of(self, name: SessionName) -> None:
+        """Raise `SessionRefused` if a session before writes into a store, and this one opens none.
 
-        Raises `SessionRefused`: the store may have what is open, and it would be written again.
+        The store may have what is open, and it would be written again.
         """
         if not name.has_store or self._grant_epoch is not None or self._spec.without_store:
             return
         group = self._spec.group
+        # only `windhover offsets reset` rewinds; a release in its place would leave the offsets
+        is_reset = bool(self._spec.rewind)
+        cure = "add --without-store to this command"
+        if not is_reset:
+            cure = f"windhover release {group} --without-store"
         raise SessionRefused(
             f"group {group} is of session {name}, which writes exactly once into a store. What is"
             " open may be in the store already, and this session does not open it: it would be"
             " written again. Start the query that writes it with spout.exact_sink: it opens the"
             " store, and publishes what that has. If the store is gone, or the group is to be"
-            f" written otherwise: windhover release {group} --without-store, then start with a"
-            " fresh checkpoint"
+            f" written otherwise: {cure}, then start with a fresh checkpoint"
         )
 
-    def _take_with_sound_clock(self, now_ms: int) -> None:
-        """Go on with a new session, since no acker takes a tick with the clock of this one.
+    def _take_with_right_clock(self, now_ms: int) -> None:
+        """Take the group with a new session, since no acker takes a tick with the clock of this one.
 
         Raises `Disagreement`: the option `take_over` is not given.
         """
         if not self._spec.take_over:
-            raise clock_ahead(self._round.name, self._spec, self._clock_ms - now_ms)
-        answers = self._round.answers
-        self._take_with_new_session(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
+            raise clock_ahead(self._round.name, self._spec, self._restart_clock_ms - now_ms)
+        self._take_sources_with_new_session(now_ms)
 
     def _with_rewinds(self, takes: Mapping[int, TakeSource]) -> dict[int, TakeSource]:
         """Return `takes` with a new generation for each source that is to be rewound.
 
-        With them also the sources begin one whose replay topic was created again.
+        With a rewind the sources of a replay topic that was created again begin one, too.
         """
         offset_by_source: dict[int, int] = {}  # at which the new generation begins
         if self._spec.rewind:
@@ -543,18 +593,23 @@ class Opening:
             rewound[source] = self._sources[source].taken_from(position_at(generation, offset))
         return rewound
 
-    def _take_continued(self, source: int, history: SourceHistory) -> TakeSource:
+    def _take_of_history(self, source: int, history: SourceHistory) -> TakeSource:
         """Return how to take a source that goes on as the ackers have it."""
         topic = self._sources[source].place.topic
         return TakeSource(source, topic, history.topic_id, history.generation, history.from_)
 
-    def _set_opened(self, accepted: _TakeRound, now_ms: int) -> None:
-        """Begin the session with what the acker partitions have of its sources: set `opened`."""
+    def _set_opened(self, now_ms: int) -> None:
+        """Set `opened`: begin the session with what the acker partitions have of its sources.
+
+        Sources that they do not have are left out for now: they had no leader when the `Take` was
+        sent.
+        """
+        accepted = self._round
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
         all_histories = accepted.answers.sources()
         histories = {source: history for source, history in all_histories.items() if source in self._sources}
-        unknown = self._sources.keys() - histories.keys()
-        self._leave_out({source: self._left_out_before.get(source, now_ms) for source in unknown})
+        not_taken = self._sources.keys() - histories.keys()
+        self._leave_out({source: self._left_out_before.get(source, now_ms) for source in not_taken})
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
         is_restart = self._session.is_restart
@@ -564,9 +619,9 @@ class Opening:
             is_restart=is_restart,
             histories=histories,
             answers=accepted.answers,
-            now=self._clock_ms if is_restart else accepted.now,
-            later=tuple(accepted.later),
-            answered_at=dict(accepted.answered_at),
+            clock_ms=self._restart_clock_ms if is_restart else accepted.clock_ms,
+            later_events=tuple(accepted.later_events),
+            answer_offsets=dict(accepted.answer_offsets),
         )
 
     def _check_commits_of_journal(self, now_ms: int) -> None:
@@ -578,7 +633,7 @@ class Opening:
             has_emitted = mark.next > mark.from_
             if has_emitted and source in self._sources:
                 begun.append(self._sources[source])
-        # 0: an older version did not journal it
+        # a journal that an older version wrote has no time: 0
         reached = Reached(emitted_to, at_ms=self._journal.at_ms or None)
         check_commits(self._log, self._spec.group, begun, reached, now_ms)
 
@@ -595,7 +650,8 @@ class Opening:
                 continue
             # each acker partition has a watermark of its own; the highest is behind all that was emitted
             watermark = max(history.watermarks.values(), default=0)
-            if watermark > history.from_:
+            has_emitted = watermark > history.from_
+            if has_emitted:
                 begun.append(spec)
                 emitted_to[source] = int(offset_of(watermark))
         check_commits(self._log, self._spec.group, begun, Reached(emitted_to), now_ms)
@@ -615,7 +671,7 @@ class Opening:
         for carried in carried_commits(self._log, self._spec, fresh):
             self._report("commit_without_state", carried.fields())
 
-    def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
+    def _takes_by_source(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Return how each source is taken: as the ackers or the journal have it, else from its first offset.
 
         A source of which nobody knows its first offset now is left out.
@@ -629,11 +685,11 @@ class Opening:
         takes: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
-                takes[source] = self._take_continued(source, histories[source])
+                takes[source] = self._take_of_history(source, histories[source])
             elif source in marks and self._journal.session:
                 takes[source] = spec.taken_from(marks[source].from_)
             elif source in marks:
-                # The query ran untracked before: what it emitted then is done.
+                # A journal without a session: the query ran untracked, and what it emitted then is done.
                 mark = marks[source]
                 first_not_emitted = min((gap.start for gap in mark.gaps), default=mark.next)
                 takes[source] = spec.taken_from(first_not_emitted)
@@ -641,24 +697,22 @@ class Opening:
                 takes[source] = spec.taken_from(position_at(0, starts[source]))
         return takes
 
-    def _take_over_or_raise(self, answers: Answers, now_ms: int) -> None:
+    def _take_over_or_raise(self, now_ms: int) -> None:
         """Take the group with a new session, if a refused restart may take over.
 
         Else raise the refusal.
         """
-        spec = self._spec
-        name = self._round.name
-        owner = answers.owner
-        if spec.take_over and self._session.is_restart and owner > name:
-            self._take_with_new_session(owner, self._continued_or_starting(answers.sources()), now_ms)
-            return
-        if owner > name:
-            holder = describe_session(self._log, spec, owner, now_ms)
+        spec, answers = self._spec, self._round.answers
+        name, owner = self._round.name, answers.owner
+        if owner <= name:  # it was refused for something else than a higher owner
+            raise refused_by_acker(answers, name, spec.group)
+        if not spec.take_over or not self._session.is_restart:
+            owner_text = describe_session(self._log, spec, owner, now_ms)
             raise SessionRefused(
-                f"session {name} of group {spec.group} is refused: {holder} holds the group; stop the"
+                f"session {name} of group {spec.group} is refused: {owner_text} holds the group; stop the"
                 f" query that runs it, or start this one with {spec.way} to abandon what is open there"
             )
-        raise refused_by_acker(answers, name, spec.group)
+        self._take_sources_with_new_session(now_ms)
 
 
 def _numbers_text(partitions: Sequence[int]) -> str:
@@ -677,8 +731,8 @@ def epoch_above(owner: int, now_ms: int) -> int:
 def clock_after(former_ms: int, now_ms: int) -> int:
     """Return with which clock a new session begins: no lower than that of the session before it.
 
-    Where that is too far ahead, it begins with the present time. Half of what an acker lets pass is too far,
-    since the broker's time may differ from this machine's.
+    Where that is too far ahead, it begins with the present time. Half of what an acker lets pass is
+    too far, since the broker's time may differ from this machine's.
     """
     is_real = former_ms <= now_ms + CLOCK_AHEAD_MS_MAX // 2
     return max(now_ms, former_ms) if is_real else now_ms
@@ -689,9 +743,9 @@ def generation_steps(
 ) -> Iterator[tuple[TakeSource, ...]]:
     """Yield what has to be taken before `takes`, so that an acker partition accepts their generations.
 
-    An acker lets a take raise a generation by at most `GENERATION_STEP_MAX`, and the partition may be further
-    behind where somebody wrote to other acker partitions alone. Example: from 3 to 40 it takes 19, and 35;
-    then `takes` can follow.
+    An acker lets a take raise a generation by at most `GENERATION_STEP_MAX`, 16, and the partition
+    may be further behind where somebody wrote to other acker partitions alone. Example: from 3 to
+    40 it takes 19, and 35; then `takes` can follow.
 
     Args:
         takes: how the sources are to be taken in the end.
@@ -699,14 +753,14 @@ def generation_steps(
     """
     # of a source that it does not know, the first step leads to GENERATION_FIRST_MAX
     below_first = GENERATION_FIRST_MAX - GENERATION_STEP_MAX
-    reached = {take.source: generation_by_source.get(take.source, below_first) for take in takes}
+    raised_to = {take.source: generation_by_source.get(take.source, below_first) for take in takes}
     while True:
         step: list[TakeSource] = []
         for take in takes:
-            if take.generation - reached[take.source] <= GENERATION_STEP_MAX:
+            if take.generation - raised_to[take.source] <= GENERATION_STEP_MAX:
                 continue
-            generation = reached[take.source] + GENERATION_STEP_MAX
-            reached[take.source] = generation
+            generation = raised_to[take.source] + GENERATION_STEP_MAX
+            raised_to[take.source] = generation
             begin = position_at(generation, offset_of(take.from_))
             step.append(take._replace(generation=generation, from_=begin))
         if not step:

@@ -1,12 +1,14 @@
 """Which process owns a group, and whether it is alive: the signs of life in `_ack_init`.
 
-Each Take, Init and Tick of a session is a sign of life, and its header names the process. A process that ends
-in order marks its last tick. One that died is noticed by its silence, and on the same machine at once.
+Each Take, Init and Tick of a session is a sign of life, and its header names the process. A process
+that ends in order marks its last tick. One that died is noticed by its silence, and on the same
+machine at once.
 
-The ackers do not use this: they compare epochs. It keeps a query with its own checkpoint from taking a group
-whose owner is alive. Signs from before the first read have the age of their records' timestamps, so the
-clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`. From then on only the time
-counts that passes here (`PassedTime`): a clock that is set meanwhile makes no owner silent, and none alive.
+The ackers do not use this: they compare epochs. It keeps a query with its own checkpoint from
+taking a group whose owner is alive. Signs from before the first read have the age of their records'
+timestamps, so the clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`.
+From then on only the time counts that passes here (`PassedTime`): a clock that is set meanwhile
+makes no owner silent, and none alive.
 
 Source: docs/design/protocol.md, rule 9, and section 4, "Take and Taken".
 """
@@ -66,8 +68,8 @@ READS_HEADER: Final = "windhover.reads"
 class Who(NamedTuple):
     """The process that gives a sign of life, which began at `since_ms`, wall time.
 
-    `space` is in which boot of which machine, and in which container, `pid` is valid; empty:
-    unknown.
+    `space` names the boot of a machine and the container in which `pid` is valid, since other
+    machines use the same numbers; empty: unknown.
     """
 
     host: str
@@ -181,14 +183,15 @@ class Presence:
         1. Find from which offset on each partition has signs that count.
         2. Read them from there.
 
-        `patient`: wait for a partition that has no leader, as long as a request to the broker may take. Else
-        raise `PartitionStands` at once.
+        `patient`: wait for a partition that has no leader, as long as a request to the broker may
+        take. Else raise `PartitionStands` at once.
         """
         self._topic = topic
         self._group = group
         self._unknown_text = f"whether the owner of group {group} lives"
         self._began_ms = now_ms
-        self._passed = PassedTime(now_ms)  # since the first read, by a clock that is never set
+        # since the first read, by a clock that is never set
+        self._passed = PassedTime(now_ms)
         self._read_at_ms = 0  # when new signs were read last, by `_passed`
         self._codec = wire_codec()
         self._signs_by_session: dict[SessionName, SignByProcess] = {}
@@ -196,23 +199,24 @@ class Presence:
         self._seen_since_first_read: set[SessionName] = set()
         # None: its process is of an older version, which does not say what it reads
         self._input_ids_by_session: dict[SessionName, frozenset[int] | None] = {}
-        self._times_by_session: dict[SessionName, list[WriterTime]] = {}  # of its newest signs
+        # when the newest `TIMES_MAX` signs of a session were written
+        self._times_by_session: dict[SessionName, list[WriterTime]] = {}
         # 1. from where
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         since_ms = max(0, now_ms - SILENT_MS_MAX)
         if patient:
-            offsets_since = log.offsets_at(places, since_ms)
-            starts = log.starts(places)
+            wanted_offsets = log.offsets_at(places, since_ms)
+            start_offsets = log.starts(places)
         else:
-            offsets_since = all_answers(log.bounds(since_ms, places), self._unknown_text)
-            starts = all_answers(log.bounds(Bound.START, places), self._unknown_text)
+            wanted_offsets = all_answers(log.bounds(since_ms, places), self._unknown_text)
+            start_offsets = all_answers(log.bounds(Bound.START, places), self._unknown_text)
         # an acker has shortened the log up to the time from which on signs are wanted, or beyond
-        self._may_lack_signs = any(0 < starts[place] >= offsets_since[place] for place in places)
-        first_offsets = {place: max(offsets_since[place], starts[place]) for place in places}
+        self._may_lack_signs = any(0 < start_offsets[place] >= wanted_offsets[place] for place in places)
+        first_offsets = {place: max(wanted_offsets[place], start_offsets[place]) for place in places}
         self._follower = Follower(
             log, places, first=first_offsets, committed=False, on_damage=damage_handler(log)
         )
-        # 2. read
+        # 2. read; `undo` closes the follower unless all went well
         with ExitStack() as undo:
             undo.callback(self.close)
             for record in self._follower.read():
@@ -224,10 +228,13 @@ class Presence:
         self._has_read_earlier_signs = self._follower.is_whole
 
     def read_new_signs(self, now_ms: int) -> None:
-        """Read new signs, at most once in `SIGNS_EVERY_MS`; before, what the first read did not get.
+        """Read new signs, at most once in `SIGNS_EVERY_MS`.
 
-        Raises `Unreachable`: the broker did not send that within `UNREAD_MS_MAX`; `PartitionStands`: a
-        partition has no leader.
+        Until the earlier signs, which the first read asked for, have all come, these are read
+        instead.
+
+        Raises `Unreachable`: the broker did not send them within `UNREAD_MS_MAX`;
+        `PartitionStands`: a partition has no leader.
         """
         passed_ms = self._passed.read(now_ms)
         if passed_ms - self._read_at_ms < SIGNS_EVERY_MS:
@@ -239,6 +246,7 @@ class Presence:
                 self._seen_since_first_read.add(name)
         self._has_read_earlier_signs = self._has_read_earlier_signs or self._follower.is_whole
         if not self._has_read_earlier_signs and passed_ms >= UNREAD_MS_MAX:
+            # raises `PartitionStands` if that is why
             all_answers(self._follower.answers, self._unknown_text)
             raise Unreachable(
                 f"{self._topic}: the broker does not send all records of the last {SILENT_MS_MAX // 1000} s,"
@@ -258,7 +266,7 @@ class Presence:
                 return True
         return False
 
-    def newest(self, name: SessionName) -> SessionName:
+    def highest_seen(self, name: SessionName) -> SessionName:
         """Return the highest of `name` and the sessions that gave a sign since the first read."""
         return max([name, *self._seen_since_first_read])
 
@@ -273,8 +281,7 @@ class Presence:
         0: it counts as gone already.
         """
         # Where the ackers know of no owner, which is epoch 0, nobody is waited for: an acker
-        # shortens the log only below what it has read, so it would know the owner of a sign that is
-        # missing.
+        # shortens the log only below what it has read, so it would know the owner of a sign that is missing.
         has_owner = bool(name.epoch)
         if has_owner and not self._has_read_earlier_signs:
             return SIGNS_EVERY_MS
@@ -306,15 +313,18 @@ class Presence:
         return f"{session_text(name)} ({who}, {ago})"
 
     @property
-    def last_ms(self) -> int | None:
+    def last_sign_ms(self) -> int | None:
         """Wall time of the last sign of a process that has not left; None: there is none."""
         times_ms: list[int] = []
         for signs in self._signs_by_session.values():
             times_ms += [sign.at_ms for sign in signs.values() if not sign.leaves]
         return max(times_ms, default=None)
 
-    def inputs(self) -> frozenset[int] | None:
-        """Return the ids of the inputs that living processes read; None: one of them does not say it."""
+    def input_ids(self) -> frozenset[int] | None:
+        """Return the ids of the inputs that living processes read.
+
+        None: one of them does not say it, or none lives.
+        """
         read_by_living: set[int] = set()
         has_living = False
         for name, input_ids in self._input_ids_by_session.items():
@@ -326,7 +336,7 @@ class Presence:
             read_by_living |= input_ids
         return frozenset(read_by_living) if has_living else None
 
-    def times(self) -> list[WriterTime]:
+    def writer_times(self) -> list[WriterTime]:
         """Return when the newest signs of living processes were written, by their clocks and the broker's."""
         times_of_living: list[WriterTime] = []
         for name, times in self._times_by_session.items():
@@ -339,9 +349,10 @@ class Presence:
         self._follower.close()
 
     def _record_sign(self, record: Record) -> SessionName | None:
-        """Keep the sign that a record is, and return its session.
+        """Record the sign that a record is, and return its session.
 
-        None: the record is no sign in this group, or it is the last one of a process.
+        None: the record is no sign in this group; or it is the last one of a process, which is
+        recorded too.
         """
         try:
             event = self._codec.decode(record.value)
@@ -354,14 +365,14 @@ class Presence:
         at_ms = min(record.timestamp_ms, self._now_ms) if record.timestamp_ms >= 0 else self._now_ms
         sign = Sign(at_ms, LEAVES_HEADER in dict(record.headers))
         who = Who.read(record.headers)
-        signs = self._signs_by_session.setdefault(name, {})
+        sign_by_process = self._signs_by_session.setdefault(name, {})
         # the newer of both: partitions are not read in the order of time
-        signs[who] = max(signs.get(who, sign), sign)
+        sign_by_process[who] = max(sign_by_process.get(who, sign), sign)
         in_body_ms = event.wall if isinstance(event, Init) else None
         times = self._times_by_session.setdefault(name, [])
         times.append(writer_time(record, in_body_ms))
-        del times[:-TIMES_MAX]
-        if isinstance(event, Tick):  # others of the same process need not say it
+        del times[:-TIMES_MAX]  # keep the newest
+        if isinstance(event, Tick):  # only a tick says which inputs its process reads
             self._input_ids_by_session[name] = read_inputs(record.headers)
         return None if sign.leaves else name
 

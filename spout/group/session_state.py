@@ -1,22 +1,24 @@
 """The states of a session in one process, and what leads from one to another.
 
-Theory of operation ===================
+Theory of operation
+===================
 
-A process that is to read a group goes through these states. The first row is the usual way of a fresh
-checkpoint, the second that of a restart, the third that of a query without tracking::
+A process that is to read a group goes through these states. The first row is the usual way of a
+fresh checkpoint, the second that of a restart, the third that of a query without tracking::
 
     IDLE -> PREPARING -> ASKING -> (AWAITING_SILENCE) -> TAKING -> TAKEN -> OWNING
                          ASKING -> RESUMING -> (RESUMING_AGAIN) -> RESUMED -> OWNING
             PREPARING -> UNTRACKED
 
-A restart has its session from the checkpoint. Where that cannot go on, it draws a new session and goes on as
-a fresh checkpoint does, from TAKING on.
+A restart has its session from the checkpoint. Where that cannot go on, it draws a new session and
+goes on as a fresh checkpoint does, from TAKING on.
 
-An owner that says goodbye has LEFT, and owns again once it asks for records. One that hears of a higher
-session is SUPERSEDED for good: the group is the other's, and so are its commits.
+An owner that says goodbye has LEFT, and owns again once it asks for records. One that hears of a
+higher session is SUPERSEDED for good: the group is the other's, and so are its commits.
 
-`TRANSITIONS` has every event that can happen in a state. Any other one is an error of the caller: it raises
-and changes nothing. An error that ends the query is no state: the session stays as it is until it is closed.
+`TRANSITIONS` has every event that can happen in a state. Any other one is an error of the caller:
+it raises and changes nothing. An error that ends the query is no state: the session stays as it is
+until it is closed.
 
 Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 """

@@ -21,22 +21,27 @@ class PlannerSpec:
     """The task of a planning process; its inputs are all of one group.
 
     Attributes:
-        start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or None.
+        start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or
+            None.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
-        tracked: False: best effort; nothing is sent to ackers, and offsets settle when they are emitted.
-        take_over: whether a refused or older checkpoint goes on with a new session, and a fresh checkpoint
-            takes the group even if its owner is alive.
+        tracked: False: best effort; nothing is sent to ackers, and offsets settle when they are
+            emitted.
+        take_over: whether a refused or older checkpoint goes on with a new session, and a fresh
+            checkpoint takes the group even if its owner is alive.
         way: how a user sets `take_over`, for messages.
         tasks: the largest number of read tasks of a batch, 1 or more.
-        rewind: first offset of each source that begins a new generation; for `windhover offsets reset`.
+        rewind: first offset of each source that begins a new generation; for `windhover offsets
+            reset`.
         checks_commits: whether a committed offset that somebody moved is refused.
-        paced: whether a batch is limited to what takes a quarter of the timeout; False where records are not
-            processed as one batch.
-        wakes: whether the first batch of a process may be empty. Bolts may hold tuples in Spark's state and
-            need their ticks, and after a restart Spark runs no batch until the source has had one.
+        paced: whether a batch is limited to what takes a quarter of the timeout; False where
+            records are not processed as one batch.
+        wakes: whether the first batch of a process may be empty. Bolts may hold tuples in Spark's
+            state and need their ticks, and after a restart Spark runs no batch until the source has
+            had one.
         without_store: whether it takes a group that is written exactly once, though it opens no
             store.
-        hole_min: so many empty positions in a row are passed beside a batch; see `spout.planning.supply`.
+        hole_min: so many empty positions in a row are passed beside a batch; see
+            `spout.planning.supply`.
     """
 
     inputs: tuple[Input, ...]
@@ -57,6 +62,7 @@ class PlannerSpec:
 
     @property
     def group(self) -> str:
+        """The group of all the inputs."""
         return self.inputs[0].group
 
     @property
@@ -76,6 +82,7 @@ class SourceSpec:
 
     @property
     def is_replay(self) -> bool:
+        """Whether it is a partition of a replay topic."""
         return is_replay(self.source)
 
     def taken_from(self, position: int) -> TakeSource:
@@ -102,9 +109,12 @@ def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int,
 
 
 def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[dict[int, SourceSpec], str]:
-    """Return the sources, by number, and which replay topic has fewer partitions than its topic.
+    """Return the sources, by number, and a text about a replay topic that lacks partitions.
 
-    The text is empty where each replay topic has enough.
+    It lacks them if it has fewer than its topic. The text is empty where each replay topic has
+    enough.
+
+    Raises `TopicError`: a topic is missing.
     """
     names = [input.topic for input in inputs]
     if tracked:
@@ -125,12 +135,12 @@ def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[d
 
 def _lack_text(infos: Mapping[str, TopicInfo], input: Input) -> str:
     """Return that a replay topic has fewer partitions than its topic; empty: it has enough."""
-    copies_count = infos[input.replay_topic].partitions
-    count = infos[input.topic].partitions
-    if copies_count >= count:
+    replay_count = infos[input.replay_topic].partitions
+    topic_count = infos[input.topic].partitions
+    if replay_count >= topic_count:
         return ""
     return (
-        f"replay topic {input.replay_topic} has {copies_count} partitions, fewer than the {count} of"
+        f"replay topic {input.replay_topic} has {replay_count} partitions, fewer than the {topic_count} of"
         f" {input.topic}; run `windhover topics create`, which adds them"
     )
 

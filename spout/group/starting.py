@@ -35,9 +35,12 @@ that when it is in the log."""
 
 
 class Begun(NamedTuple):
-    """Which sources a group has a history of, and which it left out before, since they had no leader.
+    """What a group has begun to read.
 
-    `left_out` has for each of these the wall time (ms) at which it was left out.
+    Attributes:
+        sources: those of which it has a history.
+        left_out: those that it left out, since they had no leader, each with the wall time at
+            which, ms.
     """
 
     sources: Collection[int]
@@ -52,12 +55,11 @@ def _start_of(source: SourceSpec, spec: PlannerSpec, begun: Begun) -> str | int:
     it ended then.
     """
     start = spec.start if spec.start is not None else source.input.start
-    if start == "latest" and source.source in begun.left_out:
-        # a record that came since may be older than that, by as long as its producer could not
-        # write it
-        left_out_ms = begun.left_out[source.source]
-        return max(0, left_out_ms - WRITERS_WAIT_MS)
-    return start
+    if start != "latest" or source.source not in begun.left_out:
+        return start
+    # a record that came since may be older than that, by as long as its producer could not write it
+    left_out_ms = begun.left_out[source.source]
+    return max(0, left_out_ms - WRITERS_WAIT_MS)
 
 
 def starting_offsets(
@@ -67,32 +69,35 @@ def starting_offsets(
 
     Sources of which nobody knows it now are missing.
 
-    A replay topic begins at 0: every copy in it is for this group only. Those below the commit of a spout
-    are settled, though the ackers, under a new `acker.topic_prefix`, do not know of it. A new partition of a
-    topic that the group has read begins at 0, too: where the log begins above it by now, planning decides
-    about what is lost. One that was left out when the group began is no new one: it begins as the others did.
+    A replay topic begins at 0: every copy in it is for this group only. Those below the commit of a
+    spout are settled, though the ackers, under a new `acker.topic_prefix`, do not know of it. A new
+    partition of a topic that the group has read begins at 0, too: where the log begins above it by
+    now, planning decides about what is lost. One that was left out when the group began is no new
+    one: it begins as the others did.
     """
     first_offsets: dict[int, int] = {}
-    # sources of one start are asked for together
+    sources = list(sources)  # gone through twice
+    # 1. What needs no start: replay topics, and new partitions.
     sources_by_start: dict[str | int, list[SourceSpec]] = {}
     begun_inputs = set(map(input_id_of, begun.sources))
-    sources = list(sources)  # gone through twice
     replay_places = [source.place for source in sources if source.is_replay]
-    settled = _committed_by_spouts(log, spec.group, replay_places, troubles)
+    settled_below = _committed_by_spouts(log, spec.group, replay_places, troubles)
     for source in sources:
         # the group has read the topic, so the partition was added to it since
         is_added = source.input.id in begun_inputs and source.source not in begun.left_out
         if source.is_replay:
             if source.place not in troubles:
-                first_offsets[source.source] = settled.get(source.place, 0)
+                first_offsets[source.source] = settled_below.get(source.place, 0)
         elif is_added:
             first_offsets[source.source] = 0
         else:
             sources_by_start.setdefault(_start_of(source, spec, begun), []).append(source)
-    for start, starting in sources_by_start.items():
-        answers = _offsets(log, spec.group, start, [source.place for source in starting])
+    # 2. The others, those of one start in one question.
+    for start, sources_of_start in sources_by_start.items():
+        places = [source.place for source in sources_of_start]
+        answers = _ask_first_offsets(log, spec.group, start, places)
         troubles.record_answers(answers)
-        for source in starting:
+        for source in sources_of_start:
             if source.place in answers.offsets:
                 first_offsets[source.source] = answers.offsets[source.place]
     return first_offsets
@@ -114,10 +119,10 @@ def _committed_by_spouts(
     return {place: offset for place, offset in commits.items() if place in ends and offset <= ends[place]}
 
 
-def _offsets(log: Log, group: str, start: str | int, places: list[TopicPartition]) -> OffsetAnswers:
-    """Return the first offset of partitions, for a start as `_start_of` returns it.
+def _ask_first_offsets(log: Log, group: str, start: str | int, places: list[TopicPartition]) -> OffsetAnswers:
+    """Ask the broker for the first offsets of partitions, for a start as `_start_of` returns it.
 
-    By the group's commits a partition without one begins at the start of its log.
+    Where the group's commits say it, a partition without a commit begins at the start of its log.
     """
     if isinstance(start, int):  # a time
         return log.bounds(start, places)
@@ -129,9 +134,11 @@ def _offsets(log: Log, group: str, start: str | int, places: list[TopicPartition
 
 
 class Reached(NamedTuple):
-    """How far a group has come: by source the offset up to which it has emitted, and when it was so.
+    """How far a group has come.
 
-    `at_ms` is the wall time of its last batch; None: it is unknown.
+    Attributes:
+        emitted_to: by source, the offset up to which it has emitted.
+        at_ms: when it was so, the wall time of its last batch; None: it is unknown.
     """
 
     emitted_to: Mapping[int, int]
@@ -141,33 +148,35 @@ class Reached(NamedTuple):
 def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: Reached, now_ms: int) -> None:
     """Raise `Disagreement` if somebody moved the committed offsets of sources that have history here.
 
-    It names what moved, from and to, when that was, who is in the group now, and what puts it right.
+    It names what moved, from and to, when that was, who is in the group now, and what puts it
+    right.
     """
-    specs = {source.place: source for source in sources}
-    metadata = log.commit_metadata(group, specs)
+    specs_by_place = {source.place: source for source in sources}
+    metadata = log.commit_metadata(group, specs_by_place)
     places = sorted(place for place, text in metadata.items() if text != COMMITTED_BY)
     if not places:
         return
     their_offsets = log.committed(group, places)
-    moved: list[MovedCommit] = []
+    moved_commits: list[MovedCommit] = []
     for place in places:
-        emitted_to = reached.emitted_to.get(specs[place].source)
-        moved.append(MovedCommit(place, ours=emitted_to, theirs=their_offsets.get(place)))
-    moved_text = first_of([str(commit) for commit in moved], NAMED_MAX, "; ")
-    seen = second_text(now_ms)
-    since = "" if reached.at_ms is None else f"after {second_text(reached.at_ms)}, and "
+        emitted_to = reached.emitted_to.get(specs_by_place[place].source)
+        moved_commits.append(MovedCommit(place, ours=emitted_to, theirs=their_offsets.get(place)))
+    moved_text = first_of([str(commit) for commit in moved_commits], NAMED_MAX, "; ")
+    # it was moved between the group's last batch, where that is known, and now
+    since_text = "" if reached.at_ms is None else f"after {second_text(reached.at_ms)}, and "
     members = strangers_now(log, group)
-    stranger = f" In the group is now {members}: first {END_IT}." if members else ""
-    name = specs[moved[0].place].input.name
+    stranger_hint = f" In the group is now {members}: first {END_IT}." if members else ""
+    first_moved = moved_commits[0]
+    cure = moved_cure(group, specs_by_place[first_moved.place].input.name, first_moved)
     raise Disagreement(
         f"committed offsets of group {group} were moved by something else than Windhover: {moved_text}"
-        f" (Windhover has emitted up to the first, and committed what was settled of it). It was {since}seen"
-        f" at {seen}.{stranger} What is done stays done; {moved_cure(group, name, moved[0])}"
+        f" (Windhover has emitted up to the first, and committed what was settled of it). It was"
+        f" {since_text}seen at {second_text(now_ms)}.{stranger_hint} What is done stays done; {cure}"
     )
 
 
 def check_topic(spec: SourceSpec, history: SourceHistory) -> None:
-    """Raise Disagreement if Kafka has another id for a topic than the ackers."""
+    """Raise `Disagreement` if Kafka has another id for a topic than the ackers."""
     if history.topic_id != spec.topic_id:
         raise re_created(spec, history.topic_id)
 
@@ -183,12 +192,14 @@ def check_cluster(journal: Journal, cluster_id: str) -> None:
 
 
 def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: bool) -> None:
-    """Raise Disagreement if a source has another topic than in the checkpoint, or Kafka another id for it."""
+    """Raise `Disagreement` if a source has another topic than in the checkpoint, or that has another id."""
     for spec in specs:
         former_id = journal.topics.get(spec.place.topic, spec.topic_id)
         if former_id != spec.topic_id:
             raise re_created(spec, former_id, tracked=tracked)
-        if spec.source in journal.sources and journal.topics and spec.place.topic not in journal.topics:
+        # a journal without topics is of an older version, which did not write them
+        was_read = spec.source in journal.sources
+        if was_read and journal.topics and spec.place.topic not in journal.topics:
             raise Disagreement(
                 f"input {spec.input.name}, id {spec.input.id}, has topic {spec.place.topic} now, and by its"
                 f" checkpoint it read {', '.join(sorted(journal.topics))}: name the former topic again,"

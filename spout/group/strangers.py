@@ -1,9 +1,9 @@
 """Finds strangers, members of a group that are not ours, and names offsets that somebody else has committed.
 
-A spout does not join its group: it plans by the ackers, and commits only for tools that show lag. While a
-group has members, Kafka refuses a commit from anybody who is none. So a stranger that joins, such as
-`kafka-console-consumer --group`, keeps our commits back for as long as it stays. And the offsets that it
-commits itself are not settled. Neither changes what is emitted.
+A spout does not join its group: it plans by the ackers, and commits only for tools that show lag.
+While a group has members, Kafka refuses a commit from anybody who is none. So a stranger that
+joins, such as `kafka-console-consumer --group`, keeps our commits back for as long as it stays. And
+the offsets that it commits itself are not settled. Neither changes what is emitted.
 
 Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, D1101 to D1108.
 """
@@ -53,8 +53,8 @@ def members_text(members: Sequence[GroupMember]) -> str:
 def strangers_of(members: Iterable[GroupMember], *, has_own: bool) -> list[GroupMember]:
     """Return the members that should not be there.
 
-    `has_own`: it is the group of our ackers or replay workers, which are its members by right. In a spout's
-    group nobody is, not even a client of ours.
+    `has_own`: it is the group of our ackers or replay workers, which are its members by right. In a
+    spout's group nobody is, not even a client of ours.
     """
     if not has_own:
         return list(members)
@@ -98,7 +98,8 @@ class MovedCommit(NamedTuple):
     """A committed offset that no spout wrote.
 
     Attributes:
-        ours: what Windhover had committed, or else up to where it has emitted; None: nothing is known.
+        ours: what Windhover had committed, or else up to where it has emitted; None: nothing is
+            known.
         theirs: what is committed now; None: nothing.
     """
 
@@ -137,9 +138,9 @@ class StrangerWatch:
         self._group = group
         self._report = report
         self._checked_ms: int | None = None  # when the broker was asked last, wall time
-        # says when a report is due: at once, then each minute
+        # says when the next report of a stranger is due: at once, then each minute
         self._report_times = LongWait(first_ms=0)
-        self._is_reported = False
+        self._has_reported_stranger = False  # and not yet that it has left
         self._was_refused = False  # whether the broker refused the last commit
 
     def step(self, refused: str, now_ms: int) -> None:
@@ -164,8 +165,8 @@ class StrangerWatch:
             return
         if self.strangers or refused:
             self._report_strangers(refused, now_ms)
-        elif self._is_reported:
-            self._is_reported = False
+        elif self._has_reported_stranger:
+            self._has_reported_stranger = False
             self._report_times.over()
             self._report("stranger_left_group", {"group": self._group, "why": "its commits go on"})
 
@@ -175,7 +176,7 @@ class StrangerWatch:
         `refused` is as in `step`.
         """
         names = members_text(self.strangers) or UNNAMED.format(shell_word(self._group))
-        self._is_reported = True
+        self._has_reported_stranger = True
         since_ms = self._report_times.record_wait(names, now_ms)
         if since_ms is None:  # the last report is not a minute ago
             return

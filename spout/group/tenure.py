@@ -1,7 +1,11 @@
 """The state of a running session: its clock, and which positions are free, pending, or not journalled yet.
 
+A position is *free* if it was never initialised, so that it can still be planned. A source's
+*cursor* has its free positions: all from `next` on, and gaps before it. Its *mark* in the journal
+has what batches have emitted of it. The *window* has what is pending.
+
 A *sibling* is the process before of the same session; for some seconds after a restart both may be
-alive.
+alive. A *question* is a `Take` that only asks for the session's clock.
 
 Pure: the planner does the reading and writing.
 
@@ -35,11 +39,12 @@ SIBLING_MS: Final = sessions.SIBLING_MS
 class Sibling:
     """The process before, of the same session: for some seconds after a restart it may still be alive.
 
-    Each of the two processes has a clock and does not receive the other's. The next restart goes on from the
-    higher clock, and what was emitted by the lower one would suddenly be older by the difference. So while
-    the process before may be alive, this one's clock moves even if it has no root pending, and is sent to all
-    acker partitions; and roots that it emits get a longer timeout (`grace_ms`). When the other process is
-    gone for certain, this one asks the acker partitions for its last clock.
+    Each of the two processes has a clock and does not receive the other's. The next restart goes on
+    from the higher clock, and what was emitted by the lower one would suddenly be older by the
+    difference. So while the sibling may be alive, this process's clock moves even if it has no root
+    pending, and is sent to all acker partitions; and roots that it emits get a longer timeout
+    (`grace_ms`). When the sibling is gone for certain, this process asks the acker partitions for
+    its last clock.
 
     Source: docs/design/protocol.md, rule 8.
     """
@@ -53,7 +58,7 @@ class Sibling:
             group: the session's group.
             name: the session, which both processes have.
             partitions: how many acker partitions there are.
-            clock: this process's; it goes on from the other's when all partitions have answered.
+            clock: this process's; it goes on from the sibling's when all partitions have answered.
             now_ms: wall time.
         """
         # an epoch of 0 asks and takes nothing, under an id of its own
@@ -62,28 +67,29 @@ class Sibling:
         self._clock_at_restart = clock.now
         # since the restart, by a clock that is never set: one that is set ahead ends no process
         self._passed = PassedTime(now_ms)
-        # How far the other clock may have come. It may have gone on while this process did not look, so a
-        # step counts up to SIBLING_MS: if it stood still instead, the grace is only longer than it must be.
-        self._other_passed = PassedTime(now_ms, between_ms_max=SIBLING_MS)
+        # How far the sibling's clock may have come. It may have gone on while this process did not
+        # look, so a step counts up to SIBLING_MS: if it stood still instead, the grace is only longer
+        # than it must be.
+        self._sibling_passed = PassedTime(now_ms, between_ms_max=SIBLING_MS)
         self._question_sent_ms: int | None = None  # by `_passed`; None: it was not sent yet
         self._answers = Answers(group, self.question.id, partitions, ())
 
     def grace_ms(self, now_ms: int) -> int:
         """Return how much longer the timeout of a root is that is emitted now, ms.
 
-        At the restart the other clock may have been a step ahead of the last tick, and have moved since by
-        what this clock is behind wall time.
+        At the restart the sibling's clock may have been a step ahead of the last tick, and have
+        moved since by what this process's clock is behind wall time.
         """
-        other_moved_ms = self._other_passed.read(now_ms)
-        this_moved_ms = self._clock.now - self._clock_at_restart
-        behind_ms = other_moved_ms - this_moved_ms
-        return STEP_MS_MAX + min(SIBLING_MS, max(0, behind_ms))
+        sibling_moved_ms = self._sibling_passed.read(now_ms)
+        moved_ms = self._clock.now - self._clock_at_restart
+        behind_ms = max(0, sibling_moved_ms - moved_ms)
+        return STEP_MS_MAX + min(SIBLING_MS, behind_ms)
 
     def start_question(self, now_ms: int) -> list[int]:
-        """Return the acker partitions that get the question for the session's clock now; it counts as sent.
+        """Return the acker partitions to which the question has to be sent now, and count it as sent.
 
-        None get it before the sibling is gone for certain, nor again before `REPEAT_MS` have
-        passed.
+        These are all that have not answered. None before the sibling is gone for certain, nor again
+        before `REPEAT_MS` have passed.
         """
         passed_ms = self._passed.read(now_ms)
         if passed_ms < SIBLING_MS:
@@ -94,9 +100,9 @@ class Sibling:
         return self._answers.missing
 
     def read(self, partition: int, taken: Taken) -> bool:
-        """Read an answer; if it was the last one, lift the clock to the other's.
+        """Record an answer to the question; return whether all partitions have answered.
 
-        Return whether it was.
+        Then this process's clock goes on from the sibling's, if that is higher.
         """
         if self._question_sent_ms is not None:
             self._answers.read(partition, taken)
@@ -112,8 +118,9 @@ class Tenure:
     Attributes:
         cursors: by source, its free positions.
         window: what is pending.
+        clock: the session's.
         unjournalled: what a former process initialised, and no batch of the journal has.
-        sibling: the process before; None: it is certain that it is gone.
+        sibling: the process before; None: there is none, or it is certain that it is gone.
     """
 
     def __init__(
@@ -133,7 +140,7 @@ class Tenure:
             self.add_source(source, cursor)
 
     def add_source(self, source: int, cursor: SourceCursor) -> None:
-        """Add a source, or begin a new generation of one; what its cursor has as free is planned."""
+        """Add a source, or begin a new generation of one; its free positions are planned from now on."""
         self.cursors[source] = cursor
         self.window.open_source(source, cursor.next)
 
@@ -143,9 +150,9 @@ class Tenure:
         return not self.window.pending
 
     def restore(self, runs: Sequence[SourceRun], journal: Journal, now_ms: int) -> None:
-        """Add roots that an earlier process left pending.
+        """Make the roots pending that an earlier process left pending.
 
-        Those not in the journal become `unjournalled`.
+        Those that the journal does not have as emitted become `unjournalled`.
         """
         self.window.restore(runs, now_ms)
         self._count_pending(runs)
@@ -156,11 +163,12 @@ class Tenure:
             parts = not_journalled.get(source, not_of_journal).within(start, end)
             self.unjournalled += [SourceRun(source, *part) for part in parts]
 
-    def settled_after(self, journal: Journal) -> RootSet:
+    def settled_outside(self, journal: Journal) -> RootSet:
         """Return the settled roots that the journal does not have as emitted.
 
-        Of a restart these are a few at most: what timed out, or left the log, before Spark journalled it. A
-        source that the journal does not have may have been read by another session; it is passed over.
+        Of a restart these are a few at most: what timed out, or left the log, before Spark
+        journalled it. A source that the journal does not have may have been read by another
+        session; it is passed over.
         """
         not_journalled: list[SourceRun] = []
         free: list[SourceRun] = []
@@ -171,8 +179,8 @@ class Tenure:
             not_emitted = mark.not_emitted().within(mark.from_, cursor.next)
             not_journalled += [SourceRun(source, *run) for run in not_emitted]
             free += [SourceRun(source, *run) for run in cursor.free_runs(cursor.next)]
-        never_initialised, pending = RootSet.of_runs(free), self.window.pending_roots()
-        return RootSet.of_runs(not_journalled) - never_initialised - pending
+        # below `next` a root is free, pending or settled
+        return RootSet.of_runs(not_journalled) - RootSet.of_runs(free) - self.window.pending_roots()
 
     def stop_clock(self, now_ms: int) -> None:
         """Move the clock once more, and stop it until `start_clock`.
@@ -190,34 +198,35 @@ class Tenure:
     def advance_clock(self, now_ms: int) -> int:
         """Move the session's clock on by this machine's, and return it, ms.
 
-        It stands while no root is pending here, unless the process before may live; and after
+        It stands while no root is pending here, unless the sibling may live; and after
         `stop_clock`.
         """
-        is_idle = self.is_idle and self.sibling is None
-        now = self.clock.advance(now_ms, idle=is_idle or self._clock_stands)
-        if is_idle:
-            # the tick that follows an Init adds at most a second to its clock
+        nobody_needs_it = self.is_idle and self.sibling is None
+        clock_ms = self.clock.advance(now_ms, idle=nobody_needs_it or self._clock_stands)
+        if nobody_needs_it:
+            # A clock may go at most a second beyond what was sent of it. While it stands nothing is
+            # sent, so it counts as sent: then the first tick behind the next Init adds at most a
+            # second to it.
             self.clock.record_sent()
-        return now
+        return clock_ms
 
     def grace_ms(self, now_ms: int) -> int:
         """Return how much longer, ms, the timeout of a root is that is emitted now; see `Sibling`."""
         return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)
 
     def read(self, partition: int, taken: Taken) -> None:
-        """Read an answer, which may complete the clock of the process before."""
+        """Record an answer to the sibling's question; with the last one the sibling is gone."""
         if self.sibling is not None and self.sibling.read(partition, taken):
             self.sibling = None
 
     def take_unjournalled(self) -> list[SourceRun]:
-        """Take out what is initialised, still pending and not journalled yet.
+        """Take out of `unjournalled` all that it has, and return what of it is still pending.
 
         The caller plans it now.
         """
-        runs = self.unjournalled
-        self.unjournalled = []
+        unjournalled, self.unjournalled = self.unjournalled, []
         pending: list[SourceRun] = []
-        for source, start, end in runs:
+        for source, start, end in unjournalled:
             # parts of it may have been settled since
             parts = self.window.pending_within(source, start, end)
             pending += [SourceRun(source, *part) for part in parts]
@@ -226,7 +235,7 @@ class Tenure:
     def marks(self) -> dict[int, SourceMark]:
         """Return by source what batches have emitted of it, for the journal.
 
-        What is in `unjournalled` still is initialised, and no batch has emitted it: it is a gap.
+        What `unjournalled` still has is initialised, and no batch has emitted it: it is a gap.
         """
         mark_by_source = {source: cursor.mark() for source, cursor in self.cursors.items()}
         for source, start, end in self.unjournalled:
@@ -236,10 +245,11 @@ class Tenure:
             mark_by_source[source] = mark._replace(gaps=tuple(gaps))
         return mark_by_source
 
-    def emit(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
-        """Record ranges as emitted: no longer free, and pending unless nothing is tracked.
+    def record_emitted(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
+        """Record runs as emitted: no longer free, and pending; where nothing is tracked, settled at once.
 
-        `empty` are positions that hold no record: those of `runs`, and others that are pending already.
+        `empty` are positions that hold no record: those of `runs`, and others that are pending
+        already.
         """
         for source, start, end in runs:
             self.cursors[source].use(start, end)
@@ -262,7 +272,7 @@ class Tenure:
                 settled_count += self._settle_source(source, source_runs, verdict)
         for lost in verdicts.lost:
             lost_runs = list(PositionSet.of_positions(positions(lost.positions)))
-            settled_count += self._settle_source(lost.source, lost_runs, lost.reason)
+            settled_count += self._settle_source(lost.source, lost_runs, verdict=lost.reason)
         self._pending_count_by_partition[partition] -= settled_count
         return settled_count
 
@@ -277,35 +287,40 @@ class Tenure:
         return sorted(partition for partition, count in counts.items() if count > 0)
 
     def committable(self) -> dict[int, int]:
-        """Return by source the position below which everything is settled: what may be committed."""
+        """Return by source the position below which everything is settled: what may be committed.
+
+        With 5 pending, and a gap from 3 on, which was never emitted, that is 3.
+        """
         settled_below: dict[int, int] = {}
         for source, cursor in self.cursors.items():
             first_unsettled = self.window.committable(source)
             if first_unsettled is None:  # nothing was emitted yet
                 settled_below[source] = cursor.first_free
             else:
-                # a gap, which was never emitted, stops the commit as a pending root does
+                # a gap stops the commit as a pending root does
                 settled_below[source] = min(first_unsettled, cursor.first_free)
         return settled_below
 
     def _settle_source(self, source: int, runs: Sequence[PositionRun], verdict: Verdict) -> int:
         """Settle runs of a source, ascending; return how many roots of them were pending."""
         cursor = self.cursors.get(source)
-        if cursor is None or not runs:  # this process does not read the source
+        if cursor is None or not runs:  # None: this process does not read the source
             return 0
         settled_count = self.window.settle(source, runs, verdict)
-        # perhaps one of them is free here, and the process before has emitted it
+        # the sibling may have emitted some that are free here: so they end behind the lowest free position
         if runs[-1].end > cursor.first_free:
-            self._occupy_decided(source, cursor, runs)
+            self._use_settled(source, cursor, runs)
         return settled_count
 
-    def _occupy_decided(self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]) -> None:
-        """Make positions no longer free that have a verdict already, so that none of them is planned.
+    def _use_settled(self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]) -> None:
+        """Make settled positions no longer free, so that none of them is planned.
 
-        The process before may have initialised them after our `Taken`. Their verdict will not come a second
-        time, so if we emitted them, they would be pending for ever.
+        The sibling may have initialised them after the ackers had answered the `Take` of this
+        process. Their verdict will not come a second time, so if they were emitted here, they would
+        be pending for ever.
         """
         for start, end in runs:
+            # a verdict of a former generation says nothing of this one
             if generation_of(start) != generation_of(cursor.from_):
                 continue
             for free in cursor.free_runs(end):
@@ -333,7 +348,7 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
         source: cursor_of(source, history.from_, history.watermarks, partitions)
         for source, history in opened.histories.items()
     }
-    clock = SessionClock(opened.now, now_ms)
+    clock = SessionClock(opened.clock_ms, now_ms)
     clock.record_sent()  # the acker partitions have this value already
     tenure = Tenure(opened.name, clock, cursors, partitions)
     if opened.is_restart:

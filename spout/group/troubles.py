@@ -1,8 +1,8 @@
 """Which partitions a planning process cannot ask about now, since when, and what is said of them.
 
-A partition without a leader must not stop the others of its query: planning leaves it out and notes it here.
-Nothing of it is passed over, so it goes on where it stood when it has a leader again. Where the trouble lasts
-it is said in the log, and the status names it at once.
+A partition without a leader must not stop the others of its query: planning leaves it out and notes
+it here. Nothing of it is passed over, so it goes on where it stood when it has a leader again.
+Where the trouble lasts it is said in the log, and the status names it at once.
 
 Source: docs/design/protocol.md, section 5.1, "Planning".
 """

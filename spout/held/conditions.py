@@ -1,8 +1,9 @@
-"""`spout.fail_when`: a condition of Spark SQL that fails the records of the
-rows for which it is true.
+"""`spout.fail_when`: fails the records of the rows for which a condition of Spark SQL is true.
 
-Spark evaluates the condition into a column; a bolt behind it fails those rows
-and passes on the others.
+Spark evaluates the condition into a column, the *flag* of a row; a bolt behind it fails the flagged
+rows and passes on the others.
+
+The *hidden column* has the anchors of the rows (`ANCHOR`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from spout.topology.chain import Step
 from spout.tuples.columns import ANCHOR
 
 FLAG = "_windhover_fails"
-"""The column with the result of the condition."""
+"""The column with the flags: the results of the condition."""
 
 NAME_MAX = 60
 """How many characters of a reason become the operator's name."""
@@ -37,6 +38,7 @@ class FailWhen(ArrowBolt):
     """Fails the rows whose flag is true, and emits all others without it."""
 
     def __init__(self, reason: str) -> None:
+        """Prepare; `reason` is the message of the failures."""
         self._reason = reason
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
@@ -83,12 +85,14 @@ def fail_when(
     flag = sql.expr(condition) if isinstance(condition, str) else condition
 
     def attach(rows: DataFrame) -> DataFrame:
-        """Return the rows for which the condition is not true, without its column."""
+        """Return the rows for which the condition is not true, without their flags."""
         anchored = with_anchors(rows, operator)
         step = Step(operator, FailWhen(reason), visible_schema(anchored, operator))
         flagged = anchored.withColumn(FLAG, flag)
-        # the bolt runs behind Spark's own operators, which compute the flag
-        return loose(flagged, step).frame(anchored=ANCHOR in rows.columns)
+        # *loose*: the bolt runs behind Spark's own operators, here those that compute the flag
+        failing = loose(flagged, step)
+        # with the hidden column only if the user had it in the rows
+        return failing.frame(anchored=ANCHOR in rows.columns)
 
     return attach
 
@@ -96,7 +100,7 @@ def fail_when(
 def visible_schema(rows: DataFrame, operator: str) -> pa.Schema:
     """Return the Arrow schema of rows without the hidden column.
 
-    Raises `UsageError`, for an `operator`: Arrow does not carry a column.
+    Raises `UsageError`: Arrow has no type for a column; the message names the `operator`.
     """
     fields = [field for field in rows.schema.fields if field.name != ANCHOR]
     zone = zone_or_utc(rows.sparkSession)
@@ -109,13 +113,14 @@ def visible_schema(rows: DataFrame, operator: str) -> pa.Schema:
 
 
 def with_anchors(rows: DataFrame, operator: str) -> DataFrame:
-    """Return rows with the hidden column of anchors; rows that are not tracked as they are.
+    """Return rows with the hidden column; rows that are not tracked are returned as they are.
 
-    Raises `UsageError`: `withWatermark` is called before the operator, and
-    its mark would be lost in Python.
+    Raises `UsageError`: `withWatermark` is called before the `operator`, and
+    its mark on the column would be lost in Python.
     """
     node = node_of(rows)  # None: Spark's own operators made the rows
     anchored = rows
+    # the rows of an operator of this package are shown without the column, and made again with it
     if node is not None and ANCHOR not in rows.columns:
         anchored = node.frame(anchored=True)
     for field in anchored.schema.fields:

@@ -2,9 +2,9 @@
 operator that acks them, each once.
 
 A *plan* is a tree of nodes, each below the nodes that read its rows; the top
-one has the result. Operators of this package are nodes with a label
-(`spout.streaming.query_plan.operator_of`). A *reference* is a column from
-which another one is computed.
+one has the result. The nodes that a node reads are its children. Operators of this package are
+nodes with a label (`spout.streaming.query_plan.operator_of`). A *hold* is the node of a
+`spout.hold`. The *references* of a column are the columns from which it is computed.
 
 Source: docs/design/protocol.md, sections 3 (rule 3) and 5.2.
 """
@@ -54,19 +54,18 @@ def refuse_query(plan: JavaObject) -> None:
 
 
 def watermark_holds(plan: JavaObject) -> tuple[str, ...]:
-    """Return, for each `withWatermark` of a logical plan, from its top, the
-    name of the `spout.hold` below it.
+    """Return for each `withWatermark` of a logical plan the name of the `spout.hold` below it.
 
-    The name is empty where there is none below, or where several are. The
-    order is that in which Spark's physical plan has them: a node before its
+    The name is empty if there is none below it, or if there are several. The
+    order is that in which Spark's physical plan has the watermarks: a node before its
     children, and all below the first child before the second one.
     """
-    hold_names: list[str] = []
+    hold_of_each_watermark: list[str] = []
     for node in nodes(plan, _first_child_last):
         if node.nodeName() == WATERMARK:
-            holds = [node_name(below) for below in nodes(node) if _is_hold(below)]
-            hold_names.append(holds[0] if len(holds) == 1 else "")
-    return tuple(hold_names)
+            holds_below = [node_name(below) for below in nodes(node) if _is_hold(below)]
+            hold_of_each_watermark.append(holds_below[0] if len(holds_below) == 1 else "")
+    return tuple(hold_of_each_watermark)
 
 
 def _first_child_last(node: JavaObject) -> list[JavaObject]:
@@ -89,38 +88,46 @@ def refuse_holds_left_out(rows: DataFrame, operator: str) -> None:
 
 
 def holds_left_out(plan: JavaObject) -> list[str]:
-    """Return the names of `spout.hold` operators whose anchors do not reach
-    the rows of a plan.
+    """Return the names of the holds whose anchors do not reach the rows of a plan, in order.
+
+    The column of anchors of the rows is followed down the plan, by all columns from which it is
+    computed.
     """
-    # by the id of a column: the hold whose anchors it has; the ids of its references
-    holds_by_column: dict[int, str] = {}
+    # both by the id of a column: the hold that made it; and the ids of its references
+    hold_by_column: dict[int, str] = {}
     references_by_column: dict[int, set[int]] = {}
     for node in _nodes_down_to_operators(plan):
         if _is_hold(node):
-            anchors = output_of(node)[-1]  # the last column of a hold
-            holds_by_column[anchors.id] = node_name(node)
+            anchor_column = output_of(node)[-1]  # the last column of a hold
+            hold_by_column[anchor_column.id] = node_name(node)
         else:
             for column_id, reference_ids in _references_of(node).items():
                 references_by_column.setdefault(column_id, set()).update(reference_ids)
-    plan_anchors = [column.id for column in output_of(plan) if column.name == ANCHOR]
-    reached = _with_all_references(plan_anchors, references_by_column)
-    unreached = holds_by_column.keys() - reached
-    return sorted(holds_by_column[column_id] for column_id in unreached)
+    anchor_ids_of_rows = [column.id for column in output_of(plan) if column.name == ANCHOR]
+    reached_ids = _with_all_references(anchor_ids_of_rows, references_by_column)
+    unreached_ids = hold_by_column.keys() - reached_ids
+    return sorted(hold_by_column[column_id] for column_id in unreached_ids)
 
 
 def node_name(node: JavaObject) -> str:
-    """Return the name of an operator of this package behind Spark's own operators."""
+    """Return the name in the label of a node: ``<kind> <name> #<number>``."""
     return operator_of(node).partition(" ")[2].rpartition(" #")[0]
 
 
 def output_of(node: JavaObject) -> list[Attribute]:
     """Return the columns of a node, in order."""
-    return [Attribute(int(column.exprId().id()), str(column.name())) for column in sequence(node.output())]
+    return [
+        Attribute(id=int(column.exprId().id()), name=str(column.name())) for column in sequence(node.output())
+    ]
 
 
 def _refuse_unacked(plan: JavaObject) -> None:
-    """Refuse a plan where no operator that acks is behind an operator that holds."""
-    # an operator that acks would have been the last node before its hold is reached
+    """Refuse a plan where no operator that acks is behind an operator that holds.
+
+    Raises `UsageError`, as the other functions here that refuse.
+    """
+    # From the top down to the first operators of this package: if a hold is the first one, none
+    # that acks is above it
     holds = sorted({node_name(node) for node in _nodes_down_to_operators(plan) if _is_hold(node)})
     if holds:
         raise UsageError(
@@ -131,25 +138,23 @@ def _refuse_unacked(plan: JavaObject) -> None:
 
 
 def _refuse_held_twice(plan: JavaObject) -> None:
-    """Refuse two branches behind one hold: in two places of Spark's state a row
-    would have the same anchor.
-    """
-    operators: set[str] = set()
+    """Refuse two branches behind one hold: a row's anchor would be twice in Spark's state."""
+    labels: set[str] = set()  # of the holds that were visited; of two branches both have the same
     for node in filter(_is_hold, nodes(plan)):
-        if operator_of(node) in operators:
+        if operator_of(node) in labels:
             raise UsageError(
                 f"two branches stand behind one spout.hold ({node_name(node)!r}): a row would wait in two"
                 " places and count as acked by the first of them; hold each branch by itself, with a name of"
                 " its own: spout.hold(..., name=...)"
             )
-        operators.add(operator_of(node))
+        labels.add(operator_of(node))
 
 
 def _refuse_without_watermark(plan: JavaObject) -> None:
-    """Refuse a hold with `until` that has no watermark above it, where another hold has one.
+    """Refuse a hold with `until` without a watermark above it, if the plan has one elsewhere.
 
-    A batch has one watermark for all branches, so its rows would count as dropped by that of the
-    other.
+    A micro-batch has one watermark for all branches. So the rows of this hold would count as
+    dropped by the watermark of another branch.
     """
     # nodes that are still to be visited, each with whether a watermark is
     # above it
@@ -182,12 +187,10 @@ def _has_until(hold: JavaObject) -> bool:
 
 
 def _refuse_second_source(plan: JavaObject) -> None:
-    """Refuse branches that read one stream by different nodes: Spark would run a source for each of
-    them.
-    """
+    """Refuse branches that read one stream by different nodes: Spark would read it twice."""
     reading_node_by_stream: dict[str, JavaObject] = {}
     for node in nodes(plan):
-        stream = stream_of(node)
+        stream = stream_of(node)  # empty: the node does not read a stream
         if not stream:
             continue
         first_node = reading_node_by_stream.setdefault(stream, node)
@@ -218,35 +221,38 @@ def _is_hold(node: JavaObject) -> bool:
 
 
 def _references_of(node: JavaObject) -> dict[int, set[int]]:
-    """Return the references of each column that a node computes: its id, and theirs.
+    """Return for each column that a node computes, by its id, the ids of its references.
 
-    Of a column without an alias (that of a Python function) nobody knows them; they are all anchors
-    that the node gets.
+    The plan does not show from what a Python function computes its column, which has no alias. So
+    all columns of anchors that the node reads are taken for its references.
     """
     if node.nodeName() == UNION:
         return _references_of_union(node)
-    references_by_alias: dict[int, set[int]] = {}
+    references_by_alias: dict[int, set[int]] = {}  # by the id of a column that is an alias
     for expression in sequence(node.expressions()):
         if is_alias(expression):
             references = sequence(expression.references().toSeq())
             reference_ids = {int(column.exprId().id()) for column in references}
             references_by_alias[int(expression.exprId().id())] = reference_ids
-    columns_of_children = _columns_of_children(node)
-    explained_ids = {column.id for column in columns_of_children} | references_by_alias.keys()
-    anchor_ids = {column.id for column in columns_of_children if column.name == ANCHOR}
-    ids_without_alias = {column.id for column in output_of(node)} - explained_ids
-    return references_by_alias | dict.fromkeys(ids_without_alias, anchor_ids)
+    read_columns = _columns_of_children(node)
+    # columns that the node passes on keep their ids
+    explained_ids = {column.id for column in read_columns} | references_by_alias.keys()
+    unexplained_ids = {column.id for column in output_of(node)} - explained_ids
+    read_anchor_ids = {column.id for column in read_columns if column.name == ANCHOR}
+    return references_by_alias | dict.fromkeys(unexplained_ids, read_anchor_ids)
 
 
 def _references_of_union(union: JavaObject) -> dict[int, set[int]]:
-    """Return the references of the columns of a union, which have the ids of its first branch.
+    """Return for each column of a union, by its id, the ids of its references.
 
-    They are the columns of its other branches.
+    A column of a union has the id of the column of its first branch. So its references are the
+    columns at the same place in the other branches.
     """
     branches = map(output_of, plan_children(union))
     references_by_column: dict[int, set[int]] = {}
     for column, *columns_of_others in zip(*branches, strict=True):
-        references_by_column[column.id] = {column_of_other.id for column_of_other in columns_of_others}
+        ids_of_others = {column_of_other.id for column_of_other in columns_of_others}
+        references_by_column[column.id] = ids_of_others
     return references_by_column
 
 
@@ -261,7 +267,7 @@ def _columns_of_children(node: JavaObject) -> list[Attribute]:
 def _with_all_references(
     column_ids: Iterable[int], references_by_column: Mapping[int, Iterable[int]]
 ) -> set[int]:
-    """Return the ids of columns, and of all from which they are computed, directly or not."""
+    """Return the ids of columns and of all columns from which they are computed."""
     reached: set[int] = set()
     unvisited = list(column_ids)
     while unvisited:

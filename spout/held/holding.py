@@ -1,8 +1,14 @@
-"""Delayed acks for DataFrames: hold tuples in Spark's state, and ack them with the row that they end up in.
+"""Delayed acks for DataFrames: hold tuples in Spark's state, and ack them with the row that they
+end up in.
 
-`hold` gives every row an anchor that stays valid after its batch. `collect_anchors` keeps the anchors in the
-aggregate, so that Spark's state store, and with it the checkpoint, has all tuples that are not acked yet; a
-join keeps them with its rows. `ack_anchors` acks them when the row that they ended up in is written.
+`hold` gives every row an anchor that stays valid after its batch. `collect_anchors` keeps the
+anchors in the aggregate, so that Spark's state store, and with it the checkpoint, has all tuples
+that are not acked yet; a join keeps them with its rows. `ack_anchors` acks them when the row that
+they ended up in is written.
+
+An *anchor* in the column `ANCHOR` has one of several forms (`Carry`). Before `hold` it has source
+and position of its root, beside what it has within a batch (WIDE). Behind `hold` it has source and
+position of its root, and an *edge*, which names the delivery into Spark's state (`HELD_TYPE`).
 
 Source: docs/design/protocol.md, section 5.2; ``spout.publishing.delayed``.
 """
@@ -14,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
@@ -54,7 +61,9 @@ LATE_CHOICES: Final = (
     'late="fail": its record is failed by LATE, and is a dead letter in the end; or late="ack": its record'
     " counts as done, in no window, and is only counted and logged"
 )
-"""What may become of a tuple that a watermark drops. Nobody knows which is right, so there is no default."""
+"""What may become of a tuple that a watermark drops. Nobody knows which is right, so there is no
+default.
+"""
 
 
 def hold(
@@ -68,30 +77,32 @@ def hold(
     >>> held.select("minute", "_windhover").dtypes[1]
     ('_windhover', 'struct<source:bigint,position:bigint,edge:bigint>')
 
-    Behind it every row must reach an aggregate with `collect_anchors`, or a join (`join_anchors`). A record
-    stays open until `ack_anchors` has acked all its rows. Its `timeout` ends with the batch that holds it;
-    from then on `held_timeout` counts, three days by default. If that passes it is replayed, and counts again
-    in a window that is still open. So `held_timeout` must be longer than a window, its delay and any time in
-    which the topic is quiet, and `max_spout_pending` larger than the number of records in the open windows.
-    Rows that a filter behind it drops stay open for so long, so filter before it. So do rows of an inner join
-    without a match, or with a null in its condition; use an outer join to decide about them. Compute sliding
-    windows before it (``withColumn("window", window(...))``), so that each copy of a row is held separately.
-    Hold each side of a join before the join, under its own name.
+    Behind it every row must reach an aggregate with `collect_anchors`, or a join (`join_anchors`).
+    A record stays open until `ack_anchors` has acked all its rows. Its `timeout` ends with the
+    batch that holds it; from then on `held_timeout` counts, three days by default. If that passes
+    it is replayed, and counts again in a window that is still open. So `held_timeout` must be
+    longer than a window, its delay and any time in which the topic is quiet, and
+    `max_spout_pending` larger than the number of records in the open windows. Rows that a filter
+    behind it drops stay open for so long, so filter before it. So do rows of an inner join without
+    a match, or with a null in its condition; use an outer join to decide about them. Compute
+    sliding windows before it (``withColumn("window", window(...))``), so that each copy of a row is
+    held separately. Hold each side of a join before the join, under its own name.
 
     Args:
-        until: the event time at which a watermark drops the row: the window's end, or the event time itself
-            if rows are grouped by it or a join's side has its watermark on it. It must be the value that
-            Spark compares. A null counts as too late. None: no watermark drops rows.
-        late: what becomes of a record if one of its tuples comes too late: ``fail`` (error LATE; it is
-            replayed, comes too late again, and is a dead letter in the end), or ``ack`` (it counts as done,
-            and is in no window). Both are logged and counted, and `windhover inspect` shows it. You must
-            choose, unless `until` is None.
+        until: the event time at which a watermark drops the row: the window's end, or the event
+            time itself if rows are grouped by it or a join's side has its watermark on it. It must
+            be the value that Spark compares. A null counts as too late. None: no watermark drops
+            rows.
+        late: what becomes of a record if one of its tuples comes too late: ``fail`` (error LATE; it
+            is replayed, comes too late again, and is a dead letter in the end), or ``ack`` (it
+            counts as done, and is in no window). Both are logged and counted, and
+            `windhover inspect` shows it. You must choose, unless `until` is None.
         name: the operator's name in causes, unique in the query.
 
     Raises:
-        UsageError: `late` is not chosen; the rows come from a `read_stream` without ``delayed_acks=True``,
-            from behind a second grouping or a rich bolt, or from behind `withWatermark` (call it behind
-            `hold`).
+        UsageError: `late` is not chosen; the rows come from a `read_stream` without
+            ``delayed_acks=True``, from behind a second grouping or a rich bolt, or from behind
+            `withWatermark` (call it behind `hold`).
     """
     if late is None and until is not None:
         raise UsageError(
@@ -111,8 +122,8 @@ def hold(
             return anchored.withColumn(ANCHOR, no_anchor)
         # `subscriptions`: over which the tuples came from the source, as part of their edges
         stream, carry, subscriptions = hidden_column(anchored, name)
-        # in the WIDE form anchors have source and position, which mean something in later batches
-        # too
+        # only the WIDE form has source and position, which mean something in later batches too; the
+        # others name a root by its index in this batch's plan
         if carry is not Carry.WIDE:
             raise UsageError(
                 f"{name!r}: these rows cannot be held: read them with read_stream(..., delayed_acks=True),"
@@ -130,7 +141,9 @@ def hold(
 def _held_rows(timed: DataFrame, task: HoldTask) -> DataFrame:
     """Return rows with the anchors of held rows in place of their own.
 
-    `timed`: with the column `UNTIL`, which is taken off.
+    Args:
+        timed: the rows, with the column `UNTIL`, which is taken off.
+        task: returns the edge of each row, by its anchor and `UNTIL`.
     """
 
     # Spark derives the kind of a function from its type hints; plans show it under its name
@@ -139,11 +152,12 @@ def _held_rows(timed: DataFrame, task: HoldTask) -> DataFrame:
 
     run.__name__ = label(task.name)
     edge_function = arrow_udf(run, "bigint")  # type: ignore[call-overload]  # the stub requires the kind
-    # Not deterministic: otherwise Spark could hold rows twice, or only those that a later filter keeps.
-    edge_of = edge_function.asNondeterministic()
+    # Not deterministic: otherwise Spark could call it twice for a row, or only for rows that a
+    # later filter keeps.
+    edge_function = edge_function.asNondeterministic()
     anchor = timed[ANCHOR]
     anchor_fields = [anchor[field.name] for field in WIDE_TYPE]
-    edged = timed.select("*", edge_of(*anchor_fields, timed[UNTIL]).alias(EDGE))
+    edged = timed.select("*", edge_function(*anchor_fields, timed[UNTIL]).alias(EDGE))
     edge = edged[EDGE]
     held_anchor = sql.struct(anchor["source"], anchor["position"], edge.alias("edge"))
     # a row without an edge has no anchor either: it is of another stream
@@ -153,10 +167,13 @@ def _held_rows(timed: DataFrame, task: HoldTask) -> DataFrame:
 
 
 def ack_anchors(
-    bolt: BasicBolt | ArrowBolt | None = None, *, name: str | None = None, hooks: Sequence[TaskHook] = ()
+    bolt: BasicBolt | ArrowBolt | None = None,
+    *,
+    name: str | None = None,
+    hooks: Sequence[TaskHook] = (),
 ) -> Callable[[DataFrame], DataFrame]:
-    """Return a function for `DataFrame.transform` that acks the held tuples of its rows when they are
-    written.
+    """Return a function for `DataFrame.transform` that acks the held tuples of its rows when they
+    are written.
 
     >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
     >>> minute = sql.window("timestamp", "1 minute")
@@ -170,26 +187,28 @@ def ack_anchors(
     >>> counts.columns
     ['window', 'key', 'lines']
 
-    Use it as the last operator, behind `groupBy(...).agg(..., spout.collect_anchors())` or a join of held
-    rows, in output mode ``append``. Behind a join it finds the anchors of both sides by itself. When the
-    micro-batch that writes a row is published, so are the acks of all tuples that went into the row. After a
-    crash before that, the batch runs again. If state is lost with its checkpoint, no record is lost: nothing
-    of it was acked, so its records are replayed when the next session takes over.
+    Use it as the last operator, behind `groupBy(...).agg(..., spout.collect_anchors())` or a join
+    of held rows, in output mode ``append``. Behind a join it finds the anchors of both sides by
+    itself. When the micro-batch that writes a row is published, so are the acks of all tuples that
+    went into the row. After a crash before that, the batch runs again. If state is lost with its
+    checkpoint, no record is lost: nothing of it was acked, so its records are replayed when the
+    next session takes over.
 
-    A tuple that a join matches several times in one batch is acked once, failed if the bolt fails one of
-    these rows, and else left open if it leaves one open. A tuple that matches again in a later batch was
-    acked with its first row. If a row fails then, only the tuples of its other side are replayed, and they
-    find this one in Spark's state.
+    A tuple that a join matches several times in one batch is acked once, failed if the bolt fails
+    one of these rows, and else left open if it leaves one open. A tuple that matches again in a
+    later batch was acked with its first row. If a row fails then, only the tuples of its other side
+    are replayed, and they find this one in Spark's state.
 
     Args:
-        bolt: a bolt that works on the rows first; if it fails a row, the records of all tuples in the row
-            fail.
-        name: the operator's name in causes, unique in the query; None: the bolt's class, or ``ack_anchors``.
+        bolt: a bolt that works on the rows first; if it fails a row, the records of all tuples in
+            the row fail.
+        name: the operator's name in causes, unique in the query; None: the bolt's class, or
+            ``ack_anchors``.
         hooks: observers of the bolt; every task works on copies of them.
 
     Raises:
-        UsageError: the rows have no column of anchors, a join dropped those of one side, two columns for the
-            bolt have the same name, or the bolt is no BasicBolt or ArrowBolt.
+        UsageError: the rows have no column of anchors, a join dropped those of one side, two
+            columns for the bolt have the same name, or the bolt is no BasicBolt or ArrowBolt.
     """
     operator = name or "ack_anchors"
     if bolt is not None:
@@ -203,10 +222,11 @@ def ack_anchors(
     observers = check_hooks(operator, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
-        """Return the rows, or those of the bolt, behind a task that acks their anchors."""
+        """Return the rows, or what the bolt emits for them, behind a task that acks anchors."""
         refuse_holds_left_out(rows, operator)
-        anchored = gathered(rows, operator)  # behind a join with the anchors of both sides in one column
-        step: Step | None = None
+        # behind a join: with the anchors of both sides in one column
+        anchored = gathered(rows, operator)
+        step: Step | None = None  # None: no bolt works on the rows
         if bolt is None:
             schema = visible_schema(anchored, operator)
         else:
@@ -214,11 +234,12 @@ def ack_anchors(
             schema = output_schema(operator, bolt, zone_of_session(anchored.sparkSession))
             step = Step(operator, bolt, schema, observers)
         tracked_streams = streams_behind(anchored)
-        if not tracked_streams:  # rows of plain DataFrames have nothing to ack, and go through the bolt alone
+        if not tracked_streams:
+            # rows of plain DataFrames have nothing to ack, and go through the bolt alone
             return through(anchored, AckTask(operator, step=step), schema)
         for stream in tracked_streams:
             stream.loose.add(operator)  # it runs behind Spark's own operators
-        # a query that runs has one tracked stream: one with several is refused at its start
+        # each query has one tracked stream: one with several is refused when it starts
         stream = tracked_streams[0]
         task = AckTask(
             operator,
@@ -234,10 +255,11 @@ def ack_anchors(
 
 @dataclass(frozen=True, slots=True)
 class HoldTask:
-    """Holds the rows of one task: gives each of them an edge, and reports them as outstanding.
+    """Holds the rows of one task: computes their edges, and reports them as outstanding.
 
-    Of a row it takes the anchor and the time, and returns the edge: Spark keeps the rest of it meanwhile, and
-    puts the anchor of the held row together, since each column through Python costs.
+    Of a row it gets the anchor and the time until which it is held, and returns the edge. Spark
+    puts the anchor of the held row together, and keeps the other columns: each column that goes
+    through Python costs time.
 
     Attributes:
         stream: the id of the tracked stream.
@@ -261,37 +283,44 @@ class HoldTask:
         `columns`: for each batch the packed anchors, source and position of the roots, and the
         times in ms until which the rows are held.
         """
-        held: list[HeldTuples] = []
+        held_by_batch: list[HeldTuples] = []
         subscription = subscription_key(SPARK.component, DEFAULT_STREAM, self.name)
+        # part of each edge: where a row is held, so that two equal rows have different edges
         held_at = HeldAt(subscription, task_name().partition, first_row=0)
-        for packed, sources, positions, until_ms in columns:
-            anchors = Anchors(Carry.PACKED, pa.array(_numbers(packed)))
+        for packed_anchors, sources, positions, until_column in columns:
+            anchors = Anchors(Carry.PACKED, pa.array(_numbers(packed_anchors)))
             roots = RootPositions(_numbers(sources), _numbers(positions))
             edges = held_edges(roots, self.subscriptions, anchors.ordinals(), held_at)
             # the rows of a task are numbered through all its batches
-            held_at = held_at._replace(first_row=held_at.first_row + len(packed))
-            times_ms = _numbers(until_ms, null=_DROPPED_MS)
-            # rows of another stream have no anchor: they are best effort, and nothing is reported of them
-            is_unanchored = np.asarray(packed.is_null()) if packed.null_count else None
-            anchored_rows = slice(None) if is_unanchored is None else np.flatnonzero(~is_unanchored)
-            # a copy: the columns of a batch share one buffer
+            held_at = held_at._replace(first_row=held_at.first_row + len(packed_anchors))
+            until_ms = _numbers(until_column, null=_DROPPED_MS)
+            # rows of another stream have no anchor, so nothing is reported of them
+            is_unanchored: npt.NDArray[np.bool_] | None = None  # None: all have one
+            anchored_rows: I64 | slice = slice(None)
+            if packed_anchors.null_count:
+                is_unanchored = np.asarray(packed_anchors.is_null())
+                anchored_rows = np.flatnonzero(~is_unanchored)
+            # copies: otherwise they would keep the whole batch, whose columns share one buffer
             held_roots = RootPositions(
-                roots.sources[anchored_rows].copy(), roots.positions[anchored_rows].copy()
+                roots.sources[anchored_rows].copy(),
+                roots.positions[anchored_rows].copy(),
             )
-            held.append(HeldTuples(held_roots, edges[anchored_rows], times_ms[anchored_rows].copy()))
+            held_until_ms = until_ms[anchored_rows].copy()
+            held_by_batch.append(HeldTuples(held_roots, edges[anchored_rows], held_until_ms))
             yield pa.array(edges.view(np.int64), mask=is_unanchored)
-        marks = HeldTuples.together(held).marks(self.name, fails_late=self.fails_late)
+        marks = HeldTuples.together(held_by_batch).marks(self.name, fails_late=self.fails_late)
         add_report(self.ledger, self.stream, TaskReport(self.name, marks=marks))
 
 
 @dataclass(frozen=True, slots=True)
 class AckTask:
-    """Acks the anchors on the rows of one task, and passes the rows on without them, through a bolt if any.
+    """Acks the anchors on the rows of one task, and passes the rows on, through a bolt if any.
 
     Attributes:
         stream: the id of the tracked stream; empty where nothing is tracked.
         ledger: the accumulator of Spark's that reports go to; None where nothing is tracked.
-        step: the bolt; None: there is none.
+        step: the bolt that works on the rows; None: there is none.
+        safety: how long a call of the bolt may last, and whether it runs in a child process.
     """
 
     name: str
@@ -301,60 +330,66 @@ class AckTask:
     safety: Safety = field(default_factory=Safety)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass rows on, to the bolt each as a root of its own; report after the last one was taken.
+        """Pass rows on without anchors, through the bolt; report after the last one.
 
-        The bolt acks and fails rows. The report says the same of the anchors on them.
+        To the bolt each row is a root of its own: row 5 of the task is the root with the index 5.
+        It acks and fails rows, and the report says the same of the anchors on them.
         """
-        # so that no row at all is no error
-        anchors = [RowAnchors.of(pa.array([], pa.list_(HELD_TYPE)))]
-        rows_report = TaskReport(self.name)
+        # an empty one first, so that no batch at all is no error
+        anchors_by_batch = [RowAnchors.of(pa.array([], pa.list_(HELD_TYPE)))]
+        bolt_report = TaskReport(self.name)
         if self.step is None:
             for batch in batches:
-                anchors.append(RowAnchors.of(batch.column(ANCHOR)))
+                anchors_by_batch.append(RowAnchors.of(batch.column(ANCHOR)))
                 yield batch.drop_columns([ANCHOR])
         else:
-            arrives = Carry.NONE if self.ledger is None else Carry.PACKED
+            is_tracked = self.ledger is not None
+            arrives = Carry.PACKED if is_tracked else Carry.NONE
             stage = Chain((self.step,), arrives=arrives).stage
             with no_garbage_collection(), running_stage(stage, self.safety) as run:
                 rows_before = 0
                 for batch in batches:
-                    anchors.append(RowAnchors.of(batch.column(ANCHOR), rows_before))
+                    anchors_by_batch.append(RowAnchors.of(batch.column(ANCHOR), rows_before))
                     row_numbers = np.arange(rows_before, rows_before + batch.num_rows)
                     rows_before += batch.num_rows
                     roots: Anchors | None = None
-                    if self.ledger is not None:
-                        # to the bolt row 5 of the task is the root with the index 5
+                    if is_tracked:
+                        # a packed anchor has the index of its root in the upper bits
                         roots = Anchors(Carry.PACKED, pa.array(row_numbers << ORDINAL_BITS))
                     yield run.feed(ArrowRows(batch.drop_columns([ANCHOR])), roots)
                 yield from run.finish()
-                rows_report = run.report()
+                bolt_report = run.report()
         if self.ledger is not None:
-            # the roots of this report are rows, as they were numbered above
-            failed: list[RowFailure] = []
-            for cause, marks in rows_report.marks.of(RootMark.FAILED).by_cause():
-                failed += [(row, cause) for row in marks.positions.tolist()]
-            left_open: list[int] = []
-            for paths in rows_report.outstanding.values():
-                left_open += paths[:, 0].tolist()  # a path begins with its root
-            report = TaskReport(
-                self.name,
-                marks=marks_of_anchors(
-                    RowAnchors.together(anchors), failed, left_open=left_open, operator=self.name
-                ),
-                counts=rows_report.counts,
-                errors=rows_report.errors,
-                raised=rows_report.raised,
-            )
-            add_report(self.ledger, self.stream, report)
+            anchors = RowAnchors.together(anchors_by_batch)
+            add_report(self.ledger, self.stream, self._report_of_anchors(anchors, bolt_report))
+
+    def _report_of_anchors(self, anchors: RowAnchors, bolt_report: TaskReport) -> TaskReport:
+        """Return the report that says of the anchors what the bolt's report says of their rows.
+
+        `bolt_report`: its roots are the numbers of rows.
+        """
+        failed_rows: list[RowFailure] = []
+        for cause, marks in bolt_report.marks.of(RootMark.FAILED).by_cause():
+            failed_rows += [(row, cause) for row in marks.positions.tolist()]
+        rows_left_open: list[int] = []
+        for paths in bolt_report.outstanding.values():
+            rows_left_open += paths[:, 0].tolist()  # a path begins with its root, which is the row
+        return TaskReport(
+            self.name,
+            marks=marks_of_anchors(anchors, failed_rows, left_open=rows_left_open, operator=self.name),
+            counts=bolt_report.counts,
+            errors=bolt_report.errors,
+            raised=bolt_report.raised,
+        )
 
 
 class RowAnchors(NamedTuple):
-    """The anchors of rows, one for one; a row may have several, or none.
+    """The anchors of some rows, of which each may have several, or none: one entry for each anchor.
 
     Attributes:
-        rows: the number of the row that has each, `(n,) int64`, ascending.
-        roots: source and position of each one's root.
-        edges: `(n,) int64`: the bits of each.
+        rows: the number of the row that has the anchor, `(n,) int64`, ascending.
+        roots: source and position of the anchor's root.
+        edges: `(n,) int64`: the 64 bits of its edge.
     """
 
     rows: I64
@@ -363,13 +398,16 @@ class RowAnchors(NamedTuple):
 
     @classmethod
     def of(cls, column: pa.Array, first_row: int = 0) -> RowAnchors:
-        """Copy the anchors out of a batch, whose columns share one buffer.
+        """Return the anchors in a column of lists of held anchors.
+
+        They are copies: otherwise they would keep the whole batch, whose columns share one buffer.
 
         `first_row`: the number of the batch's first row.
         """
         roots, edges = anchors_of(column)
         rows = _numbers(pc.list_parent_indices(column)) + first_row
-        return cls(rows, RootPositions(roots.sources.copy(), roots.positions.copy()), edges.copy())
+        copied_roots = RootPositions(roots.sources.copy(), roots.positions.copy())
+        return cls(rows, copied_roots, edges.copy())
 
     @classmethod
     def together(cls, batches: Sequence[RowAnchors]) -> RowAnchors:
@@ -390,36 +428,43 @@ def marks_of_anchors(
 ) -> RootMarks:
     """Return what became of the anchors of rows, as marks of their roots.
 
-    Those of rows that no argument names are acked: what is held is released.
+    The anchors of rows that no argument names are acked: what is held is released.
 
     Args:
-        failed: rows with their causes.
-        reset: rows of which a keyed bolt resets the timeouts: it holds on their anchors.
-        left_open: rows that the bolt `operator` neither acked nor failed.
+        failed: the numbers of failed rows, with their causes.
+        reset: the numbers of rows of which a keyed bolt resets the timeouts: it holds on to their
+            anchors.
+        left_open: the numbers of rows that the bolt neither acked nor failed.
+        operator: the bolt's name; needed if rows are left open.
     """
     rows, roots, edges = anchors
-    if not (len(failed) or len(reset) or len(left_open)):
+    are_all_acked = not (len(failed) or len(reset) or len(left_open))
+    if are_all_acked:
         return RootMarks.of_roots(RootMark.RELEASED, roots, edges)
     failed_rows = np.array([row for row, _ in failed], np.int64)
     # a mask over the anchors for each thing that can become of them
     is_reset = np.isin(rows, reset)
     is_open = np.isin(rows, left_open)
     is_acked = ~(is_reset | is_open | np.isin(rows, failed_rows))
-    # Rows ascend, so the anchors of one failed row stand side by side: of rows [4, 5, 5, 8] those of row 5
-    # are [1, 3). To look through all rows for each failed one would never end where most fail.
+    # Rows ascend, so the anchors of one failed row stand side by side: of rows [4, 5, 5, 8] those
+    # of row 5 are [1, 3). To look through all rows for each failed one would never end where most
+    # fail.
     starts = np.searchsorted(rows, failed_rows)
     anchor_counts = np.searchsorted(rows, failed_rows + 1) - starts
     failed_anchors = _numbers_in_ranges(starts, anchor_counts)
-    # each cause once, with its number
-    numbers_by_cause: dict[Cause, int] = {}
-    cause_numbers = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for _, cause in failed]
+    # each distinct cause has a number, in the order in which they come: 0, 1, 2
+    number_by_cause: dict[Cause, int] = {}
+    cause_numbers: list[int] = []  # one for each failed row
+    for _row, cause in failed:
+        cause_numbers.append(number_by_cause.setdefault(cause, len(number_by_cause)))
     cause_numbers_of_anchors = np.repeat(np.array(cause_numbers, np.int64), anchor_counts)
-    causes = tuple(numbers_by_cause)
+    causes = tuple(number_by_cause)
+    failed_roots = roots.at(failed_anchors)
     open_cause = Cause.of(operator, "", "")  # it names the operator alone
     return RootMarks.together(
         [
             RootMarks.of_roots(RootMark.RELEASED, roots.at(is_acked), edges[is_acked]),
-            RootMarks.of_causes(RootMark.FAILED, roots.at(failed_anchors), cause_numbers_of_anchors, causes),
+            RootMarks.of_causes(RootMark.FAILED, failed_roots, cause_numbers_of_anchors, causes),
             RootMarks.of_roots(RootMark.HELD_ON, roots.at(is_reset)),
             RootMarks.of_roots(RootMark.LEFT_OPEN, roots.at(is_open), edges[is_open], open_cause),
         ]
@@ -447,7 +492,7 @@ def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
 
 
 def _ceiled_ms(time: Column) -> Column:
-    """Return a time in ms, rounded up: a watermark reaches this value exactly when it reaches the time."""
+    """Return a time in ms, rounded up: a watermark reaches this when it reaches the time."""
     # in numbers, since Spark adds an interval to a time by way of its date and its time zone, for
     # each row
     time_us = sql.unix_micros(time.cast("timestamp"))

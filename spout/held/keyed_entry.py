@@ -1,16 +1,23 @@
-"""How tuples of a topology reach its keyed bolt: Spark's state holds each with the edge of its delivery.
+"""How tuples of a topology reach its keyed bolt: Spark's state holds each with the edge of its
+delivery.
 
-The last stage before the bolt passes its rows to this operator, which reports each tuple as outstanding. When
-the bolt settles the tuple in a later micro-batch, the same edge is contributed once more. It is computed from
-the tuple's path from its root, so a stage that runs again writes the same edge to the state store.
+The last stage before the bolt passes its rows to the operator here (`EntryTask`), which reports
+each tuple as outstanding. When
+the bolt settles the tuple in a later micro-batch, the same edge is contributed once more. It is
+computed from the tuple's path from its root, so a stage that runs again writes the same edge to the
+state store.
 
-A tuple in the state has one anchor, so one root. If a tuple is anchored on several tuples of one root, its
-edge is the XOR of their edges. If it is anchored on tuples of several roots, it is refused, and all
-these roots fail. A tuple without a root is held too, and is best effort.
+A tuple in the state has one anchor, so one root. If a tuple is anchored on several tuples of one
+root, its edge is the XOR of their edges. If it is anchored on tuples of several roots, it is
+refused, and all these roots fail. A tuple without a root is held too, and nothing is reported of
+it.
 
 A *path* of a tuple leads from its root to it: the root's index in the batch's plan, then for each
-hop the key of the subscription and the tuple's ordinal there (the so many-th that its parent
-emitted).
+step (*hop*) the key of the subscription and the tuple's ordinal there (the so many-th that its
+parent emitted). In the HOPS form a column has for each row a list of its paths.
+
+The rows of the stage before have the *number* of the subscription on which they come, in the column
+``_to``: the bolt may read several streams.
 
 Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2.
 """
@@ -47,21 +54,26 @@ from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import cause_of
 from spout.tuples.tuple import StreamId
 
-_WORD: Final = (1 << 32) - 1
+_LOWER_32_BITS: Final = (1 << 32) - 1
 
 
 class KeyedStream(NamedTuple):
-    """A stream that a keyed bolt reads: the column with its tuples, and the fields that are the key."""
+    """A stream that a keyed bolt reads.
+
+    Attributes:
+        column: has its tuples as structs; null in rows of other streams.
+        fields: the names of the structs' fields.
+        key_fields: those of them that are the key, in order; none: all tuples have one key.
+    """
 
     id: StreamId
     column: str
     fields: tuple[str, ...]
-    key: tuple[str, ...]
+    key_fields: tuple[str, ...]
 
 
-class HeldBlock(NamedTuple):
-    """What becomes of the rows of one Arrow batch: they are held, or refused since they have
-    several roots.
+class HeldBatch(NamedTuple):
+    """What becomes of the rows of one batch: they are held, or refused for several roots.
 
     Attributes:
         anchors: for each row the anchor for the state; null where it has no root, or several.
@@ -76,40 +88,48 @@ class HeldBlock(NamedTuple):
     lost_roots: I64
 
 
-def held_block(deliveries: pa.Array, roots: pa.Array) -> HeldBlock:
-    """Return the anchors with which tuples are held, and which tuples are refused.
+def held_batch(paths_by_row: pa.Array, roots: pa.Array) -> HeldBatch:
+    """Return the anchors with which the tuples of a batch are held, and which tuples are refused.
+
+    1. Find out whose each path is, and which paths are of rows with one root.
+    2. Compute the edge of each such row.
+    3. Make the anchors.
 
     Args:
-        deliveries: the places of each tuple in its trees, in the HOPS form of `spout.tuples.anchors`.
+        paths_by_row: the paths of each tuple, in the HOPS form of `spout.tuples.anchors`.
         roots: source and position of each tuple's root, in the form of `spout.tuples.columns`.
     """
-    has_root = np.asarray(roots.is_valid())  # False: no root, or several
-    paths = deliveries.flatten()
-    # for each path its row, and its root as an index into the batch's plan
-    path_rows = np.asarray(pc.list_parent_indices(deliveries), dtype=np.int64)
-    path_roots = np.asarray(pc.list_element(paths, 0), dtype=np.int64)
-    # paths of rows with one root; a row without any has no path, so all other paths are of rows
-    # with several
-    is_held = has_root[path_rows]
-    held_path_rows = path_rows[is_held]
+    # step 1
+    has_one_root = np.asarray(roots.is_valid())  # False: no root, or several
+    paths = paths_by_row.flatten()
+    row_by_path = np.asarray(pc.list_parent_indices(paths_by_row), dtype=np.int64)
+    # as an index into the batch's plan
+    root_by_path = np.asarray(pc.list_element(paths, 0), dtype=np.int64)
+    # False: the path is of a row with several roots, since a row without any has no path
+    is_held_path = has_one_root[row_by_path]
+    # step 2
+    held_path_rows = row_by_path[is_held_path]
     row_roots = RootPositions(_numbers(roots.field("source")), _numbers(roots.field("position")))
-    path_edges = edges_of(paths.filter(pa.array(is_held)), row_roots.at(held_path_rows))
+    path_edges = edges_of(paths.filter(pa.array(is_held_path)), row_roots.at(held_path_rows))
     # a row that is anchored on several tuples of its root has several paths; its edge is the XOR of
     # theirs
     edges = np.zeros(len(roots), np.uint64)
     np.bitwise_xor.at(edges, held_path_rows, path_edges)
-    # no watermark drops tuples before a keyed bolt
-    until_ms = np.full(int(has_root.sum()), NEVER_MS, np.int64)
+    # step 3
     columns = [
         pa.array(row_roots.sources),
         pa.array(row_roots.positions),
         pa.array(edges.view(np.int64)),
     ]
-    return HeldBlock(
-        anchors=pa.StructArray.from_arrays(columns, fields=list(HELD_TYPE), mask=pa.array(~has_root)),
-        held=HeldTuples(row_roots.at(has_root), edges[has_root], until_ms),
-        refused_rows=np.unique(path_rows[~is_held]),
-        lost_roots=np.unique(path_roots[~is_held]),
+    fields = list(HELD_TYPE)
+    anchors = pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(~has_one_root))
+    # no watermark drops tuples before a keyed bolt
+    until_ms = np.full(int(has_one_root.sum()), NEVER_MS, np.int64)
+    return HeldBatch(
+        anchors=anchors,
+        held=HeldTuples(row_roots.at(has_one_root), edges[has_one_root], until_ms),
+        refused_rows=np.unique(row_by_path[~is_held_path]),
+        lost_roots=np.unique(root_by_path[~is_held_path]),
     )
 
 
@@ -121,30 +141,31 @@ def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
         roots: source and position of the root of each path.
     """
     edges = np.empty(len(paths), np.uint64)
-    for source, rows in roots.by_source():
-        edges[rows] = root_edges(source, roots.positions[rows])
+    # a path begins with the edge of its root
+    for source, path_numbers in roots.by_source():
+        edges[path_numbers] = root_edges(source, roots.positions[path_numbers])
     path_lengths = np.asarray(paths.value_lengths(), dtype=np.int64)
-    # An edge is computed from its parent's, so all paths go down one hop at a time. Of [7] and [7, hop] the
-    # first has its root's edge; the second takes one step at depth 1.
+    # An edge is computed from its parent's, so all paths go down one hop at a time. Of the paths
+    # [7] and [7, hop] the first one has its root's edge; the second one goes one hop further, at
+    # depth 1.
     for depth in range(1, int(path_lengths.max(initial=0))):
         deep_paths = np.flatnonzero(path_lengths > depth)
         hop_column = pc.list_element(paths.take(pa.array(deep_paths)), depth)
         hops = np.asarray(hop_column, dtype=np.int64)
-        subscriptions = hops >> 32 & _WORD
-        ordinals = hops & _WORD
+        subscriptions = hops >> 32 & _LOWER_32_BITS
+        ordinals = hops & _LOWER_32_BITS
+        # `child_edges` takes all paths of one subscription at once
         for subscription in np.unique(subscriptions).tolist():
-            is_subscribed = subscriptions == subscription
-            # all of one subscription at once, as `child_edges` takes them
-            subscribed_paths = deep_paths[is_subscribed]
-            edges[subscribed_paths] = child_edges(
-                edges[subscribed_paths], subscription, ordinals[is_subscribed]
-            )
+            is_of_subscription = subscriptions == subscription
+            path_numbers = deep_paths[is_of_subscription]
+            parent_edges = edges[path_numbers]
+            edges[path_numbers] = child_edges(parent_edges, subscription, ordinals[is_of_subscription])
     return edges
 
 
 @dataclass(frozen=True, slots=True)
 class EntryTask:
-    """Gives each tuple of the last stage in one task its anchor, and reports it as outstanding.
+    """Gives each tuple of the stage before, in one task, its anchor, and reports it as outstanding.
 
     Attributes:
         bolt: the keyed bolt's name.
@@ -161,68 +182,74 @@ class EntryTask:
     ledger: Any
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the key, the tuple and the anchor of each row.
+        """Yield the key, the tuple and the anchor of each row that is held.
 
         Report after the last one was taken.
         """
         received = Fingerprint()
-        blocks: list[HeldBlock] = []
-        refused_by_number: Counter[int] = Counter()  # refused tuples of each subscription
+        held_batches: list[HeldBatch] = []
+        refused_count_by_number: Counter[int] = Counter()  # by the number of the subscription
         for batch in batches:
             received = received.plus(fingerprint_of(Carry.HOPS, batch.column(ANCHOR)))
-            block = held_block(batch.column(ANCHOR), batch.column(ROOT))
-            columns = {**self._columns(batch), ANCHOR: block.anchors}
+            held = held_batch(batch.column(ANCHOR), batch.column(ROOT))
+            columns = {**self._columns(batch), ANCHOR: held.anchors}
             rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-            if len(block.refused_rows):
-                numbers = batch.column(TO).take(pa.array(block.refused_rows))
-                refused_by_number.update(numbers.to_pylist())
-                held_rows = np.setdiff1d(np.arange(rows.num_rows), block.refused_rows)
+            if len(held.refused_rows):
+                numbers = batch.column(TO).take(pa.array(held.refused_rows))
+                refused_count_by_number.update(numbers.to_pylist())
+                held_rows = np.setdiff1d(np.arange(rows.num_rows), held.refused_rows)
                 rows = rows.take(pa.array(held_rows))
             yield rows
-            blocks.append(block._replace(anchors=None))  # Spark has them now; the report needs the rest
+            # without the anchors: Spark has them now, and the report needs the rest alone
+            held_batches.append(held._replace(anchors=None))
         if self.ledger is not None:
-            report = self._report(blocks, refused_by_number, received)
+            report = self._report(held_batches, refused_count_by_number, received)
             add_report(self.ledger, self.stream, report)
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the columns of the key, and those of the tuples: each is null in the rows of other
-        streams.
+        """Return the columns of the key, then those of the tuples, by name.
 
-        Example: a row is of `orders`, grouped by `user`, or of `visits`, grouped by `name`. The key of each
-        row is its `orders.user`, or where that is null, its `visits.name`.
+        A column of tuples is null in the rows of other streams.
+
+        Example: the bolt reads `orders`, grouped by `user`, and `visits`, grouped by `name`. The
+            key
+        of each row is its `orders.user`, or where that is null, its `visits.name`.
         """
         streams = list(self.streams.values())
-        tuples = {stream.column: batch.column(stream.column) for stream in streams}
-        if not streams[0].key:  # all tuples have one key
+        tuple_columns = {stream.column: batch.column(stream.column) for stream in streams}
+        if not streams[0].key_fields:  # all tuples have one key
             one_key = pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
-            return {ONE_KEY: one_key} | tuples
-        keys: dict[str, pa.Array] = {}
-        # in the example there is one column of the key, with the names ("user", "name")
-        names_of_columns = zip(*(stream.key for stream in streams), strict=True)
-        for number, names in enumerate(names_of_columns):
-            values_of_streams = [
-                pc.struct_field(tuples[stream.column], name)
-                for stream, name in zip(streams, names, strict=True)
+            return {ONE_KEY: one_key} | tuple_columns
+        key_columns: dict[str, pa.Array] = {}
+        # for each column of the key its field in each stream; in the example once ("user", "name")
+        fields_by_column = zip(*(stream.key_fields for stream in streams), strict=True)
+        for column_number, fields in enumerate(fields_by_column):
+            values_by_stream = [
+                pc.struct_field(tuple_columns[stream.column], field)
+                for stream, field in zip(streams, fields, strict=True)
             ]
-            keys[KEY.format(number)] = pc.coalesce(*values_of_streams)
-        return keys | tuples
+            key_columns[KEY.format(column_number)] = pc.coalesce(*values_by_stream)
+        return key_columns | tuple_columns
 
-    def schema(self, arriving: pa.Schema) -> pa.Schema:
-        """Return the schema of the rows that leave, by that of those that arrive."""
-        no_rows = pa.RecordBatch.from_pylist([], schema=arriving)
+    def schema(self, schema_before: pa.Schema) -> pa.Schema:
+        """Return the schema of the rows that leave, by that of the rows of the stage before."""
+        no_rows = pa.RecordBatch.from_pylist([], schema=schema_before)
         columns = self._columns(no_rows)
         fields = [pa.field(name, column.type) for name, column in columns.items()]
         return pa.schema([*fields, pa.field(ANCHOR, HELD_TYPE)])
 
     def _report(
-        self, blocks: list[HeldBlock], refused_by_number: Mapping[int, int], received: Fingerprint
+        self,
+        held_batches: list[HeldBatch],
+        refused_count_by_number: Mapping[int, int],
+        received: Fingerprint,
     ) -> TaskReport:
-        """Return the report of the task: what it holds, and the roots of the tuples that it
-        refused.
+        """Return the report of the task: what it holds, and the roots of refused tuples.
 
         Args:
-            refused_by_number: how many tuples of each subscription were refused, by its number.
-            received: the fingerprint of all rows that arrived.
+            held_batches: of all rows of the task.
+            refused_count_by_number: how many tuples of a subscription were refused, by its number.
+            received: the fingerprint of all rows that the task received.
         """
         error = TupleError(
             f"a tuple for {self.bolt!r}, a KeyedBolt, is anchored on tuples of several records, and a keyed"
@@ -230,13 +257,15 @@ class EntryTask:
         )
         cause = cause_of(self.bolt, error)
         failed_counts: dict[Counted, Measure] = {}
-        for number, tuples in refused_by_number.items():
-            failed_counts[Counted(What.FAILED, self.bolt, self.streams[number].id)] = Measure(tuples)
+        for number, refused_count in refused_count_by_number.items():
+            counted = Counted(What.FAILED, self.bolt, self.streams[number].id)
+            failed_counts[counted] = Measure(refused_count)
         operator = entry_of(self.bolt)
-        held_marks = HeldTuples.together(block.held for block in blocks).marks(operator)
-        no_roots = np.empty(0, np.int64)  # so that no block at all is no error
-        lost_roots = np.concatenate([no_roots, *(block.lost_roots for block in blocks)])
-        failed_marks = RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, lost_roots), cause=cause)
+        held_marks = HeldTuples.together(batch.held for batch in held_batches).marks(operator)
+        no_roots = np.empty(0, np.int64)  # so that no batch at all is no error
+        lost_roots = np.concatenate([no_roots, *(batch.lost_roots for batch in held_batches)])
+        failed_roots = roots_of(PLANNED, lost_roots)
+        failed_marks = RootMarks.of_roots(RootMark.FAILED, failed_roots, cause=cause)
         return TaskReport(
             operator=operator,
             upstream=self.upstream,
@@ -246,23 +275,23 @@ class EntryTask:
         )
 
 
-def keyed_streams(plan: Layout, stage: StagePass) -> dict[int, KeyedStream]:
-    """Return what the keyed bolt of a stage reads, by the number of its subscription."""
+def keyed_streams(layout: Layout, stage: StagePass) -> dict[int, KeyedStream]:
+    """Return the streams that a keyed bolt reads, by the numbers of its subscriptions."""
     streams: dict[int, KeyedStream] = {}
     for number, arrival in stage.arrivals.items():
         stream = arrival.stream
         fields = tuple(stream.schema.names)
-        key = plan.routes[number].subscription.fields
-        streams[number] = KeyedStream(stream.id, stream.column, fields, key)
+        key_fields = layout.routes[number].subscription.fields
+        streams[number] = KeyedStream(stream.id, stream.column, fields, key_fields)
     return streams
 
 
 def attach_keyed_bolt(
     rows: DataFrame, stage_before: StagePass, task: EntryTask, bolt: KeyedBolt, stage: StagePass
 ) -> DataFrame:
-    """Return what leaves a keyed bolt's stage, by the rows of the stage before.
+    """Return the rows that leave a keyed bolt's stage; `rows` are those of the stage before.
 
-    1. The entry task gives each tuple its key and its anchor.
+    1. The entry task, `task`, gives each tuple its key and its anchor.
     2. Spark calls the bolt for each key, and has the rows in which it emits and reports.
     3. The exit task reports for it, and runs the bolts behind it.
     """
@@ -278,7 +307,7 @@ def attach_keyed_bolt(
         bolt,
         stage.keyed.schema,
         streams={stream.column: stream.id for stream in task.streams.values()},
-        keys={stream.column: stream.key for stream in task.streams.values()},
+        key_fields={stream.column: stream.key_fields for stream in task.streams.values()},
     )
     # step 3
     return with_keyed_stage(reported, task.bolt, stage)

@@ -1,8 +1,10 @@
-"""Behind a keyed bolt: what it settled is reported, and what it emitted goes on to bolts or to the sink.
+"""Behind a keyed bolt: what it settled is reported, and what it emitted goes on to bolts or to the
+sink.
 
-Spark runs a keyed bolt where nothing can report to the ledger. So it reports in rows, each a text in the
-column `REPORT` beside anchors, and the next operator takes them out. What it emitted is in the column
-`EMITTED`, each row as Arrow has it: Spark would make a pandas column of the rows of all keys, which shifts
+Spark runs a keyed bolt where nothing can report to the ledger, the accumulator that brings reports
+of tasks to the driver. So it reports in rows, each a text in the column `REPORT` beside anchors,
+and the next operator (`ExitTask`) takes them out. What it emitted is in the column `EMITTED`, each
+row as an Arrow message: Spark would make a pandas column of the rows of all keys, which shifts
 times, takes NaN for null, and refuses the rows of all keys for a value of one.
 
 ==============  =================================================  =======================
@@ -16,7 +18,7 @@ list of lists   tracebacks, for the log                            none
 a JSON object   counts of one call, under ``counts``               none
 ==============  =================================================  =======================
 
-If Spark evaluates rows without a result that counts, the counts in them do not count either.
+If Spark evaluates rows and drops the result, the counts in them are dropped with it.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from spout.execution.calls import RowFailure
 from spout.held.held_plan import refuse_holds_left_out
 from spout.held.holding import RowAnchors, anchors_of, marks_of_anchors
 from spout.isolation.safety import Safety
@@ -59,17 +62,20 @@ EMITTED = "_windhover_emitted"
 """The column with the emitted rows."""
 
 ACKED = ""
+"""The text of a row whose anchors are acked."""
+
 RESET = "reset"
+"""The text of a row that resets the timeouts of its anchors."""
 
 
 def packed_row(values: Sequence[Any], schema: pa.Schema, bolt: str) -> bytes:
-    """Return one row as a message of Arrow; errors as `batch_of`."""
-    packed: bytes = batch_of([values], schema, bolt).serialize().to_pybytes()
-    return packed
+    """Return one row as an Arrow message; errors as `batch_of`."""
+    message: bytes = batch_of([values], schema, bolt).serialize().to_pybytes()
+    return message
 
 
 def unpacked_rows(column: pa.Array, schema: pa.Schema, bolt: str) -> pa.RecordBatch:
-    """Return the rows in messages of Arrow; `TupleError`: all are too large for one batch."""
+    """Return the rows in Arrow messages; `TupleError`: they are too large for one batch."""
     rows = [pa.ipc.read_record_batch(message.as_buffer(), schema) for message in column]
     return one_batch(rows, schema, bolt)
 
@@ -80,61 +86,64 @@ def counts_text(counts: Counts) -> str:
 
 
 class KeyedReports(NamedTuple):
-    """What the texts of rows mean; rows that were emitted or acked are in no list.
+    """What the texts of some rows mean; rows whose anchors are acked are in no list.
 
     Attributes:
         failed: the numbers of the rows that fail their anchors, with their causes.
-        reset: the rows that reset the timeouts of their anchors, by number.
+        reset: the numbers of the rows that reset the timeouts of their anchors.
         counts: of each call of the bolt.
-        raised: tracebacks.
+        raised: tracebacks, for the log.
     """
 
-    failed: list[tuple[int, Cause]]
+    failed: list[RowFailure]
     reset: list[int]
     counts: list[Counts]
     raised: list[Raised]
 
 
 def read_reports(column: pa.Array) -> KeyedReports:
-    """Return what the texts in a column mean; the table above has their forms."""
+    """Return what the texts in a column mean, by the table of this module; none is null."""
     reports = KeyedReports(failed=[], reset=[], counts=[], raised=[])
     for row, text in enumerate(column.to_pylist()):
+        if text == ACKED:
+            continue
         if text == RESET:
             reports.reset.append(row)
-        elif text:  # an ack's is empty
-            report = json.loads(text)
-            if isinstance(report, dict):
-                reports.counts.append(dict(map(_count_of_json, report["counts"])))
-            elif isinstance(report[0], list):
-                reports.raised.extend(Raised(*traceback) for traceback in report)
-            else:
-                reports.failed.append((row, Cause(*report)))
+            continue
+        report = json.loads(text)
+        if isinstance(report, dict):
+            counts = dict(map(_count_of_json, report["counts"]))
+            reports.counts.append(counts)
+        elif isinstance(report[0], list):  # each list has the fields of a `Raised`
+            reports.raised.extend(Raised(*fields) for fields in report)
+        else:  # a list with the fields of a `Cause`
+            reports.failed.append((row, Cause(*report)))
     return reports
 
 
 def _count_of_json(entry: Any) -> tuple[Counted, Measure]:
-    """Return a count, and what is counted, from its JSON: [[what, bolt, stream], [tuples, ns,
-    times]].
+    """Return what is counted, and its count with times, from the JSON of both.
 
-    The times are the classes of a histogram; those of earlier versions have none.
+    That is [[what, bolt, stream], [tuples, total ns, histogram]]. A histogram has the number of
+    each class of times, and how many tuples are in it; an entry of an earlier version has none.
     """
-    (what, bolt, stream), (tuples, total_ns, *rest_of_measure) = entry
+    (what, bolt, stream), (tuple_count, total_ns, *optional_histogram) = entry
     times: list[tuple[int, int]] = []
-    for histogram in rest_of_measure:  # one, or none
+    for histogram in optional_histogram:  # one, or none
         times += [(class_number, count) for class_number, count in histogram]
     counted = Counted(What(what), bolt, StreamId(*stream))
-    return counted, Measure(tuples, total_ns, tuple(times))
+    return counted, Measure(tuple_count, total_ns, tuple(times))
 
 
 @dataclass(frozen=True, slots=True)
 class ExitTask:
-    """Reports for a keyed bolt in one task, and passes on what it emitted, through the bolts behind
-    it.
+    """Reports for a keyed bolt in one task, and passes on what it emitted, through bolts if any.
 
     Attributes:
         stage: the keyed bolt's, with the bolts behind it that need no shuffle.
         stream: the id of the tracked stream; empty where nothing is tracked.
         ledger: the accumulator that reports go to; None where nothing is tracked.
+        safety: how long a call of a bolt may last, and whether bolts run in a child process.
     """
 
     stage: StagePass
@@ -152,24 +161,26 @@ class ExitTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass emitted rows on; report after the last row was taken."""
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
-            marks_of_reports: list[RootMarks] = []
+            marks_by_batch: list[RootMarks] = []
             counts: list[Counts] = []
             raised: list[Raised] = []
-            emitted_roots: list[KeyedRoots] = []
+            roots_of_emitted: list[KeyedRoots] = []
             for batch in batches:
                 is_emitted = batch.column(REPORT).is_null()
-                # the rows that report are taken out: what became of their anchors goes to the ledger
+                # the rows that report are taken out: what became of their anchors goes to the
+                # ledger
                 reporting = batch.filter(pc.invert(is_emitted))
                 reports = read_reports(reporting.column(REPORT))
                 reported_anchors = RowAnchors.of(reporting.column(ANCHOR))
-                marks_of_reports.append(marks_of_anchors(reported_anchors, reports.failed, reports.reset))
+                marks = marks_of_anchors(reported_anchors, reports.failed, reports.reset)
+                marks_by_batch.append(marks)
                 counts += reports.counts
                 raised += reports.raised
                 # the rows that were emitted go on, to bolts or to the sink
                 emitted = batch.filter(is_emitted)
                 emitted_anchors = emitted.column(ANCHOR)
                 roots, edges = anchors_of(emitted_anchors)
-                emitted_roots.append(KeyedRoots(edges, roots))
+                roots_of_emitted.append(KeyedRoots(edges, roots))
                 tuples = unpacked_rows(emitted.column(EMITTED), self._schema, self.stage.name)
                 anchors: Anchors | None = None
                 if self.stage.tracked:
@@ -178,10 +189,12 @@ class ExitTask:
             yield from run.finish()
             if self.ledger is not None:
                 report = run.report()
-                marks_of_emitted = KeyedRoots.together(emitted_roots).marks()
+                # the bolts behind name roots by the edges of held tuples: these marks say which
+                # source and position each one is
+                marks_of_emitted = KeyedRoots.together(roots_of_emitted).marks()
                 report = replace(
                     report,
-                    marks=RootMarks.together([report.marks, *marks_of_reports, marks_of_emitted]),
+                    marks=RootMarks.together([report.marks, *marks_by_batch, marks_of_emitted]),
                     counts=sum_of_counts([report.counts, *counts]),
                     raised=first_of_each(chain(report.raised, raised)),
                 )
@@ -189,13 +202,14 @@ class ExitTask:
 
 
 def paths_of(anchors: pa.ListArray) -> pa.Array:
-    """Return the places of emitted rows in their trees, in the HOPS form.
+    """Return the paths of emitted rows, a list of them for each row (the HOPS form of `Carry`).
 
-    Behind a keyed bolt a path begins with the edge of the held tuple, in place of the root's index. So
-    of a row with the edges a and b the places are [[a], [b]].
+    A path leads from a root to a tuple. Behind a keyed bolt it begins with the edge of the held
+    tuple, in place of the root's index. So a row that is anchored on tuples with the edges a and b
+    has the paths [[a], [b]].
     """
     edges = anchors.flatten().field("edge")
-    path_borders = np.arange(len(edges) + 1, dtype=np.int32)
+    path_borders = np.arange(len(edges) + 1, dtype=np.int32)  # each path has one edge
     paths = pa.ListArray.from_arrays(pa.array(path_borders), edges)
     anchor_counts = np.asarray(anchors.value_lengths(), dtype=np.int32)
     row_ends = np.cumsum(anchor_counts, dtype=np.int32)
@@ -204,8 +218,12 @@ def paths_of(anchors: pa.ListArray) -> pa.Array:
 
 
 def stage_of_keyed_bolt(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
-    """Return the stage of a keyed bolt on a DataFrame: no bolt is behind it, and what it emits
-    leaves.
+    """Return the stage of a keyed bolt on a DataFrame, behind which is no bolt.
+
+    Args:
+        bolt: the bolt's name, which the stage has, too.
+        schema: of what the bolt emits.
+        tracked: whether the rows come from a tracked stream.
     """
     stream_id = StreamId(bolt)
     output = SinkOutput(number=0, stream=stream_id, stage=0)
@@ -222,8 +240,9 @@ def stage_of_keyed_bolt(bolt: str, schema: pa.Schema, *, tracked: bool) -> Stage
 
 
 def with_keyed_stage(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
-    """Return what leaves the stage of a keyed bolt, by the rows in which that bolt emits and
-    reports.
+    """Return the rows that leave the stage of a keyed bolt.
+
+    `rows`: those in which the bolt emits and reports.
 
     Raises `UsageError`: anchors of held rows do not reach these rows.
     """
@@ -233,7 +252,7 @@ def with_keyed_stage(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
         return through(rows, ExitTask(stage), stage.leaving_schema)
     for stream in tracked_streams:
         stream.loose.add(bolt)  # it runs behind Spark's own operators
-    # a query that runs has one tracked stream: one with several is refused at its start
+    # each query has one tracked stream: one with several is refused when it starts
     stream = tracked_streams[0]
     task = ExitTask(
         stage,

@@ -1,8 +1,11 @@
 """Keyed bolts on Spark's state store: `applyInPandasWithState`, with held tuples and anchors in the
 state.
 
-Spark calls `KeyedTask` for each key. It calls the bolt, and returns rows: what the bolt emitted,
-and what it did to its tuples, as texts that `spout.held.keyed_exit` reads.
+Spark calls `KeyedTask` for each key in a micro-batch. It calls the bolt, and returns rows: what the
+bolt emitted, and what it did to its tuples, as texts that `spout.held.keyed_exit` reads.
+
+A *tick* is a call of the bolt for what a key holds, without a new tuple: when the key got none for
+`KeyedBolt.tick_ms`, or every `KeyedBolt.tick_every_ms`. (It is not the tick of a session.)
 """
 
 from __future__ import annotations
@@ -74,7 +77,7 @@ state needs a column.
 """
 
 KEY: Final = "_key{}"
-"""Name of a column of the key, by its number."""
+"""Name of a column of the key, with its number among them: ``_key0``, ``_key1``."""
 
 TUPLE: Final = "_windhover_tuple"
 """The column with the tuples of a DataFrame."""
@@ -94,9 +97,9 @@ class ReportedRow(NamedTuple):
     Attributes:
         values: of an emitted row, by the output's fields; None: the bolt did
             not emit it.
-        text: what the bolt did to the anchored tuples; the forms are in
+        text: what the bolt did to the anchored tuples, in one of the forms of
             `spout.held.keyed_exit`. None: it emitted the row.
-        anchors: source, position and edge of each.
+        anchors: of the tuples: source, position and edge of each.
     """
 
     values: Sequence[Any] | None
@@ -120,8 +123,8 @@ def keyed(
     ...         collector.ack(*held)
     >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
     >>> by_user = lines.selectExpr("CAST(key AS string) AS user", "value", "_windhover")
-    >>> sessions = by_user.transform(spout.hold(None)).transform(spout.keyed(Sessions(), by=["user"]))
-    >>> sessions.dtypes
+    >>> sessions = by_user.transform(spout.hold(None)).transform(spout.keyed(Sessions(),
+    by=["user"])) >>> sessions.dtypes
     [('user', 'string'), ('lines', 'int')]
 
     Use it behind `spout.hold(None)`, as the last operator, in output mode
@@ -161,13 +164,19 @@ def keyed(
             raise UsageError(f"{operator!r}: these rows are not held; put spout.hold(None) before it")
         schema = arrow_output(operator, bolt.output, zone_of_session(rows.sparkSession))
         stage = stage_of_keyed_bolt(operator, schema, tracked=bool(streams_read(rows)))
-        key = [sql.col(field).alias(KEY.format(number)) for number, field in enumerate(key_fields)]
+        key_columns_of_rows = [
+            sql.col(field).alias(KEY.format(number)) for number, field in enumerate(key_fields)
+        ]
         # in backticks, since a name of a column may have a dot
         fields = [sql.col(f"`{name}`") for name in rows.columns if name != ANCHOR]
-        keyed_rows = rows.select(*key, sql.struct(*fields).alias(TUPLE), ANCHOR)
-        # all tuples are of one stream, Spark's rows, in one column
+        keyed_rows = rows.select(*key_columns_of_rows, sql.struct(*fields).alias(TUPLE), ANCHOR)
         reported = reported_by_keyed_bolt(
-            keyed_rows, operator, bolt, schema, streams={TUPLE: SPARK}, keys={TUPLE: key_fields}
+            keyed_rows,
+            operator,
+            bolt,
+            schema,
+            streams={TUPLE: SPARK},  # all tuples are Spark's rows, in one column
+            key_fields={TUPLE: key_fields},
         )
         return with_keyed_stage(reported, operator, stage)
 
@@ -180,32 +189,37 @@ def reported_by_keyed_bolt(
     bolt: KeyedBolt,
     schema: pa.Schema,
     streams: Streams,
-    keys: Mapping[str, Sequence[str]],
+    key_fields: Mapping[str, Sequence[str]],
 ) -> DataFrame:
-    """Return the rows in which a keyed bolt emits and reports (`ReportedRow`), by those that it
-    gets.
+    """Return the rows in which a keyed bolt emits and reports (`ReportedRow`).
+
+    1. Refuse keys that pandas or Python cannot have.
+    2. Make the function that Spark calls for each key.
+    3. Encode what pandas cannot represent, and group the rows by key.
 
     Args:
-        rows: the columns of the key, those of `streams`, and the anchors. If
-            the key is `ONE_KEY` alone, all tuples have the key ().
+        rows: what the bolt gets: first the columns of the key, then those of `streams`, then the
+            anchors. If the key is `ONE_KEY` alone, all tuples have the key ().
         operator: the bolt's name in causes.
         schema: the bolt's output.
         streams: what the bolt reads: the stream in each column.
-        keys: for each column of `streams`, the fields of its tuples that are
+        key_fields: for each column of `streams`, the fields of its tuples that are
             the key.
 
     Raises:
         UsageError: a map has keys that no dictionary of Python can have, or a key has arrays of
             arrays that may have no form in pandas.
     """
+    # step 1
     zone = zone_or_utc(rows.sparkSession)
-    first_stream = next(iter(streams))
-    key_names = rows.columns[: rows.columns.index(first_stream)]
+    first_stream_column = next(iter(streams))
+    key_names = rows.columns[: rows.columns.index(first_stream_column)]
     types = {name: rows.schema[name].dataType for name in (*key_names, *streams)}
     for column_type in types.values():
         _refuse_key_without_hash(operator, column_type)
     for key_name in key_names:
         _refuse_nested_arrays(operator, types[key_name])
+    # step 2
     encoded_streams = [name for name in streams if needs_encoding(types[name])]
     task = KeyedTask(
         operator,
@@ -213,13 +227,16 @@ def reported_by_keyed_bolt(
         schema,
         tracked=bool(streams_read(rows)),
         streams=streams,
-        keys=keys,
+        key_fields=key_fields,
         decoders={name: TupleDecoder(types[name], zone) for name in encoded_streams},
         has_one_key=key_names == [ONE_KEY],
-        are_floats=tuple(isinstance(types[name], FractionalType) for name in key_names),
-        have_times=tuple(has_times(types[name]) for name in key_names),
-        lose_nulls=tuple(loses_nulls(types[name]) for name in key_names),
+        key_forms=tuple(KeyForm.of(types[name]) for name in key_names),
     )
+
+    def run(key: Any, frames: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
+        return task(key, frames, state)
+
+    # step 3
     readable_keys: list[Column] = []
     for name in key_names:
         is_nullable = rows.schema[name].nullable
@@ -227,23 +244,21 @@ def reported_by_keyed_bolt(
         readable_keys.append(readable_key(normal, types[name]).alias(name))
     encoded_columns = [encoded_column(sql.col(name), types[name]).alias(name) for name in streams]
     encoded_rows = rows.select(*readable_keys, *encoded_columns, ANCHOR)
-
-    def run(key: Any, frames: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
-        return task(key, frames, state)
-
-    has_ticks = bolt.tick_ms or bolt.tick_every_ms
+    timeout_kind = GroupStateTimeout.NoTimeout
+    if bolt.tick_ms or bolt.tick_every_ms:  # Spark calls for a key without a tuple, too
+        timeout_kind = GroupStateTimeout.ProcessingTimeTimeout
     grouped = encoded_rows.groupBy(*key_names)
     return grouped.applyInPandasWithState(
         run,
         outputStructType=f"{EMITTED} binary, {REPORT} string, {ANCHOR} {ANCHORS}",
         stateStructType="held binary",
         outputMode="append",
-        timeoutConf=GroupStateTimeout.ProcessingTimeTimeout if has_ticks else GroupStateTimeout.NoTimeout,
+        timeoutConf=timeout_kind,
     )
 
 
 def _refuse_key_without_hash(operator: str, column_type: DataType) -> None:
-    """Raise `UsageError` if a map, within a type, has structs or arrays as keys."""
+    """Raise `UsageError` if a map, within the type of a column, has structs or arrays as keys."""
     unhashable = unhashable_map_key(column_type)
     if unhashable is not None:
         raise UsageError(
@@ -264,8 +279,10 @@ def _refuse_nested_arrays(operator: str, column_type: DataType) -> None:
 
 def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
     """Return the columns of a key; `UsageError`: there are none, or they are no names."""
-    # what is no name at all, as 5, is refused below
-    names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else tuple(by)
+    if isinstance(by, str):
+        return (by,)
+    # what is neither a name nor a sequence, as 5, is refused below
+    names = tuple(by) if isinstance(by, Sequence) else (by,)
     if not names:
         raise UsageError(f'{bolt!r}: a key needs a column: by=["user"]')
     if not all(isinstance(name, str) for name in names):
@@ -273,15 +290,51 @@ def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-class ReceivedTuples(NamedTuple):
-    """The tuples that arrived for one key.
+class KeyForm(NamedTuple):
+    """What pandas makes of the values in one column of a key.
 
-    `unreadable`: those with a value that Python cannot represent, and what was
-    raised for it.
+    Attributes:
+        is_float: whether it is of numbers with a fraction. A NaN is a number there; in any other
+            column pandas has it for a null.
+        has_times: whether it has timestamps, which pandas gives without a zone.
+        loses_nulls: whether pandas has NaN for its nulls, beside a NaN that is a number.
     """
 
-    tuples: list[KeyedTuple]
+    is_float: bool = False
+    has_times: bool = False
+    loses_nulls: bool = False
+
+    @classmethod
+    def of(cls, column_type: DataType) -> KeyForm:
+        """Return the form of a column of a type."""
+        is_float = isinstance(column_type, FractionalType)
+        return cls(is_float, has_times(column_type), loses_nulls(column_type))
+
+
+class NewTuples(NamedTuple):
+    """The tuples that came for one key in a micro-batch.
+
+    Attributes:
+        readable: those that the bolt gets.
+        unreadable: those with a value that Python cannot represent, each with what was raised for
+            it.
+    """
+
+    readable: list[KeyedTuple]
     unreadable: list[tuple[KeyedTuple, Exception]]
+
+
+class StoredTuples(NamedTuple):
+    """What Spark's state has for one key.
+
+    Attributes:
+        tick_due_ms: wall time, ms, at which the bolt's next tick at its interval is due; 0: none
+            is.
+        tuples: those that are held.
+    """
+
+    tick_due_ms: int
+    tuples: list[KeyedTuple]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,18 +346,15 @@ class KeyedTask:
         tracked: whether the rows come from a tracked stream; a single tuple
             of a topology may still be unanchored.
         streams: the stream in each column.
-        keys: for each column of `streams`, the fields of its tuples that are
+        key_fields: for each column of `streams`, the fields of its tuples that are
             the key.
         decoders: for each column of `streams` whose values are encoded
             (`spout.held.keyed_values`); those of other columns stay as they
             are.
         has_one_key: whether all tuples have the key ().
-        are_floats: for each column of the key whether it is of floats; a NaN
-            in another one is a null.
-        have_times: for each column of the key whether it has times.
-        lose_nulls: for each column of the key whether it has NaN in place of
-            nulls.
-        _prepared: the one task for which the bolt was prepared; empty before
+        key_forms: for each column of the key what pandas makes of it; columns that it leaves out
+            have no form that matters.
+        _prepared_tasks: the one task for which the bolt was prepared; empty before
             that. A list, since the class itself is frozen.
     """
 
@@ -314,109 +364,114 @@ class KeyedTask:
     now_ns: ClockNs = time.perf_counter_ns
     tracked: bool = False
     streams: Streams = field(default_factory=lambda: {TUPLE: SPARK})
-    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    key_fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
     decoders: Mapping[str, TupleDecoder] = field(default_factory=dict)
     has_one_key: bool = False
-    are_floats: tuple[bool, ...] = ()
-    have_times: tuple[bool, ...] = ()
-    lose_nulls: tuple[bool, ...] = ()
-    _prepared: list[TaskName] = field(default_factory=list)
+    key_forms: tuple[KeyForm, ...] = ()
+    _prepared_tasks: list[TaskName] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
     def __call__(
         self, key: tuple[Any, ...], frames: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
-        """Yield one frame with what the bolt did to one key: with new tuples,
-        at a tick, or both.
+        """Yield one frame with what the bolt did to one key: with new tuples, at a tick, or both.
 
-        1. Read what the state holds, and the tuples that arrived.
+        1. Read what the state holds, and the new tuples.
         2. Find out whether a tick is due.
         3. Call the bolt; tuples that cannot be read fail.
         4. Write the state, and report.
 
         Args:
             key: its values as pandas has them.
-            frames: the rows that arrived for it, in several frames if they are
+            frames: the rows that came for it, in several frames if they are
                 many.
             state: what the key holds; afterwards it has what is still held,
                 and the time of the next tick.
         """
-        # step 1; a key whose timeout has passed got no tuples
+        # step 1
         batch_ms = state.getCurrentProcessingTimeMs()
-        tick_due_ms, held = _read_state(state)
-        self._complete_older(held)
-        arrived = ReceivedTuples(tuples=[], unreadable=[])
-        if not state.hasTimedOut:
-            for frame in frames:
-                self._read_frame(frame, batch_ms, arrived)
-        held += arrived.tuples
-        key = () if self.has_one_key else self._as_in_tuples(self._with_nulls(key), held)
-        # step 2; the time in the state is later where the clock was set back,
-        # or the bolt had a longer interval before
+        stored = _read_state(state)
+        self._complete_older(stored.tuples)
+        # if Spark calls since the key's timeout has passed, it got no tuples
+        new = NewTuples([], []) if state.hasTimedOut else self._read_frames(frames, batch_ms)
+        held = [*stored.tuples, *new.readable]
+        key_of_tuples: tuple[Any, ...] = ()
+        if not self.has_one_key:
+            key_of_tuples = self._with_values_of_tuple(self._with_nulls(key), held)
+        # step 2; the time in the state is too late where the clock was set back,
+        # or where the bolt had a longer interval before
         interval_ms = self.bolt.tick_every_ms
-        tick_due_ms = min(tick_due_ms, batch_ms + interval_ms)
+        tick_due_ms = min(stored.tick_due_ms, batch_ms + interval_ms)
         is_tick_due = bool(interval_ms and tick_due_ms) and batch_ms >= tick_due_ms
-        # step 3; there is nothing new for the bolt if none of the tuples that
-        # arrived can be read
+        # step 3; if none of the new tuples can be read, there is nothing new for the bolt
         self._prepare_bolt()
         began_ns = self.now_ns()
-        executes = not state.hasTimedOut and bool(arrived.tuples or not arrived.unreadable)
-        ticks = state.hasTimedOut or is_tick_due
-        outcome = self._call_bolt(key, held, executes=executes, ticks=ticks)
-        for received, read_error in arrived.unreadable:
-            if not self.tracked and received.anchor is None:
-                raise read_error  # nothing is tracked
-            cause = cause_of(self.name, read_error, self._tracebacks)
-            outcome.failed.append((received, cause))
+        calls_execute = not state.hasTimedOut and bool(new.readable or not new.unreadable)
+        calls_tick = state.hasTimedOut or is_tick_due
+        outcome = self._call_bolt(key_of_tuples, held, calls_execute=calls_execute, calls_tick=calls_tick)
+        self._fail_unreadable(new, outcome)
         took_ns = self.now_ns() - began_ns
         # step 4
+        next_tick_ms = tick_due_ms
         if not interval_ms:
-            tick_due_ms = 0
+            next_tick_ms = 0
         elif is_tick_due or not tick_due_ms:
-            tick_due_ms = batch_ms + interval_ms
-        wait_ms = _timeout_ms(self.bolt.tick_ms, tick_due_ms - batch_ms)
-        _write_state(state, outcome.held, tick_due_ms, wait_ms)
-        counts = counts_of(arrived.tuples, outcome, batch_ms, took_ns, self.name)
-        yield self._frame(reported_rows(outcome, counts))
+            next_tick_ms = batch_ms + interval_ms
+        timeout_ms = _timeout_ms(self.bolt.tick_ms, next_tick_ms - batch_ms)
+        _write_state(state, outcome.held, next_tick_ms, timeout_ms)
+        counts = counts_of(new.readable, outcome, batch_ms, took_ns, self.name)
+        yield self._report_frame(reported_rows(outcome, counts))
 
     def _call_bolt(
-        self, key: tuple[Any, ...], held: Sequence[KeyedTuple], *, executes: bool, ticks: bool
+        self,
+        key: tuple[Any, ...],
+        held: Sequence[KeyedTuple],
+        *,
+        calls_execute: bool,
+        calls_tick: bool,
     ) -> KeyedCollector:
-        """Call the bolt for one key, and return what it did to its tuples.
+        """Call the bolt for one key, and return the collector with what it did to its tuples.
 
         If it raises, all of them failed.
 
         Args:
-            executes: whether its `execute` is called.
-            ticks: whether its `tick` is called behind that, for what is still
+            calls_execute: whether its `execute` is called.
+            calls_tick: whether its `tick` is called behind that, for what is still
                 held.
         """
-        collector = KeyedCollector(self.name, held, self._check, self.schema.names, self._tracebacks)
+        collector = KeyedCollector(self.name, held, self._check_emission, self.schema.names, self._tracebacks)
         outcome = collector
         try:
-            if executes:
+            if calls_execute:
                 invoke(self.name, self.bolt.execute, key, held, collector)
-            if ticks and collector.held:
+            if calls_tick and collector.held:
                 invoke(self.name, self.bolt.tick, key, collector.held, collector)
         except BaseException as error:  # whatever user code raises fails all held tuples of the key
             stop_on(self.name, self.bolt, with_class(error))
             if not self.tracked and any(held_tuple.anchor is None for held_tuple in held):
                 raise  # nothing is tracked
-            # what the call did until then does not count: it emits nothing
-            # and acks nothing
+            # another collector, since what the call emitted and acked until then does not count
             outcome = KeyedCollector(self.name, (), tracebacks=self._tracebacks)
             cause = cause_of(self.name, error, self._tracebacks)
             outcome.failed = [(held_tuple, cause) for held_tuple in held]
-        # the bolt may have kept it, and what it does by it from now on would
-        # be lost
+        # the bolt may have kept the collector, and what it does by it from now on would be lost
         collector.is_closed = True
         return outcome
 
-    def _complete_older(self, held: Sequence[KeyedTuple]) -> None:
-        """Set in tuples from the state what earlier versions did not write:
-        their stream, zones of times.
+    def _fail_unreadable(self, new: NewTuples, outcome: KeyedCollector) -> None:
+        """Add the tuples that cannot be read to those that failed.
+
+        Raises what was raised for the first one if nothing is tracked.
         """
-        if len(self.streams) == 1:
+        for unreadable_tuple, read_error in new.unreadable:
+            if not self.tracked and unreadable_tuple.anchor is None:
+                raise read_error
+            cause = cause_of(self.name, read_error, self._tracebacks)
+            outcome.failed.append((unreadable_tuple, cause))
+
+    def _complete_older(self, held: Sequence[KeyedTuple]) -> None:
+        """Set in tuples what states of earlier versions lack: stream, and zones of times."""
+        if len(self.streams) == 1:  # of several nobody knows which it was
             [stream] = self.streams.values()
             for held_tuple in held:
                 if held_tuple.came_from == SPARK:
@@ -429,39 +484,37 @@ class KeyedTask:
     def _prepare_bolt(self) -> None:
         """Call the bolt's `prepare` once in each task, before its first key."""
         task = task_name()
-        if self._prepared != [task]:
+        if self._prepared_tasks != [task]:
             self.bolt.prepare(BoltContext(self.name, task.partition, task.batch))
-            self._prepared[:] = [task]
+            self._prepared_tasks[:] = [task]
             self._tracebacks.clear()
 
     def _with_nulls(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a key with its nulls: pandas has NaN for them in columns
-        that are not of floats, too.
-        """
+        """Return a key with its nulls, for which pandas has NaN in columns of any type."""
         values: list[Any] = []
-        for value, is_float in zip_longest(key, self.are_floats):
+        for value, form in zip_longest(key, self.key_forms, fillvalue=KeyForm()):
             is_nan = isinstance(value, float) and math.isnan(value)
-            values.append(None if is_nan and not is_float else value)
+            values.append(None if is_nan and not form.is_float else value)
         return tuple(values)
 
-    def _as_in_tuples(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
-        """Return a key with the times, and the nulls among floats, of a tuple that has it.
+    def _with_values_of_tuple(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
+        """Return a key with the times, and the nulls among floats, of the first tuple that has it.
 
         In the key itself Spark gives times without a zone: the hour that is
         there twice in autumn could be either. And pandas has NaN for nulls
         among floats.
         """
-        if not held or not any((*self.have_times, *self.lose_nulls)):
+        needs_tuple = any(form.has_times or form.loses_nulls for form in self.key_forms)
+        if not held or not needs_tuple:
             return key
         held_tuple = held[0]
         column = self._column_of(held_tuple)
         values: list[Any] = []
-        parts = zip_longest(key, self.keys[column], self.have_times, self.lose_nulls)
-        for value, name, has_time, loses_null in parts:
-            if has_time:
+        for value, name, form in zip(key, self.key_fields[column], self.key_forms, strict=True):
+            if form.has_times:
                 decoder = self.decoders[column]  # columns with times are encoded
                 values.append(held_tuple.values.get(name, decoder.localize(value)))
-            elif loses_null:
+            elif form.loses_nulls:
                 values.append(normal_floats(held_tuple.values.get(name, value)))
             else:
                 values.append(value)
@@ -475,18 +528,24 @@ class KeyedTask:
         return held.values if decoder is None else decoder.with_zones(held.values)
 
     def _column_of(self, held: KeyedTuple) -> str:
-        """Return the column of the stream that a tuple came by; the first one
-        if it is none of them now.
+        """Return the column of the stream that a tuple came by.
+
+        The first column, if the bolt does not read that stream any more.
         """
         for column, stream in self.streams.items():
             if stream == held.came_from:
                 return column
         return next(iter(self.streams))
 
-    def _read_frame(self, frame: PandasFrame, batch_ms: int, arrived: ReceivedTuples) -> None:
-        """Add the tuples of a frame to `arrived`: to its `tuples`, or to
-        `unreadable`.
-        """
+    def _read_frames(self, frames: Iterable[PandasFrame], batch_ms: int) -> NewTuples:
+        """Return the tuples in frames; `batch_ms`: wall time at which their micro-batch began."""
+        new = NewTuples(readable=[], unreadable=[])
+        for frame in frames:
+            self._read_frame(frame, batch_ms, new)
+        return new
+
+    def _read_frame(self, frame: PandasFrame, batch_ms: int, new: NewTuples) -> None:
+        """Add the tuples of a frame to `new`: to its readable or to its unreadable ones."""
         columns = [frame[column] for column in self.streams]
         for row_anchor, *structs in zip(frame[ANCHOR], *columns, strict=True):
             anchor: tuple[int, int, int] | None = None  # None: the tuple has no root
@@ -501,13 +560,13 @@ class KeyedTask:
                 try:
                     if column in self.decoders:
                         received.values = self.decoders[column].decode(values)
-                        self.decoders[column].check_key(values, self.keys.get(column, ()))
+                        self.decoders[column].check_key(values, self.key_fields.get(column, ()))
                 except (OverflowError, UnicodeDecodeError) as error:
-                    arrived.unreadable.append((received, error))
+                    new.unreadable.append((received, error))
                 else:
-                    arrived.tuples.append(received)
+                    new.readable.append(received)
 
-    def _check(self, values: Sequence[Any]) -> None:
+    def _check_emission(self, values: Sequence[Any]) -> None:
         """Refuse an emission that does not fit the output, by a `TupleError`."""
         wrong_size = size_error(values, self.schema.names, self.name)
         if wrong_size is not None:
@@ -515,48 +574,51 @@ class KeyedTask:
         for misfit in misfits([values], self.schema, self.name):
             raise TupleError(text_of(misfit.error)) from misfit.error
 
-    def _frame(self, rows: Iterable[ReportedRow]) -> PandasFrame:
-        """Return rows of a report as pandas has them: an object in each cell."""
+    def _report_frame(self, rows: Iterable[ReportedRow]) -> PandasFrame:
+        """Return rows of a report as a frame of pandas, with an object in each cell."""
         import pandas as pd  # type: ignore[import-untyped]  # only workers need it
 
         cells = [self._cells_of(row) for row in rows]
         return pd.DataFrame(cells, columns=pd.Index([EMITTED, REPORT, ANCHOR]), dtype=object)
 
     def _cells_of(self, row: ReportedRow) -> list[Any]:
-        """Return the cells of a row: the emitted row as bytes, the text of the report, and the
-        anchors.
-        """
-        emitted = None if row.values is None else packed_row(row.values, self.schema, self.name)
+        """Return the cells of a row: the emitted row as bytes or None, text, and anchors."""
+        emitted: bytes | None = None
+        if row.values is not None:
+            emitted = packed_row(row.values, self.schema, self.name)
         anchors = [dict(zip(HELD_TYPE.names, anchor, strict=True)) for anchor in row.anchors]
         return [emitted, row.text, anchors]
 
 
 def counts_of(
-    arrived: Sequence[KeyedTuple],
+    new_tuples: Sequence[KeyedTuple],
     collector: KeyedCollector,
     batch_ms: int,
     took_ns: int,
     bolt: str,
 ) -> Counts:
-    """Return the counts of one call; a tuple that waited over several batches
-    counts with all that time.
+    """Return the counts of one call, with the times of its tuples.
+
+    The time of an acked or failed tuple includes that for which it was held.
 
     Args:
-        arrived: the tuples that were new in this call.
+        new_tuples: the tuples that were new in this call.
         collector: what the bolt did to them, and to those that it held.
+        batch_ms: wall time at which the micro-batch of the call began.
         took_ns: how long the call took.
     """
     tally = Tally()
-    tuples_by_stream = Counter(received.came_from for received in arrived)
-    for stream, tuple_count in tuples_by_stream.items():
+    count_by_stream = Counter(new_tuple.came_from for new_tuple in new_tuples)
+    for stream, tuple_count in count_by_stream.items():
         # the call's time is shared: of 3 tuples that took 9 ms, each took 3
-        time_ns = took_ns * tuple_count // len(arrived)
+        time_ns = took_ns * tuple_count // len(new_tuples)
         tally.add(Counted(What.EXECUTED, bolt, stream), tuple_count, time_ns)
     failed = [failed_tuple for failed_tuple, _ in collector.failed]
-    for what, tuples in ((What.ACKED, collector.acked), (What.FAILED, failed)):
-        for done_tuple in tuples:
-            since_ms = done_tuple.since_ms  # 0: a state of an older version does not have it
-            waited_ms = max(0, batch_ms - since_ms) if since_ms else 0
+    for what, done_tuples in ((What.ACKED, collector.acked), (What.FAILED, failed)):
+        for done_tuple in done_tuples:
+            waited_ms = 0
+            if done_tuple.since_ms:  # 0: unknown, in a state of an older version
+                waited_ms = max(0, batch_ms - done_tuple.since_ms)  # the clock may be set back
             counted = Counted(what, bolt, done_tuple.came_from)
             tally.add(counted, count=1, total_ns=waited_ms * 1_000_000 + took_ns)
     return tally.counts()
@@ -567,8 +629,11 @@ def reported_rows(collector: KeyedCollector, counts: Counts) -> Iterator[Reporte
     tracebacks; counts.
 
     Example, of a call that emitted one row, acked two tuples and failed one:
-    the row's values with its anchors; no values, `ACKED` and two anchors; no
-    values, the cause as JSON and one anchor; the counts.
+
+    1. the row's values, no text, and the anchors of the emission;
+    2. no values, the text `ACKED`, and two anchors;
+    3. no values, the cause as JSON, and one anchor;
+    4. no values, the counts as JSON, and no anchor.
     """
     for values, anchors in zip(collector.emissions, collector.anchors, strict=True):
         yield ReportedRow(values, None, anchors)
@@ -577,10 +642,13 @@ def reported_rows(collector: KeyedCollector, counts: Counts) -> Iterator[Reporte
     for cause, failed in failed_by_cause.items():
         tuples_by_text[json.dumps(cause)] = failed
     for text, tuples in tuples_by_text.items():
-        if tuples:
-            # a tuple of a topology may have no root: it is best effort
-            anchors_of_tuples = [done_tuple.anchor for done_tuple in tuples if done_tuple.anchor is not None]
-            yield ReportedRow(None, text, anchors_of_tuples)
+        if not tuples:
+            continue
+        # a tuple of a topology may have no root: nothing is reported of it
+        anchors_of_tuples = [
+            reported_tuple.anchor for reported_tuple in tuples if reported_tuple.anchor is not None
+        ]
+        yield ReportedRow(None, text, anchors_of_tuples)
     raised = collector.tracebacks.take()
     if raised:
         yield ReportedRow(None, json.dumps(list(raised)), [])
@@ -595,41 +663,46 @@ class _StateReader(pickle.Unpickler):
         return super().find_class(MOVED.get(module, module), name)
 
 
-def _read_state(state: GroupState) -> tuple[int, list[KeyedTuple]]:
-    """Return when the next tick is due, ms (0: it is not set), and the held tuples."""
+def _read_state(state: GroupState) -> StoredTuples:
+    """Return what the state of a key has; nothing is held if there is no state."""
     if not state.exists:
-        return 0, []
+        return StoredTuples(tick_due_ms=0, tuples=[])
     contents = _StateReader(io.BytesIO(state.get[0])).load()
     if isinstance(contents, tuple):
-        return contents
-    return 0, contents  # a state of an earlier version has the tuples alone
+        return StoredTuples(*contents)
+    # a state of an earlier version has the tuples alone
+    return StoredTuples(tick_due_ms=0, tuples=contents)
 
 
-def _timeout_ms(idle_ms: int, until_due_ms: int) -> int:
+def _timeout_ms(idle_ms: int, until_tick_ms: int) -> int:
     """Return after which time Spark calls for a key that gets no tuple; 0: never.
 
-    The sooner of two ticks: after `idle_ms` without a tuple, or at the bolt's
-    interval, which is due in `until_due_ms`. One that is not above 0 does not
-    come: of 60,000 and -5 it is 60,000.
+    There are two reasons for such a call, and the sooner one counts. One that is not above 0 does
+    not come: of 60,000 and -5 the timeout is 60,000.
+
+    Args:
+        idle_ms: how long a key is without a tuple before the bolt's tick for that.
+        until_tick_ms: how long it is until the bolt's tick at its interval.
     """
-    waits_ms = [wait_ms for wait_ms in (idle_ms, until_due_ms) if wait_ms and wait_ms > 0]
+    waits_ms = [wait_ms for wait_ms in (idle_ms, until_tick_ms) if wait_ms and wait_ms > 0]
     return min(waits_ms, default=0)
 
 
-def _write_state(state: GroupState, held: Sequence[KeyedTuple], tick_due_ms: int, wait_ms: int) -> None:
+def _write_state(state: GroupState, held: Sequence[KeyedTuple], tick_due_ms: int, timeout_ms: int) -> None:
     """Write the held tuples to the state; a key that holds none has no state, and gets no tick.
 
     Args:
-        tick_due_ms: when the bolt's next tick at its interval is due; 0:
+        tick_due_ms: wall time at which the bolt's next tick at its interval is due; 0:
             never.
-        wait_ms: after which time Spark calls for the key without a tuple; 0:
+        timeout_ms: after which time Spark calls for the key if it gets no tuple; 0:
             never.
     """
     if not held:
         if state.exists:
             state.remove()
         return
+    # a plain tuple, which earlier versions read, too
     contents = pickle.dumps((tick_due_ms, list(held)), protocol=5)
     state.update((contents,))
-    if wait_ms:
-        state.setTimeoutDuration(wait_ms)
+    if timeout_ms:
+        state.setTimeoutDuration(timeout_ms)

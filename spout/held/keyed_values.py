@@ -2,9 +2,9 @@
 by tuple.
 
 Spark hands a keyed bolt its tuples as structs in a pandas frame. A value that pandas or Python
-cannot represent ends the query then, at each start, since it is not yet a tuple that could fail. So
-Spark encodes such values first, and they are decoded here, one tuple after the other: one that
-cannot be decoded fails alone.
+cannot represent would end the query then, at each start, since there is no tuple yet that could
+fail. So Spark encodes such values first, as the table shows, and they are decoded here, one tuple
+after the other: one that cannot be decoded fails alone.
 
 =====================  ==============================  =======================================================
 type                   encoded as                      what would happen without
@@ -20,9 +20,10 @@ array of arrays with   structs with one field          arrays of different lengt
 structs or maps in                                     beside them, end the query
 =====================  ==============================  =======================================================
 
-A struct, a map or an array is encoded if something within it is.
+A struct, a map or an array is encoded if a value within it is. A *leaf* is a type without types
+within it; an array's elements that are put into structs with one field are *wrapped*.
 
-A key is not encoded, since checkpoints have it as it is: where pandas would refuse it another one
+A key is not encoded, since checkpoints have it as it is: where pandas would refuse it a substitute
 takes its place (`readable_key`), and the tuple itself fails.
 
 A state of an earlier version holds times without a zone: they are local times.
@@ -63,16 +64,20 @@ _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 KEY_US_MAX: Final = ((1 << 63) - 1) // 1_000
-"""So far from 1970 a time of a key may lie, µs: pandas counts it in ns, which reach from 1677 to 2262."""
+"""How far from 1970 a time of a key may be, µs: pandas counts it in ns, which reach from 1677 to
+2262.
+"""
 
-_YEARS: Final = "Python has the years 1 to 9999 alone"
+_YEARS_TEXT: Final = "Python has the years 1 to 9999 alone"
 
 _WRAPPED: Final = "v"
-"""The one field of the structs in place of numbers and of arrays within arrays."""
+"""The one field of the structs into which elements of arrays are put."""
 
-_DTYPES: Final[Mapping[type[DataType], type]] = MappingProxyType(
+_FLOAT_DTYPES: Final[Mapping[type[DataType], type]] = MappingProxyType(
     {FloatType: np.float32, DoubleType: np.float64}
 )
+"""By Spark's types of floats: the types of NumPy."""
+
 _ENCODED_TYPES: Final = (TimestampType, TimestampNTZType, DateType, StringType)
 
 Decode = Callable[[Any], Any]
@@ -88,21 +93,23 @@ def needs_encoding(spark_type: DataType) -> bool:
     """Return whether values of a Spark type are encoded; others stay as they are."""
     if isinstance(spark_type, ArrayType) and _is_wrapped(spark_type.elementType):
         return True
-    return isinstance(spark_type, _ENCODED_TYPES) or any(map(needs_encoding, _types_within(spark_type)))
+    if isinstance(spark_type, _ENCODED_TYPES):
+        return True
+    return any(map(needs_encoding, _types_within(spark_type)))
 
 
 def _is_wrapped(element: DataType) -> bool:
-    """Return whether each element of an array is encoded as a struct with one field."""
+    """Return whether an array's elements of this type are each put into a struct."""
     if isinstance(element, ArrayType):
         return _has_dictionaries(element)
-    return type(element) in _DTYPES
+    return type(element) in _FLOAT_DTYPES
 
 
 def _has_dictionaries(spark_type: DataType) -> bool:
-    """Return whether values of a type, when they are encoded, have structs or maps within.
+    """Return whether encoded values of a type are dictionaries, or have some within.
 
-    These are dictionaries in pandas, and PySpark turns arrays that have some into one NumPy array,
-    which fails for arrays of different lengths, as [[{}], [{}, {}]].
+    Structs and maps are dictionaries in pandas. PySpark makes one NumPy array of arrays that have
+    such within, which fails for arrays of different lengths, as [[{}], [{}, {}]].
     """
     if isinstance(spark_type, ArrayType):
         return _is_wrapped(spark_type.elementType) or _has_dictionaries(spark_type.elementType)
@@ -110,9 +117,9 @@ def _has_dictionaries(spark_type: DataType) -> bool:
 
 
 def unhashable_map_key(spark_type: DataType) -> DataType | None:
-    """Return the type of a map's keys, within a type, that no dictionary can have.
+    """Return the type of keys, of a map within a type, that no dictionary of Python can have.
 
-    None: there is none.
+    None: there is no such map.
     """
     if isinstance(spark_type, MapType) and isinstance(spark_type.keyType, StructType | ArrayType):
         return spark_type.keyType
@@ -124,9 +131,9 @@ def unhashable_map_key(spark_type: DataType) -> DataType | None:
 
 
 def nested_array_within(spark_type: DataType) -> DataType | None:
-    """Return the type of arrays of arrays, within that of a key, that could end the query.
+    """Return the type of arrays of arrays, within the type of a key, if they could end the query.
 
-    None: none could.
+    None: there are none that could.
 
     A key is not encoded. If it has times or structs, PySpark converts them, and then calls
     `numpy.array` on the arrays that hold them. Where these differ in length, or one is null, that
@@ -143,12 +150,16 @@ def nested_array_within(spark_type: DataType) -> DataType | None:
 
 def _pyspark_converts(spark_type: DataType) -> bool:
     """Return whether PySpark converts values of a type in a key, or values within them."""
-    converted_types = (StructType, TimestampType, TimestampNTZType)
-    return isinstance(spark_type, converted_types) or any(map(_pyspark_converts, _types_within(spark_type)))
+    if isinstance(spark_type, StructType | TimestampType | TimestampNTZType):
+        return True
+    return any(map(_pyspark_converts, _types_within(spark_type)))
 
 
 def _types_within(spark_type: DataType) -> tuple[DataType, ...]:
-    """Return the types within a type: of a struct's fields, a map's keys and values, or elements."""
+    """Return the types of a struct's fields, a map's keys and values, or an array's elements.
+
+    Of a leaf there are none.
+    """
     if isinstance(spark_type, StructType):
         return tuple(field.dataType for field in spark_type.fields)
     if isinstance(spark_type, MapType):
@@ -159,9 +170,9 @@ def _types_within(spark_type: DataType) -> tuple[DataType, ...]:
 
 
 def encoded_column(column: Column, spark_type: DataType) -> Column:
-    """Return a column with its values encoded, as the table above has it for their type.
+    """Return a column with its values encoded, as the table of this module has it for their type.
 
-    Nulls stay nulls. `TupleDecoder` decodes the values of one tuple.
+    Nulls stay nulls. `TupleDecoder` decodes the values of one tuple again.
     """
     if not needs_encoding(spark_type):
         return column
@@ -178,79 +189,88 @@ def encoded_column(column: Column, spark_type: DataType) -> Column:
         return sql.transform(column, lambda value: encoded_column(value, element))
     if isinstance(spark_type, MapType):
         key_type, value_type = spark_type.keyType, spark_type.valueType
-        keyed = sql.transform_keys(column, lambda key, _: encoded_column(key, key_type))
-        return sql.transform_values(keyed, lambda _, value: encoded_column(value, value_type))
+        with_keys = sql.transform_keys(column, lambda key, _: encoded_column(key, key_type))
+        return sql.transform_values(with_keys, lambda _, value: encoded_column(value, value_type))
     if isinstance(spark_type, StringType):
         return column.cast("binary")
     if isinstance(spark_type, DateType):
         return sql.unix_date(column)
     if isinstance(spark_type, TimestampNTZType):
-        return column - _local_time(_LOCAL_EPOCH)
+        return column - _ntz_column(_LOCAL_EPOCH)  # an interval
     return sql.unix_micros(column)  # a timestamp: no other type is encoded
 
 
 def _wrapped(column: Column, spark_type: DataType) -> Column:
-    """Return a column, encoded, as the one field of a struct."""
+    """Return a column of elements, encoded, each as the one field of a struct."""
     return sql.struct(encoded_column(column, spark_type).alias(_WRAPPED))
 
 
 def has_floats(spark_type: DataType) -> bool:
-    """Return whether a Spark type is of floats, or has some within."""
-    return type(spark_type) in _DTYPES or any(map(has_floats, _types_within(spark_type)))
+    """Return whether a Spark type is one of floats, or has one within."""
+    return type(spark_type) in _FLOAT_DTYPES or any(map(has_floats, _types_within(spark_type)))
 
 
 def loses_nulls(spark_type: DataType) -> bool:
-    """Return whether pandas has NaN for the nulls in a key: of floats, or with arrays of them."""
-    return type(spark_type) in _DTYPES or _has_arrays_of_floats(spark_type)
+    """Return whether pandas has NaN for nulls in a key: in floats, or in arrays of floats."""
+    return type(spark_type) in _FLOAT_DTYPES or _has_arrays_of_floats(spark_type)
 
 
 def _has_arrays_of_floats(spark_type: DataType) -> bool:
-    if isinstance(spark_type, ArrayType) and type(spark_type.elementType) in _DTYPES:
+    """Return whether a type is an array of floats, or has one within."""
+    if isinstance(spark_type, ArrayType) and type(spark_type.elementType) in _FLOAT_DTYPES:
         return True
     return any(map(_has_arrays_of_floats, _types_within(spark_type)))
 
 
 def normal_key(column: Column, spark_type: DataType, *, is_nullable: bool = True) -> Column:
-    """Return a column of the key in which equal floats have equal bytes: no -0.0, one NaN.
+    """Return a column of the key in which equal floats have equal bytes: no -0.0, and one NaN.
 
-    Spark takes them for one key within a micro-batch, and looks for what a key
-    holds by its bytes: without this, 0.0 would not find what -0.0 held.
+    To Spark 0.0 and -0.0 are one key within a micro-batch. But it looks for what a key holds by the
+    bytes of the key: without this, 0.0 would not find what -0.0 held.
+
+    `is_nullable`: whether values of the column may be null. If not, the result is not null either,
+    as checkpoints have it.
     """
     if not has_floats(spark_type):
         return column
     if isinstance(spark_type, StructType):
         fields: list[Column] = []
         for field in spark_type.fields:
-            part = normal_key(column[field.name], field.dataType, is_nullable=field.nullable)
-            fields.append(part.alias(field.name))
+            normal_field = normal_key(column[field.name], field.dataType, is_nullable=field.nullable)
+            fields.append(normal_field.alias(field.name))
         struct = sql.struct(*fields)
         return sql.when(column.isNotNull(), struct) if is_nullable else struct
     if isinstance(spark_type, ArrayType):
         element, has_null = spark_type.elementType, spark_type.containsNull
         return sql.transform(column, lambda value: normal_key(value, element, is_nullable=has_null))
-    if type(spark_type) not in _DTYPES:
+    if type(spark_type) not in _FLOAT_DTYPES:
         return column  # a map, by which Spark does not group
-    zero, nan = (sql.lit(number).cast(spark_type) for number in (0.0, math.nan))
+    zero = sql.lit(0.0).cast(spark_type)
+    nan = sql.lit(math.nan).cast(spark_type)
     return sql.when(sql.isnan(column), nan).when(column == zero, zero).otherwise(column)
 
 
 def normal_floats(value: Any) -> Any:
-    """Return a part of a key, as a tuple has it, as `normal_key` has it: 0.0 for -0.0."""
+    """Return a value of a tuple with 0.0 for -0.0, as `normal_key` has it in the key.
+
+    A struct is a dictionary here, and an array one of NumPy. Other values are returned as they are.
+    """
     if isinstance(value, float | np.floating):
-        return value + 0.0
+        return value + 0.0  # -0.0 + 0.0 is 0.0
     if isinstance(value, dict):
-        return {name: normal_floats(part) for name, part in value.items()}
+        return {name: normal_floats(field_value) for name, field_value in value.items()}
     if isinstance(value, np.ndarray) and value.dtype == object:
-        return _array_of_objects([normal_floats(part) for part in value])
-    is_floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
-    return value + 0.0 if is_floats else value
+        return _array_of_objects([normal_floats(element) for element in value])
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return value + 0.0
+    return value
 
 
 def readable_key(column: Column, spark_type: DataType) -> Column:
     """Return a column of the key, with a substitute where pandas would refuse the key.
 
-    A tuple with such a key fails, so nobody sees the other one. It is no null: a key that is never null stays
-    so, as checkpoints have it.
+    A tuple with such a key fails, so nobody sees the substitute. It is no null, where that can be:
+    a key that is never null stays so, as checkpoints have it.
     """
     is_refused = _is_refused(column, spark_type, at_top=True)
     if is_refused is None:
@@ -261,21 +281,19 @@ def readable_key(column: Column, spark_type: DataType) -> Column:
         DateType: sql.lit(_LOCAL_EPOCH.date()),
         StringType: sql.lit(""),
     }
-    # of a struct or an array it is a null
-    substitute = substitutes.get(type(spark_type), sql.lit(None).cast(spark_type))
+    null = sql.lit(None).cast(spark_type)  # for a struct or an array
+    substitute = substitutes.get(type(spark_type), null)
     return sql.when(is_refused, substitute).otherwise(column)
 
 
 def _is_refused(column: Column, spark_type: DataType, *, at_top: bool = False) -> Column | None:
-    """Return, as a column of booleans, whether pandas refuses a key.
+    """Return a column of booleans: whether pandas refuses the key in `column`.
 
-    None: it refuses none of this type.
-
-    A key cannot be a map.
+    None: pandas refuses no key of this type. (A key cannot be a map.)
 
     Args:
-        at_top: whether it is the key itself; False: a part of a key. Pandas counts the times of
-            keys in ns, those of parts not.
+        at_top: whether it is the key itself; False: a value within a key. Pandas counts the times
+            of keys in ns, which reach less far, those within not.
     """
     if isinstance(spark_type, StructType):
         refusals: list[Column] = []
@@ -295,30 +313,28 @@ def _is_refused(column: Column, spark_type: DataType, *, at_top: bool = False) -
         first_day = date.min.toordinal() - _EPOCH_ORDINAL
         last_day = date.max.toordinal() - _EPOCH_ORDINAL
         return ~sql.unix_date(column).between(first_day, last_day)
-    earliest, latest = _key_times() if at_top else (datetime.min, datetime.max)
+    earliest, latest = datetime.min, datetime.max
+    if at_top:
+        reach = timedelta(microseconds=KEY_US_MAX)
+        earliest, latest = _LOCAL_EPOCH - reach, _LOCAL_EPOCH + reach
     if isinstance(spark_type, TimestampType):
         return ~sql.unix_micros(column).between(_micros(earliest), _micros(latest))
     if isinstance(spark_type, TimestampNTZType):
-        return ~column.between(_local_time(earliest), _local_time(latest))
+        return ~column.between(_ntz_column(earliest), _ntz_column(latest))
     return None
 
 
-def _key_times() -> tuple[datetime, datetime]:
-    """Return the earliest and the latest time that pandas has of a key."""
-    reach = timedelta(microseconds=KEY_US_MAX)
-    return _LOCAL_EPOCH - reach, _LOCAL_EPOCH + reach
-
-
 def _is_refused_or_false(column: Column, spark_type: DataType) -> Column:
-    """Return whether pandas refuses a part of a key, as a column of booleans also where it refuses
-    none.
+    """Return a column of booleans: whether pandas refuses the value within a key in `column`.
+
+    As `_is_refused`, but false where pandas refuses no value of the type.
     """
     is_refused = _is_refused(column, spark_type)
     return sql.lit(False) if is_refused is None else is_refused
 
 
-def _local_time(time: datetime) -> Column:
-    """Return a time without a zone as a column of timestamp_ntz."""
+def _ntz_column(time: datetime) -> Column:
+    """Return a column of timestamp_ntz that has one time, without a zone, in all rows."""
     return sql.lit(time.isoformat(" ")).cast("timestamp_ntz")
 
 
@@ -331,17 +347,22 @@ class TupleDecoder:
     """Decodes the values in the tuples of one stream."""
 
     def __init__(self, spark_type: DataType, zone: str = "UTC") -> None:
-        """Decode times in a zone; `spark_type` is the type of the stream's column, of structs."""
+        """Prepare a decoder for each field that needs one.
+
+        Args:
+            spark_type: of the column with the stream's tuples: a struct.
+            zone: in which the times are that a bolt gets.
+        """
         fields = spark_type.fields if isinstance(spark_type, StructType) else ()
         self._types_by_field = {field.name: field.dataType for field in fields}
         self._zone = zone
-        decoders_of_leaves: Mapping[type[DataType], Decode] = {
+        decoder_by_leaf: Mapping[type[DataType], Decode] = {
             TimestampType: partial(_decode_timestamp, zone),
             TimestampNTZType: _decode_timestamp_ntz,
             DateType: _decode_date,
             StringType: _decode_string,
         }
-        self._decoders = _decoders(self._types_by_field, decoders_of_leaves)
+        self._decoders = _decoders(self._types_by_field, decoder_by_leaf)
         # for the state of an earlier version, whose values are not encoded, and lack only the zone
         types_with_times = {
             name: field_type for name, field_type in self._types_by_field.items() if has_times(field_type)
@@ -349,7 +370,7 @@ class TupleDecoder:
         self._localizers = _decoders(types_with_times, {TimestampType: self.localize}, are_encoded=False)
 
     def __reduce__(self) -> tuple[type[TupleDecoder], tuple[StructType, str]]:
-        """Return what makes it anew in another process: its functions cannot be sent there."""
+        """Return how pickle makes it in another process: its functions cannot be sent there."""
         spark_type = StructType()
         for name, field_type in self._types_by_field.items():
             spark_type.add(name, field_type)
@@ -365,20 +386,25 @@ class TupleDecoder:
         return _with_decoded_fields(values, self._decoders)
 
     def with_zones(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the values of a tuple from a state, with a zone where an earlier version kept none."""
+        """Return values from a state, with the zone for times that were kept without one."""
         return _with_decoded_fields(values, self._localizers)
 
     def check_key(self, encoded_values: Mapping[str, Any], key_fields: Iterable[str]) -> None:
-        """Raise `OverflowError` if a time in a field of the key is out of pandas' range for
-        keys.
+        """Raise `OverflowError` if a time in a field of the key is out of pandas' range for keys.
+
+        `encoded_values`: of a tuple, by field, before they are decoded.
         """
         for name in key_fields:
             value = encoded_values.get(name)
             spark_type = self._types_by_field.get(name)
-            if value is None or not isinstance(spark_type, TimestampType | TimestampNTZType):
+            if value is None:
                 continue
-            # a timestamp is encoded as a number, a timestamp_ntz as an interval
-            micros = int(value) if isinstance(spark_type, TimestampType) else value // _MICROSECOND
+            if isinstance(spark_type, TimestampType):
+                micros = int(value)  # encoded as a number
+            elif isinstance(spark_type, TimestampNTZType):
+                micros = value // _MICROSECOND  # encoded as an interval
+            else:
+                continue
             if abs(micros) > KEY_US_MAX:
                 raise OverflowError(
                     f"the key {name!r} is a time {micros} µs behind 1970, and as a key Spark's pandas has the"
@@ -386,7 +412,7 @@ class TupleDecoder:
                 )
 
     def localize(self, value: Any) -> Any:
-        """Return a time of pandas with the zone, if it has none."""
+        """Return a time of pandas in the zone, if it has none; any other value as it is."""
         import pandas as pd  # type: ignore[import-untyped]  # only workers need it
 
         if not isinstance(value, pd.Timestamp) or value.tzinfo is not None:
@@ -394,10 +420,13 @@ class TupleDecoder:
         return pd.Timestamp(value.to_pydatetime(warn=False).replace(tzinfo=zone_of(self._zone)))
 
 
-def _with_decoded_fields(values: Mapping[str, Any], decoders: Mapping[str, Decode]) -> Mapping[str, Any]:
+def _with_decoded_fields(
+    values: Mapping[str, Any],
+    decoders: Mapping[str, Decode],
+) -> Mapping[str, Any]:
     """Return values by field, decoded where the field has a decoder.
 
-    The very same mapping if none has.
+    If there are no decoders the very same mapping is returned.
     """
     if not decoders:
         return values
@@ -415,61 +444,65 @@ def _decode(value: Any, decoder: Decode | None) -> Any:
 
 def _decoders(
     types_by_field: Mapping[str, DataType],
-    leaves: Mapping[type[DataType], Decode],
+    decoder_by_leaf: Mapping[type[DataType], Decode],
     *,
     are_encoded: bool = True,
 ) -> dict[str, Decode]:
-    """Return the decoders of those fields that need one, by their names.
-
-    For the rest see `_decoder`.
-    """
+    """Return the decoders of the fields that need one; arguments as of `_decoder`."""
     decoders: dict[str, Decode] = {}
     for name, spark_type in types_by_field.items():
-        decoder = _decoder(spark_type, leaves, are_encoded=are_encoded)
+        decoder = _decoder(spark_type, decoder_by_leaf, are_encoded=are_encoded)
         if decoder is not None:
             decoders[name] = decoder
     return decoders
 
 
 def _decoder(
-    spark_type: DataType, leaves: Mapping[type[DataType], Decode], *, are_encoded: bool
+    spark_type: DataType, decoder_by_leaf: Mapping[type[DataType], Decode], *, are_encoded: bool
 ) -> Decode | None:
-    """Return the decoder of a type; None: its values are not encoded.
+    """Return a function that decodes values of a type; None: they stay as they are.
 
     Args:
-        leaves: the decoders of types without types within, by the type's class.
-        are_encoded: False: the values are from the state of an earlier version. Only leaves are
-            replaced.
+        decoder_by_leaf: the decoders of types without types within, by the type's class.
+        are_encoded: whether values were encoded as the table shows. False: they are from the state
+            of an earlier version, in which nothing is wrapped, and only leaves are replaced.
     """
     if isinstance(spark_type, StructType):
         types_by_field = {field.name: field.dataType for field in spark_type.fields}
-        decoders = _decoders(types_by_field, leaves, are_encoded=are_encoded)
+        decoders = _decoders(types_by_field, decoder_by_leaf, are_encoded=are_encoded)
         return partial(_decode_struct, decoders) if decoders else None
     if isinstance(spark_type, MapType):
-        decode_key = _decoder(spark_type.keyType, leaves, are_encoded=are_encoded)
-        decode_value = _decoder(spark_type.valueType, leaves, are_encoded=are_encoded)
+        decode_key = _decoder(spark_type.keyType, decoder_by_leaf, are_encoded=are_encoded)
+        decode_value = _decoder(spark_type.valueType, decoder_by_leaf, are_encoded=are_encoded)
         if decode_key is None and decode_value is None:
             return None
         return partial(_decode_map, decode_key, decode_value)
     if isinstance(spark_type, ArrayType):
-        if are_encoded and type(spark_type.elementType) in _DTYPES:
-            return partial(_decode_numbers, _DTYPES[type(spark_type.elementType)])
-        decode_element = _decoder(spark_type.elementType, leaves, are_encoded=are_encoded)
+        if are_encoded and type(spark_type.elementType) in _FLOAT_DTYPES:
+            return partial(_decode_numbers, _FLOAT_DTYPES[type(spark_type.elementType)])
+        decode_element = _decoder(spark_type.elementType, decoder_by_leaf, are_encoded=are_encoded)
         if are_encoded and _is_wrapped(spark_type.elementType):
             return partial(_decode_wrapped, decode_element)
         return None if decode_element is None else partial(_decode_array, decode_element)
-    return leaves.get(type(spark_type))
+    return decoder_by_leaf.get(type(spark_type))
 
 
 def _decode_struct(decoders: Mapping[str, Decode], struct: Any) -> dict[str, Any]:
-    """Return a struct as a dictionary; fields without a decoder are as they come."""
+    """Return a struct as a dictionary; values of fields without a decoder stay as they are."""
     values = struct if isinstance(struct, dict) else struct.asDict()  # a Row in PySpark 4.2
     return {name: _decode(value, decoders.get(name)) for name, value in values.items()}
 
 
-def _decode_map(decode_key: Decode | None, decode_value: Decode | None, encoded_map: Any) -> dict[Any, Any]:
-    """Return a map as a dictionary; keys or values without a decoder are as they come."""
-    return {_decode(key, decode_key): _decode(value, decode_value) for key, value in encoded_map.items()}
+def _decode_map(
+    decode_key: Decode | None,
+    decode_value: Decode | None,
+    encoded_map: Any,
+) -> dict[Any, Any]:
+    """Return a map as a dictionary; keys or values without a decoder stay as they are."""
+    decoded: dict[Any, Any] = {}
+    for key, value in encoded_map.items():
+        decoded[_decode(key, decode_key)] = _decode(value, decode_value)
+    return decoded
 
 
 def _decode_array(decode_element: Decode, elements: Any) -> Any:
@@ -478,47 +511,49 @@ def _decode_array(decode_element: Decode, elements: Any) -> Any:
 
 
 def _decode_wrapped(decode_element: Decode | None, structs: Any) -> Any:
-    """Return an array whose elements are in structs with one field."""
+    """Return an array with its elements taken out of their structs, and decoded."""
     return _array_of_objects([_decode(struct[_WRAPPED], decode_element) for struct in structs])
 
 
 def _decode_numbers(dtype: type, structs: Any) -> Any:
-    """Return an array of numbers as Spark does, and of objects where one of them is null."""
+    """Return an array with its floats taken out of structs; of objects if one is null."""
     numbers = [struct[_WRAPPED] for struct in structs]
     return _array_of_objects(numbers) if None in numbers else np.array(numbers, dtype)
 
 
 def _array_of_objects(elements: list[Any]) -> Any:
-    """Return a NumPy array of objects, as Spark does.
-
-    `np.array` would make two dimensions of [[1], [2]].
-    """
+    """Return a NumPy array of objects; `np.array` would make two dimensions of [[1], [2]]."""
     array = np.empty(len(elements), object)
     array[:] = elements
     return array
 
 
 def _decode_timestamp(zone: str, micros: Any) -> Any:
-    """Return the time of a timestamp, in a zone; `OverflowError`: its year is none of Python's."""
+    """Return a time in a zone by its microseconds since 1970.
+
+    Raises `OverflowError`: it is outside of Python's years.
+    """
     import pandas as pd
 
     try:
         time = _EPOCH + timedelta(microseconds=int(micros))
     except OverflowError:
-        raise OverflowError(f"a time lies {int(micros)} µs behind 1970, and {_YEARS}") from None
-    with suppress(OverflowError):  # in that zone it is before the year 1, or behind 9999: it stays in UTC
+        raise OverflowError(f"a time lies {int(micros)} µs behind 1970, and {_YEARS_TEXT}") from None
+    # if it is before the year 1 in that zone, or behind 9999, it stays in UTC
+    with suppress(OverflowError):
         time = time.astimezone(zone_of(zone))
     return pd.Timestamp(time)
 
 
 def _decode_timestamp_ntz(interval: Any) -> Any:
-    """Return the time of a timestamp_ntz, from its interval since 1970; None: a null in an array.
+    """Return a time without a zone by the interval since 1970; None: the interval is null.
 
-    Raises `OverflowError`: its year is none of Python's.
+    Raises `OverflowError`: it is outside of Python's years.
     """
     import pandas as pd
 
-    is_null = interval != interval  # only NaT, the null of an array of intervals, differs from itself
+    # only NaT, the null of an array of intervals, differs from itself
+    is_null = interval != interval
     if is_null:
         return None
     since_1970: timedelta = interval.item() if isinstance(interval, np.timedelta64) else interval
@@ -526,17 +561,17 @@ def _decode_timestamp_ntz(interval: Any) -> Any:
         return pd.Timestamp(_LOCAL_EPOCH + since_1970)
     except OverflowError:
         micros = since_1970 // _MICROSECOND
-        raise OverflowError(f"a time lies {micros} µs behind 1970, and {_YEARS}") from None
+        raise OverflowError(f"a time lies {micros} µs behind 1970, and {_YEARS_TEXT}") from None
 
 
 def _decode_date(days: Any) -> date:
-    """Return the date that lies so many days behind 1970; `OverflowError`: its year is none of Python's."""
+    """Return a date by its days since 1970; `OverflowError`: it is outside of Python's years."""
     try:
         return date.fromordinal(_EPOCH_ORDINAL + int(days))
     except (ValueError, OverflowError):
-        raise OverflowError(f"a date lies {int(days)} days behind 1970, and {_YEARS}") from None
+        raise OverflowError(f"a date lies {int(days)} days behind 1970, and {_YEARS_TEXT}") from None
 
 
 def _decode_string(utf8: bytes) -> str:
-    """Return the text of its bytes; `UnicodeDecodeError`: they are no UTF-8."""
+    """Return the text in bytes; `UnicodeDecodeError`: they are no UTF-8."""
     return utf8.decode()

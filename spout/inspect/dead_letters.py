@@ -166,8 +166,8 @@ def matching_letters(
         room = kept_max - len(letters)
         box = find_letters(log, input, filter_of_input, wait_ms=wait_ms, kept_max=room)
         letters += [InputLetter(input.name, letter) for letter in box.letters]
-        left_out += box.left_out
-        other_records += box.others
+        left_out += box.left_out_count
+        other_records += box.other_record_count
     letters.sort(key=lambda input_letter: input_letter.letter.died_ms)
     return FoundLetters(letters, left_out, other_records)
 
@@ -232,7 +232,7 @@ def redrive_details(log: Log, topics: Topics, redrive: str) -> list[dict[str, An
         for row, outcomes in _rows_with_outcomes(log, topics, input, redrives):
             outcome_rows = [
                 {"letter": place, "outcome": outcome.value}
-                for place, outcome in outcomes.letters(redrive_id).items()
+                for place, outcome in outcomes.outcome_by_letter(redrive_id).items()
             ]
             rows.append({**row, "outcomes": outcome_rows})
     if not rows:

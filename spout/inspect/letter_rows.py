@@ -187,7 +187,7 @@ def redrive_row(input_name: str, redrive: RedriveRecord, outcomes: RedriveOutcom
     begun, ended = redrive.begun, redrive.ended
     counts: dict[str, int | None] = dict.fromkeys(("acked", "died", "open", "not_found"))
     if begun.action == LetterAction.REPLAYED:
-        letters = Counter(outcomes.letters(begun.redrive).values())
+        letters = Counter(outcomes.outcome_by_letter(begun.redrive).values())
         counts = {
             "acked": letters[LetterOutcome.ACKED],
             "died": letters[LetterOutcome.DIED],
@@ -203,7 +203,7 @@ def redrive_row(input_name: str, redrive: RedriveRecord, outcomes: RedriveOutcom
         "why": begun.why,
         "filter": begun.which,
         "letters": begun.letters,
-        "handled": outcomes.handled(begun.redrive),
+        "handled": outcomes.handled_count(begun.redrive),
         **counts,
         "begun": moment(begun.at_ms),
         "ended": moment(ended.at_ms) if ended else "",

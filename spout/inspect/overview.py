@@ -425,7 +425,7 @@ class LiveQuery(NamedTuple):
 def live_query(log: Log, topics: Topics, group: str, now_ms: int) -> LiveQuery:
     """Read a group's signs of life from ``_ack_init``; `now_ms` is wall time."""
     with closing(Presence(log, topics.ack_topics.init, topics.acker.partitions, group, now_ms)) as presence:
-        return LiveQuery(presence.last_ms is not None, presence.inputs(), presence.times())
+        return LiveQuery(presence.last_sign_ms is not None, presence.input_ids(), presence.writer_times())
 
 
 def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:

@@ -413,12 +413,12 @@ class Trail:
         acker = self._topics.acker
         topic = acker.topics.init
         with closing(Presence(self._log, topic, acker.partitions, input.group, now_ms)) as presence:
-            query_lives = presence.last_ms is not None
+            query_lives = presence.last_sign_ms is not None
             session_lives = query_lives
             if open_in is not None:
                 session = SessionName(open_in.epoch, open_in.session)
                 session_lives = presence.wait_ms(session) > 0
-            input_ids = presence.inputs()  # None: a query of an earlier version does not say it
+            input_ids = presence.input_ids()  # None: a query of an earlier version does not say it
             return _Signs(query_lives, session_lives, input_ids is None or input.id in input_ids)
 
     def _pending(self, input: Input) -> int:

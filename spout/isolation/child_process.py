@@ -1,9 +1,9 @@
 """A forked child that works in the place of its worker, and how it ends.
 
-The child has all that the worker had when it was forked, and none of the
+The child has all that the worker, its parent, had when it was forked, and none of the
 worker's threads: it must not touch the clients of Kafka there, nor Spark's
-sockets. It speaks over a socket pair of its own, frame by frame. It dies with
-the worker, and before it where memory runs out.
+sockets. Parent and child speak over a socket pair of their own. What is sent at once is a *frame*:
+its length, then its bytes. The child dies with the worker, and before it where memory runs out.
 
 Source: docs/design/protocol.md, section 5.2; fork(2), prctl(2), proc(5) on
 ``oom_score_adj``.
@@ -28,14 +28,18 @@ from pathlib import Path
 from typing import Final
 
 from acker.untrusted import trace_lines
-from spout.execution.guards import CallMemory, Phase
+from spout.execution.guards import CallMemory, ChildProgress, Phase
 from spout.runtime.tether import PR_SET_PDEATHSIG
 
 POLL_MS: Final = 20
-"""The parent looks this often whether its child lives, and what it does now."""
+"""While the parent waits for an answer, it looks this often whether the child lives, and what it
+does.
+"""
 
 QUIET_MS: Final = 600_000
-"""A child is given up in which for so long no call of `execute` is under way, and nothing else changes."""
+"""A child is given up in which for so long no call of `execute` is under way, and nothing else
+changes.
+"""
 
 CLOSED_MS: Final = 5_000
 """A child that has closed its socket is given so long to end."""
@@ -60,16 +64,18 @@ def monotonic_ms() -> int:
 class Why(Enum):
     """Why a child ended."""
 
-    DIED = "it ended by itself, or somebody ended it"
-    HUNG = "it was ended, since its bolt took too long"
-    SPARED = "the same, and the call returned at the last moment, so that no tuple is to blame"
-    QUIET = "it was given up, having done nothing for `QUIET_MS`"
+    DIED = "it ended by itself, or somebody else ended it; or it had closed its socket"
+    HUNG = "its parent ended it, since a call of a bolt took too long"
+    SPARED = "the same, and that call had returned in the last moment, so that no tuple is to blame"
+    QUIET = "its parent ended it, since it did nothing for `QUIET_MS`"
 
 
 class ChildEnded(Exception):
     """A child ended before it answered.
 
-    `how`: a text, as of `how_it_ended`; `why`: who or what ended it.
+    Attributes:
+        how: a text for messages, as `how_it_ended` returns it.
+        why: who or what ended it.
     """
 
     def __init__(self, how: str, why: Why = Why.DIED) -> None:
@@ -117,61 +123,73 @@ class ChildProcess:
         limit_ms: int,
         clock_ms: ClockMs = monotonic_ms,
     ) -> None:
-        """Fork a child, which ends when `serve` returns or raises, and writes what it does now into `memory`.
+        """Fork a child, which runs `serve`, and then ends.
 
-        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for
-        ever.
+        Args:
+            serve: answers the parent by the `Channel`; the child ends when it returns or raises.
+            memory: shared with the child, which writes there what it does now.
+            limit_ms: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
         """
         self._clock_ms = clock_ms
         self._memory = memory
         self._call_limit_ms = limit_ms
-        self._inbox = bytearray()  # bytes of the next answer
-        # how far the child was when its parent looked last, and since when it
-        # is there
-        self._last_progress: tuple[int, Phase] = (-1, Phase.IDLE)
+        self._inbox = bytearray()  # what was read of the next answer
+        # how far the child was when its parent looked last, and when it was first seen there
+        self._last_progress = ChildProgress(write_count=-1, phase=Phase.IDLE)
         self._last_progress_ms = self._clock_ms()
         self.pid, self._socket = _fork(serve)
         self._how_ended: str | None = None  # None: it lives, as far as this process knows
-        self._closed_ms: int | None = None  # when it was seen that the child has closed its end
+        # when it was first seen that the child has closed its socket; None: it has not
+        self._closed_ms: int | None = None
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
 
-    def ask(self, frame: bytes = b"") -> bytes:
-        """Send a frame, if there is one, and return the answer.
+    def ask(self, question: bytes = b"") -> bytes:
+        """Send a question as a frame, and return the answer; without a question only wait for one.
 
         Raises `ChildEnded`: the child ended without an answer, or was ended, since it hangs.
         """
-        unsent = memoryview(_LENGTH.pack(len(frame)) + frame) if frame else memoryview(b"")
-        self._last_progress_ms = self._clock_ms()
+        unsent = memoryview(b"")
+        if question:
+            unsent = memoryview(_LENGTH.pack(len(question)) + question)
+        self._last_progress_ms = self._clock_ms()  # what it did before was no work on this question
         while True:
-            if self._closed_ms is None:
-                events = select.POLLIN | select.POLLOUT if unsent else select.POLLIN
-                self._poll.modify(self._socket, events)
-            if self._poll.poll(POLL_MS):
-                if unsent:
-                    sent_bytes = self._write(unsent)
-                    unsent = unsent[sent_bytes:]
-                self._read()
-            answer = self._next_answer()
+            is_ready = self._wait_for_socket(for_writing=bool(unsent))
+            if is_ready and unsent:
+                sent_bytes = self._write_some(unsent)
+                unsent = unsent[sent_bytes:]
+            if is_ready:
+                self._read_into_inbox()
+            answer = self._pop_answer()
             if answer is not None:
                 return answer
-            ending = self._check_end()
-            if ending is not None:
+            how_ended = self._reap_if_ended()
+            if how_ended is not None:
                 # it may have answered after the last look into the socket
-                self._read()
-                answer = self._next_answer()
+                self._read_into_inbox()
+                answer = self._pop_answer()
                 if answer is None:
-                    raise ChildEnded(ending)
+                    raise ChildEnded(how_ended)
                 return answer
-            self._end_if_late()
+            self._end_if_stuck()
 
     def close(self) -> None:
         """End the child, if it lives, and close the socket."""
-        if self._check_end() is None:
+        if self._reap_if_ended() is None:
             self._kill()
         self._socket.close()
 
-    def _write(self, unsent: memoryview) -> int:
+    def _wait_for_socket(self, *, for_writing: bool) -> bool:
+        """Wait until there is something to read or, `for_writing`, the socket takes bytes.
+
+        Return whether that is so; False after `POLL_MS`.
+        """
+        if self._closed_ms is None:  # else the socket is not among those that are polled any more
+            events = select.POLLIN | select.POLLOUT if for_writing else select.POLLIN
+            self._poll.modify(self._socket, events)
+        return bool(self._poll.poll(POLL_MS))
+
+    def _write_some(self, unsent: memoryview) -> int:
         """Send what the socket takes; return how many bytes need not be sent again."""
         try:
             return self._socket.send(unsent)
@@ -180,8 +198,8 @@ class ChildProcess:
         except OSError:  # it has closed its end; how it ends is seen by waiting
             return len(unsent)
 
-    def _read(self) -> None:
-        """Read into the inbox what is there; record when the child has closed its end."""
+    def _read_into_inbox(self) -> None:
+        """Move what the child has sent into the inbox; set `_closed_ms` if it closed its socket."""
         while self._closed_ms is None:
             try:
                 part = self._socket.recv(READ_BYTES)
@@ -190,12 +208,12 @@ class ChildProcess:
             except OSError:
                 part = b""
             self._inbox += part
-            if not part:
+            if not part:  # the end of what can be read
                 self._closed_ms = self._clock_ms()
                 self._poll.unregister(self._socket)
 
-    def _next_answer(self) -> bytes | None:
-        """Take an answer out of the inbox; None: it is not whole yet."""
+    def _pop_answer(self) -> bytes | None:
+        """Remove an answer from the inbox, and return it; None: none is whole yet."""
         if len(self._inbox) < _LENGTH.size:
             return None
         (answer_bytes,) = _LENGTH.unpack_from(self._inbox)
@@ -206,17 +224,20 @@ class ChildProcess:
         del self._inbox[:end]
         return answer
 
-    def _check_end(self) -> str | None:
-        """Return how the child ended, as a text; None: it lives."""
+    def _reap_if_ended(self) -> str | None:
+        """Take note of the end of the child, if it has ended; return how it did, as a text; None:
+        it lives.
+        """
         if self._how_ended is None:
-            self._wait(os.WNOHANG)
+            self._wait_for_end(os.WNOHANG)
         return self._how_ended
 
-    def _wait(self, options: int) -> int:
-        """Wait for the child, and record how it ended.
+    def _wait_for_end(self, options: int) -> int:
+        """Wait for the child's end, set `_how_ended`, and return the status of the child.
 
-        `options` are those of `os.waitpid`: 0 waits, `os.WNOHANG` only looks.
-        Return its status; 0: it lives, or nobody knows.
+        0: the child lives, or its status is unknown.
+
+        `options`: those of `os.waitpid`: 0 waits, `os.WNOHANG` only looks.
         """
         try:
             pid, status = os.waitpid(self.pid, options)
@@ -227,25 +248,29 @@ class ChildProcess:
             self._how_ended = how_it_ended(status)
         return status
 
-    def _end_if_late(self) -> None:
-        """End a child whose bolt hangs, or that does nothing any more; then raise `ChildEnded`."""
+    def _end_if_stuck(self) -> None:
+        """End a child that hangs in a call, does nothing any more, or has closed its socket.
+
+        Raises `ChildEnded` if it was ended.
+        """
         now_ms = self._clock_ms()
         progress = self._memory.progress
         if progress != self._last_progress:
             self._last_progress = progress
             self._last_progress_ms = now_ms
-        waited_ms = now_ms - self._last_progress_ms
-        _written_count, phase = progress
-        is_in_bolt = phase is Phase.EXECUTE
-        is_overdue = is_in_bolt and self._call_limit_ms and waited_ms >= self._call_limit_ms
-        is_quiet = not is_in_bolt and waited_ms >= QUIET_MS
+        unchanged_ms = now_ms - self._last_progress_ms
+        is_in_execute = progress.phase is Phase.EXECUTE
+        has_limit = self._call_limit_ms > 0
+        is_overdue = is_in_execute and has_limit and unchanged_ms >= self._call_limit_ms
+        is_quiet = not is_in_execute and unchanged_ms >= QUIET_MS
         is_closed = self._closed_ms is not None and now_ms - self._closed_ms >= CLOSED_MS
         if not (is_overdue or is_quiet or is_closed):
             return
-        if not self._kill():
+        was_killed = self._kill()
+        if not was_killed:
             return  # it ended by itself just before, which the next look finds
         if is_overdue:
-            # the call may have returned between the look and the kill
+            # the call may have returned between the look above and the kill
             has_hung = self._memory.progress == progress
             raise ChildEnded("SIGKILL", Why.HUNG if has_hung else Why.SPARED)
         if is_quiet:
@@ -253,18 +278,18 @@ class ChildProcess:
         raise ChildEnded("closed its socket")
 
     def _kill(self) -> bool:
-        """End the child; return whether that was its end, and not one of its own just before.
+        """Kill the child, and wait for its end; return whether the kill was its end.
 
-        A child that ends by itself is seen late when it dumps core.
+        False: it had ended by itself just before. That is seen late of a child that dumps core.
         """
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        status = self._wait(0)
+        status = self._wait_for_end(options=0)
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def how_it_ended(status: int) -> str:
-    """Return how a process ended, by what `os.waitpid` returned."""
+    """Return how a process ended, as a text for messages, by the status of `os.waitpid`."""
     if not os.WIFSIGNALED(status):
         return f"exit status {os.WEXITSTATUS(status)}"
     signal_number = os.WTERMSIG(status)
@@ -277,15 +302,14 @@ def how_it_ended(status: int) -> str:
 
 
 def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
-    """Fork a child that serves; return its process id and the parent's end of the socket
-    (non-blocking).
+    """Fork a child that runs `serve`; return its process id and the parent's socket.
 
-    The child never returns from here.
+    That end does not block. The child never returns from here.
     """
     parent_end, child_end = socket.socketpair()
     for stream in (sys.stdout, sys.stderr):
-        # or the child would write it again; bolts may have closed it, or put
-        # something else in its place
+        # Otherwise the child would write again what is buffered. Bolts may have closed the stream,
+        # or put something else in its place
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     parent_pid = os.getpid()
@@ -302,7 +326,7 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
     status = 1
     try:
         parent_end.close()
-        _die_with(parent_pid)
+        _tie_to_parent(parent_pid)
         serve(Channel(child_end))
         status = 0
     except SystemExit as error:
@@ -318,10 +342,10 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
         os._exit(status & 0xFF)
 
 
-def _die_with(parent_pid: int) -> None:
-    """Have the kernel end this process when its parent ends, and before it where memory runs out.
+def _tie_to_parent(parent_pid: int) -> None:
+    """Have the kernel end this process with its parent, and first where memory runs out.
 
-    If this process crashes, it writes its Python traces to standard error.
+    Also have it write its Python traces to standard error if it crashes.
     """
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:  # it ended before the call above

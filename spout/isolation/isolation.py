@@ -1,20 +1,20 @@
-"""A stage whose bolts run in a child process, so that a tuple that kills or hangs it is found and failed.
+"""A stage whose bolts run in a child process, where a tuple that kills or hangs it is found.
 
-The worker reads, keeps the task's report and talks to Spark; it runs no code
-of bolts. Its child runs the very stage that the worker would have run, with
-each bolt guarded (`spout.execution.guards`). What a child that died had done
-is kept or done again:
+The worker reads, keeps the task's report and talks to Spark; it runs no code of bolts. A *child*, a
+process that it forks, runs the very stage that the worker would have run, with each bolt guarded
+(`spout.execution.guards`). The worker, its *parent*, sends it one *block* of rows after the other,
+and gets back what leaves the stage. A *poison* tuple kills or hangs the child; then the parent
+forks the next one. What a child that ended had done is kept or done again:
 
 * A stage of bolts that settle a tuple when `execute` returns, and do nothing
-  in `cleanup`: each block of rows that the child returned is kept; the next
-  child goes on with the block in which it died.
+  in `cleanup`: each block that the child returned is kept; the next
+  child goes on with the block in which it ended.
 * Any other stage (rich bolts, a `cleanup` of their own, hooks) may hold
   tuples, or work that is not written yet, over many rows. What it held has
   died with the child: the next child begins with the task's first row, and
-  nothing leaves the task before a child has cleaned up. Such a bolt may end
-  its process by what it holds: when it does so in `cleanup`, or at more tuples
-  than a few, the poison is searched for by trial
-  (`spout.tuples.poison.PoisonSearch`).
+  nothing leaves the task before a child has cleaned up. For that all blocks are kept in a *spool*.
+  Such a bolt may end its process by what it holds: when it does so in `cleanup`, or at more tuples
+  than a few, the poison is searched for by trial (`spout.tuples.poison.PoisonSearch`).
 
 So nothing is acked of which the work was lost, and nothing fails but poison.
 
@@ -42,19 +42,19 @@ from spout.isolation.child_process import Channel, ChildEnded, ChildProcess, Clo
 from spout.isolation.feeds import (
     BLOCK_ROWS,
     ChildAnswer,
-    Feed,
+    RowBlock,
     pack_answer,
+    pack_block,
     pack_error,
-    pack_feed,
     unpack_answer,
-    unpack_feed,
+    unpack_block,
 )
 from spout.isolation.hang_notes import HangNote
 from spout.isolation.poison_finder import PoisonFinder
 from spout.planning.order import PARTITION, Gate, GateState, LineUp
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
-from spout.topology.stage_pass import StagePass
+from spout.topology.stage_pass import BoltPass, StagePass
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.columns import ANCHOR
 from spout.tuples.poison import Orders
@@ -62,13 +62,16 @@ from spout.tuples.rows import ArrowRows, one_batch
 from spout.tuples.tuple import Rows
 
 SPOOL_BYTES: Final = 64 * 1024 * 1024
-"""Rows that are kept for another child go to a file beyond this."""
+"""Blocks that are kept for another child go to a file beyond this."""
 
 _FINISH: Final = -1
-"""In the place of a block's number: finish the stage, clean up, and report."""
+"""Is sent in the place of a block's number: finish the stage, clean up, and report."""
 
 _NUMBER = struct.Struct("!q")
 """A number before other bytes: that of a block, or how many bytes follow."""
+
+_NO_BLOCK: Final = b""
+"""What is sent behind `_FINISH`."""
 
 Begin = Callable[[StagePass], StageRun]
 """Starts a stage in the process that calls it."""
@@ -84,7 +87,7 @@ class IsolatedRun:
         limit_ms: int,
         begin: Begin,
         *,
-        hung: HangNote | None = None,
+        earlier_hang: HangNote | None = None,
         clock_ms: ClockMs = monotonic_ms,
     ) -> None:
         """Prepare; no child is forked before there are rows.
@@ -94,96 +97,111 @@ class IsolatedRun:
             context: of its bolts.
             limit_ms: how long one call of a bolt may last; 0: for ever.
             begin: starts the stage; the child calls it.
-            hung: the call that did not return when Spark tried this task before, without a child;
-                None: it did not hang.
+            earlier_hang: the call that hung when Spark tried this task before, without a child;
+                None: none did.
             clock_ms: monotonic milliseconds.
         """
-        # for records that are read in order: which of them are blocked behind a failed one
+        # which records are blocked behind a failed one; None: the order of the records does not
+        # matter
         self.gate: Gate | None = None
-        # in the child: a gate for each partition, by its name; the parent sends what its own one
-        # knows
+        # in the child: by topic and partition, its own gate, to which the parent sends what the
+        # gate above knows
         self._child_gates: dict[str, Gate] = {}
         self._pass = pass_
         self._limit_ms = limit_ms
         self._clock_ms = clock_ms
         self._begin = begin
-        self._reports: list[TaskReport] = []  # of blocks that are done
+        self._reports: list[TaskReport] = []  # of what is kept: each a block's, or the whole task's
         # shared with the child, which writes the call down that it is about to make
         self._memory = CallMemory([bolt_pass.name for bolt_pass in pass_.bolts])
         self._child: ChildProcess | None = None
-        # True: a block that a child has returned is done, and rows leave with it. False: rows
+        # True: a block that a child has returned is done, and its rows leave. False: rows
         # leave at the end alone, and a new child begins again with the first row
         self._keeps_blocks = can_keep_blocks(pass_)
-        self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._keeps_blocks, hung=hung)
-        # rows of a block: at most so many are worked on again; 0: all rows of a `feed` are one
-        # block
+        self._poison_finder = PoisonFinder(
+            context,
+            limit_ms,
+            bolts_may_hold=not self._keeps_blocks,
+            earlier_hang=earlier_hang,
+        )
+        # Small blocks, since the one in which a child ends is worked on again. An Arrow bolt gets
+        # its batches as the task gets them
         has_arrow_bolt = any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in pass_.bolts)
-        self._block_rows = BLOCK_ROWS if self._keeps_blocks and not has_arrow_bolt else 0
-        self._rows_fed = 0
-        self._blocks_fed = 0
-        self._spool = _Spool()  # if blocks are not kept: all of them, for the next child
+        self._cuts_into_blocks = self._keeps_blocks and not has_arrow_bolt
+        self._row_count = 0  # rows that the task has got so far
+        self._block_count = 0  # blocks that were sent to children; the first one has the number 1
+        self._spool = _Spool()  # all blocks, if a new child begins with the first row; else empty
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
-        """Have a child work on rows; return what leaves the stage, which may be no row until `finish`."""
-        feed = Feed(rows, anchors, self._rows_fed)
-        self._rows_fed += len(rows)
-        blocks = feed.blocks(self._block_rows) if self._block_rows else [feed]
-        batches: list[pa.RecordBatch] = []
+        """Have a child work on rows; return those that leave now (else `finish` returns them)."""
+        all_rows = RowBlock(rows, anchors, rows_before=self._row_count)
+        self._row_count += len(rows)
+        blocks = all_rows.cut(BLOCK_ROWS) if self._cuts_into_blocks else [all_rows]
+        leaving: list[pa.RecordBatch] = []
         for block in blocks:
-            batches += self._feed_block(block)
-        return one_batch(batches, self._pass.leaving_schema, self._pass.name)
+            leaving += self._work_on_block(block)
+        return one_batch(leaving, self._pass.leaving_schema, self._pass.name)
 
     def finish(self) -> list[pa.RecordBatch]:
         """Have a child finish the stage, and clean up; return the rows that leave by that.
 
-        Where blocks are not kept, it begins with the first row in the spool.
+        Where blocks are not kept, a child does everything now, from the first block in the spool
+        on. It is repeated until no child ends, and only poison was withheld from the last one.
         """
         if self._keeps_blocks:
-            return self._keep_report(self._ask_until_answered(_FINISH, b""))
+            return self._keep_answer(self._ask_until_answered(_FINISH, _NO_BLOCK))
         while True:
             try:
                 answer = self._ask_for_everything()
             except ChildEnded as end:
-                self._record_child_end(end)
+                self._change_orders_after(end)
                 continue
             if self._poison_finder.record_success():
-                return self._keep_report(answer)
+                return self._keep_answer(answer)
             self._end_child()  # it was a trial, in which tuples were withheld that are no poison
 
     def report(self) -> TaskReport:
-        """Return what all children reported whose work was kept, and which calls passed at a second
-        try.
+        """Return what children reported whose work was kept, and which calls passed later.
+
+        A call that *passed* is one at which a child ended, and no child when it was made again.
         """
-        # roots are indices of the batch's plan; behind a keyed bolt they are numbered as they come
-        source = NUMBERED if self._pass.is_behind_keyed else PLANNED
+        # by what roots are named: their index in the batch's plan; or, behind a keyed bolt, which
+        # holds roots of earlier batches, the edge of the held tuple
+        root_source = NUMBERED if self._pass.is_behind_keyed else PLANNED
         report = merged(self._reports)
-        passed_marks: list[RootMarks] = []
-        for call_number, passed in enumerate(self._poison_finder.passed_calls()):
-            roots = roots_of(source, passed.roots)
-            call_numbers = np.full(len(passed.roots), call_number)
-            passed_marks.append(RootMarks.of_roots(RootMark.PASSED, roots, call_numbers, passed.cause))
-        return replace(report, marks=RootMarks.together([report.marks, *passed_marks]))
+        marks_of_passed: list[RootMarks] = []
+        for number, call in enumerate(self._poison_finder.passed_calls()):
+            roots = roots_of(root_source, call.roots)
+            # roots with the same number are those of one call
+            call_numbers = np.full(len(call.roots), number)
+            marks = RootMarks.of_roots(RootMark.PASSED, roots, call_numbers, call.cause)
+            marks_of_passed.append(marks)
+        return replace(report, marks=RootMarks.together([report.marks, *marks_of_passed]))
 
     def close(self) -> None:
-        """End the child, if there is one, and forget the rows."""
+        """End the child, if there is one, and drop the spool."""
         self._end_child()
         self._spool.close()
 
-    def _feed_block(self, block: Feed) -> list[pa.RecordBatch]:
-        """Have a child work on a block and return the rows that leave; or keep it for `finish`."""
-        # the state of the gate is taken only now: rows of the blocks before may have failed,
-        # and block those behind them
-        if self.gate is not None and block.anchors is not None:
-            block = block._replace(gate_state=self.gate.state_for(block.anchors.roots().tolist()))
-        packed = pack_feed(block)
-        if not self._keeps_blocks:
-            self._spool.add(packed)
-            return []
-        self._blocks_fed += 1
-        return self._keep_report(self._ask_until_answered(self._blocks_fed, packed))
+    def _work_on_block(self, block: RowBlock) -> list[pa.RecordBatch]:
+        """Have a child work on a block, and return the rows that leave.
 
-    def _keep_report(self, answer: ChildAnswer) -> list[pa.RecordBatch]:
-        """Add to the task's report what a child reported, and return the rows that it returned."""
+        Where blocks are not kept, put it into the spool, and return nothing.
+        """
+        # the state of the gate is taken only now: rows of the blocks before may have failed,
+        # and block rows of this one
+        if self.gate is not None and block.anchors is not None:
+            gate_state = self.gate.state_for(block.anchors.roots().tolist())
+            block = block._replace(gate_state=gate_state)
+        packed_block = pack_block(block)
+        if not self._keeps_blocks:
+            self._spool.add(packed_block)
+            return []
+        self._block_count += 1
+        return self._keep_answer(self._ask_until_answered(self._block_count, packed_block))
+
+    def _keep_answer(self, answer: ChildAnswer) -> list[pa.RecordBatch]:
+        """Keep a child's report, block rows behind those that failed; return the rows."""
         if answer.report is None:
             raise TrackingError(f"a child of {self._pass.name!r} reported nothing")
         self._reports.append(answer.report)
@@ -193,50 +211,57 @@ class IsolatedRun:
         return answer.batches
 
     def _ask_for_everything(self) -> ChildAnswer:
-        """Have one child do everything, from the first row to the report; `ChildEnded`: it did not."""
-        batches: list[pa.RecordBatch] = []
-        for number, packed in enumerate(self._spool.all(), start=1):
-            batches += self._ask(number, packed).batches
-        finished = self._ask(_FINISH, b"")
-        return ChildAnswer(batches + finished.batches, finished.report)
+        """Have one child do everything, from the first row to the report; or raise `ChildEnded`."""
+        leaving: list[pa.RecordBatch] = []
+        for block_number, packed_block in enumerate(self._spool.all(), start=1):
+            leaving += self._ask(block_number, packed_block).batches
+        end_answer = self._ask(_FINISH, _NO_BLOCK)
+        return ChildAnswer(leaving + end_answer.batches, end_answer.report)
 
-    def _ask(self, number: int, packed: bytes) -> ChildAnswer:
-        """Have the child, forked if there is none, work on block `number`, or `_FINISH`.
+    def _ask(self, block_number: int, packed_block: bytes) -> ChildAnswer:
+        """Send a block, or `_FINISH`, to the child, or to a new one; return the answer.
 
-        Return its answer.
-
-        `packed`: the block. Raises `ChildEnded`, or what was raised in the child.
+        Raises `ChildEnded`, or what was raised in the child.
         """
         if self._child is None:
-            self._child = ChildProcess(self._serve, self._memory, self._limit_ms, self._clock_ms)
-            # an answer without content when the stage has begun; raises what was raised instead
+            self._child = ChildProcess(
+                self._serve_parent,
+                self._memory,
+                self._limit_ms,
+                self._clock_ms,
+            )
+            # its first answer says only that the stage has begun; raises what was raised instead
             unpack_answer(self._child.ask())
-        return unpack_answer(self._child.ask(_NUMBER.pack(number) + packed))
+        return unpack_answer(self._child.ask(_NUMBER.pack(block_number) + packed_block))
 
-    def _ask_until_answered(self, number: int, packed: bytes) -> ChildAnswer:
-        """Ask for the same until no child ends at it; `WorkerLost`: as
-        `PoisonFinder.record_end`.
+    def _ask_until_answered(self, block_number: int, packed_block: bytes) -> ChildAnswer:
+        """Ask one child after the other as `_ask` does, until one answers.
+
+        Raises `WorkerLost`: as `PoisonFinder.record_child_end`.
         """
         while True:
             try:
-                return self._ask(number, packed)
+                return self._ask(block_number, packed_block)
             except ChildEnded as end:
-                self._record_child_end(end)
+                self._change_orders_after(end)
 
-    def _record_child_end(self, end: ChildEnded) -> None:
-        """Find out at which call a child ended, and change the orders for the next one."""
+    def _change_orders_after(self, end: ChildEnded) -> None:
+        """Find out at which call a child ended, and change the orders for the next one.
+
+        Raises `WorkerLost`: as `PoisonFinder.record_child_end`.
+        """
         self._end_child()
-        last_call = self._memory.read()
-        needs_search = self._poison_finder.record_end(end, last_call)
+        last_call = self._memory.read_last_call()
+        needs_search = self._poison_finder.record_child_end(end, last_call)
         if needs_search:
-            self._poison_finder.begin_search(end, last_call, self._spooled_roots())
+            self._poison_finder.begin_search(end, last_call, suspects=self._spooled_roots())
 
     def _spooled_roots(self) -> set[int]:
         """Return the roots of all rows in the spool, as indices of the plan."""
         roots: set[int] = set()
-        for packed in self._spool.all():
-            feed = unpack_feed(packed)
-            roots.update(_roots_of(feed.rows, feed.anchors))
+        for packed_block in self._spool.all():
+            block = unpack_block(packed_block)
+            roots.update(_roots_of(block.rows, block.anchors))
         return roots
 
     def _end_child(self) -> None:
@@ -245,8 +270,11 @@ class IsolatedRun:
             self._child.close()
             self._child = None
 
-    def _serve(self, channel: Channel) -> None:
-        """Be the child: run the stage with guarded bolts, block by block, as long as the parent asks."""
+    def _serve_parent(self, channel: Channel) -> None:
+        """Be the child: run the stage with guarded bolts, as long as the parent asks.
+
+        `channel`: to the parent; each question gets an answer.
+        """
         memory = self._memory
         memory.write_idle()
         try:
@@ -255,28 +283,38 @@ class IsolatedRun:
             guards = [bolt.guard for bolt in bolts if isinstance(bolt, Guarded)]
             run = self._begin(guarded)
             channel.send(pack_answer(ChildAnswer(batches=[], report=None)))  # the stage has begun
-            while frame := channel.receive():
-                (number,) = _NUMBER.unpack_from(frame)
-                packed = frame[_NUMBER.size :]
+            while question := channel.receive():
+                (block_number,) = _NUMBER.unpack_from(question)
+                packed_block = question[_NUMBER.size :]
                 for guard in guards:
-                    guard.begin(number)
-                channel.send(pack_answer(self._work(run, number, packed)))
+                    guard.begin_block(block_number)
+                answer = self._answer_of_child(run, block_number, packed_block)
+                channel.send(pack_answer(answer))
         except Exception as error:  # noqa: BLE001 - the top of the child: what is raised here is raised in the task
             channel.send(pack_error(error))
 
-    def _work(self, run: StageRun, number: int, packed: bytes) -> ChildAnswer:
-        """Do in the child what `_ask` asks for, and return the answer."""
-        if number == _FINISH:
+    def _answer_of_child(
+        self,
+        run: StageRun,
+        block_number: int,
+        packed_block: bytes,
+    ) -> ChildAnswer:
+        """In the child: work on a block, or finish the stage, and return what is sent back."""
+        if block_number == _FINISH:
             return ChildAnswer(run.finish(), run.report())
-        feed = unpack_feed(packed)
-        run.rows_arrived = feed.rows_before
-        run.gate = None if feed.gate_state is None else self._gate_of(feed.gate_state)
-        batch = run.feed(feed.rows, feed.anchors)
-        report = run.take_report() if self._keeps_blocks else None
-        return ChildAnswer([batch], report)
+        block = unpack_block(packed_block)
+        # another child may have worked on the rows before, so the stage cannot have counted them
+        run.frame_rows_received = block.rows_before
+        run.gate = None
+        if block.gate_state is not None:
+            run.gate = self._updated_child_gate(block.gate_state)
+        leaving = run.feed(block.rows, block.anchors)
+        # where blocks are not kept, one report is enough: that of `_FINISH`
+        report = run.pop_report() if self._keeps_blocks else None
+        return ChildAnswer([leaving], report)
 
-    def _gate_of(self, gate_state: GateState) -> Gate:
-        """Return the child's gate of a partition, with what the gate of the task knows."""
+    def _updated_child_gate(self, gate_state: GateState) -> Gate:
+        """Return the child's gate of a partition, after adding what the parent's gate knows."""
         new_gate = Gate(gate_state.place, gate_state.operator, LineUp(PARTITION))
         gate = self._child_gates.setdefault(gate_state.place, new_gate)
         gate.add_state(gate_state)
@@ -284,15 +322,13 @@ class IsolatedRun:
 
 
 def can_keep_blocks(pass_: StagePass) -> bool:
-    """Return whether a block is done when a child has returned it: no bolt holds anything beyond a
-    call.
-    """
+    """Return whether no bolt holds anything beyond a call, so that a returned block is done."""
     return all(not bolt_pass.hooks and _is_done_in_execute(bolt_pass.bolt) for bolt_pass in pass_.bolts)
 
 
 def guarded_pass(pass_: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
-    """Return a stage whose bolts write their calls into `memory`, and do what `orders` says."""
-    bolts = []
+    """Return a stage whose bolts write down their calls, and make them as `orders` says."""
+    bolts: list[BoltPass] = []
     for bolt_pass in pass_.bolts:
         bolt = guarded_bolt(bolt_pass.name, bolt_pass.bolt, memory, orders)
         bolts.append(replace(bolt_pass, bolt=bolt))
@@ -300,12 +336,13 @@ def guarded_pass(pass_: StagePass, memory: CallMemory, orders: Orders) -> StageP
 
 
 def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
-    """Yield the roots that rows descend from, as indices of the plan.
+    """Yield the roots that rows descend from, as indices of the plan; some repeatedly.
 
-    Their anchors are in `anchors`, or in the rows themselves.
+    `anchors`: of the rows; None: rows of a stage before have them as places or in a column; other
+    rows have none.
     """
     if isinstance(rows, ArrowRows):
-        if rows.places is not None:
+        if rows.places is not None:  # then there is neither a column nor `anchors`
             yield from rows.places.roots.tolist()
         elif ANCHOR in rows.names:
             anchors = Anchors(Carry.HOPS, rows.batch.column(ANCHOR))
@@ -316,9 +353,7 @@ def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
 
 
 def _is_done_in_execute(bolt: AnyBolt) -> bool:
-    """Return whether `execute` acks or fails a tuple before it returns, and `cleanup` does
-    nothing.
-    """
+    """Return whether a bolt settles a tuple before `execute` returns, and has no `cleanup`."""
     if isinstance(bolt, Bolt):
         return False
     return type(bolt).cleanup in (BasicBolt.cleanup, ArrowBolt.cleanup)
@@ -339,8 +374,8 @@ class _Spool:
     def all(self) -> Iterator[bytes]:
         """Yield all blocks; nothing may be added meanwhile."""
         self._file.seek(0)
-        while length := self._file.read(_NUMBER.size):
-            (block_bytes,) = _NUMBER.unpack(length)
+        while packed_size := self._file.read(_NUMBER.size):
+            (block_bytes,) = _NUMBER.unpack(packed_size)
             yield self._file.read(block_bytes)
 
     def close(self) -> None:

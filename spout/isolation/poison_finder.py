@@ -1,5 +1,4 @@
-"""Finds out why the children of a task end: which tuple is poison, or that no record can be failed
-for it.
+"""Finds out which tuple makes the children of a task end, or that no record can be failed for it.
 
 A *poison* tuple kills or hangs the process that works on it. A *child* is the process in which a
 task's bolts are called; when it ends, the task forks the next one, which follows `orders` about
@@ -8,9 +7,10 @@ single calls:
 * A call for one tuple at which a child ended: the tuple is poison, and the next child fails
   it unseen.
 * A call for several rows: the next child makes it for each half of them, and so on down to one row.
-* A bolt that holds tuples over many calls may die of one that it got before. After some guesses
-  all roots of the task are *suspects*, and each next child *withholds* some of them from the bolt,
-  until it is known without which ones it lives (`spout.tuples.poison.PoisonSearch`).
+* A bolt that holds tuples over many calls may end its process by one that it got before. If it
+  ends it at several single tuples, all roots of the task become *suspects*, and a *search* begins:
+  from each next child the tuples of some suspects are *withheld*, until it is known without which
+  ones it survives (`spout.tuples.poison.PoisonSearch`). Each such child is a *trial*.
 
 Source: docs/design/protocol.md, section 3 rule 11.
 """
@@ -33,17 +33,19 @@ from spout.execution.guards import LastCall, Phase
 from spout.isolation.child_process import ChildEnded, Why
 from spout.isolation.hang_notes import HangNote
 from spout.tuples.failures import Cause
-from spout.tuples.poison import HUNG, WORKER_DIED, Call, Isolated, Orders, PoisonSearch
+from spout.tuples.poison import HUNG, WORKER_DIED, Call, Isolated, Orders, PoisonSearch, Withheld
 
 POISON_MAX: Final = 100
-"""Poison tuples that one task may have; with more it is the bolt that is broken, and the task gives up."""
+"""Poison tuples that one task may have; with more it is the bolt that is broken, and the task gives
+up.
+"""
 
 GUESSES_MAX: Final = 3
-"""Tuples of one bolt that count as poison because it was called for them, where the bolt may hold others:
-with more, what it holds is searched for the cause."""
+"""Tuples of one bolt that count as poison because a child ended at the call for them, where the
+bolt may hold others: at the next end, what it holds is searched for the cause."""
 
 UNEXPLAINED_MAX: Final = 3
-"""So many children of one task may end while no bolt is called."""
+"""So many children of one task may end while no bolt is called; with more the task gives up."""
 
 _CURE: Final = "mend the bolt, and start the query again from its checkpoint"
 _LOGGER = logging.getLogger("windhover.spout")
@@ -69,45 +71,51 @@ class CallThatPassed(NamedTuple):
 class PoisonFinder:
     """Finds the poison tuples of one task.
 
-    `orders`: which calls its next child makes in another way.
+    `orders`: which calls the next child makes in another way.
     """
 
     def __init__(
-        self, context: BoltContext, limit_ms: int, *, holds: bool, hung: HangNote | None = None
+        self,
+        context: BoltContext,
+        limit_ms: int,
+        *,
+        bolts_may_hold: bool,
+        earlier_hang: HangNote | None = None,
     ) -> None:
-        """Begin without a child that has ended.
+        """Begin when no child of the task has ended yet.
 
         Args:
+            context: names the task in messages.
             limit_ms: how long one call of a bolt may last; 0: for ever.
-            holds: whether bolts of the task may hold tuples over many calls.
-            hung: the call at which the attempt before hung, outside of a child; None: it did not
-                hang.
+            bolts_may_hold: whether bolts of the task may hold tuples over many calls.
+            earlier_hang: the call that hung when Spark tried this task before, without a child;
+                None: none did.
         """
         self.orders = Orders()
         self._context = context
         self._limit_ms = limit_ms
-        self._bolts_hold = holds
-        self._poison_counts: Counter[str] = Counter()  # by bolt, the tuples that count as poison
+        self._bolts_may_hold = bolts_may_hold
+        self._earlier_hang = earlier_hang
+        self._poison_count_by_bolt: Counter[str] = Counter()  # tuples that count as poison
         self._unexplained_count = 0  # children that ended while no bolt was called
-        # the search for what one bolt dies of, and the name of that bolt; None: there is none yet
+        # the search for what one bolt holds and dies of, and the name of that bolt; None and empty:
+        # there was no need to search yet
         self._search: PoisonSearch | None = None
         self._searched_bolt = ""
         # calls for several rows at which a child ended, in this order
         self._divided_calls: list[_DividedCall] = []
-        self._hung = hung
 
-    def record_end(self, end: ChildEnded, last_call: LastCall) -> bool:
-        """Record the end of a child at a call; return whether the caller is to `begin_search`.
+    def record_child_end(self, end: ChildEnded, last_call: LastCall) -> bool:
+        """Record the end of a child at a call; return whether the caller must `begin_search`.
 
-        1. Nobody is to blame, or no tuple can be: see the raises.
-        2. The bolt is searched already: the search goes on.
-        3. The bolt holds tuples, which may be the cause: search, unless
-           another bolt is searched.
-        4. The call is to blame. Of a call for one tuple, that is poison; one for
-           several is divided.
+        1. No tuple is to blame: let the next child begin, or give up (`WorkerLost`).
+        2. The bolt is searched already: go on with its search.
+        3. The bolt may have held the tuple that is to blame: search, unless another bolt is
+           searched.
+        4. The call is to blame: if it is for one tuple, this is poison; if for several, divide it.
 
-        Raises `WorkerLost`: too many children ended, or one of which no tuple
-        can be the cause.
+        Raises `WorkerLost`: too many children ended, or one ended of which no tuple can be the
+        cause.
         """
         # step 1
         if end.why is Why.SPARED:
@@ -128,8 +136,10 @@ class PoisonFinder:
             self._withhold_others(self._search, end)
             return False
         # step 3
-        is_guessed_enough = self._bolts_hold and self._poison_counts[call.bolt] >= GUESSES_MAX
-        may_be_held = phase is Phase.CLEANUP or is_guessed_enough
+        # single tuples were blamed before, and children still end: perhaps none of them was the
+        # cause
+        has_blamed_enough = self._poison_count_by_bolt[call.bolt] >= GUESSES_MAX
+        may_be_held = phase is Phase.CLEANUP or (self._bolts_may_hold and has_blamed_enough)
         if may_be_held and self._search is None:
             return True
         if phase is Phase.CLEANUP:  # of another bolt than the one that is searched
@@ -139,7 +149,7 @@ class PoisonFinder:
         return False
 
     def _blame_call(self, call: Call, end: ChildEnded) -> None:
-        """Order that the next child fails the call's tuple, or divides a call for several.
+        """Order the next child to fail the call's only tuple, or to divide a call for several.
 
         Raises `WorkerLost`: the task has too many poison tuples.
         """
@@ -148,27 +158,31 @@ class PoisonFinder:
         if not is_poison:
             self._divided_calls.append(_DividedCall(call, Cause.of(call.bolt, error, message)))
             return
-        self._poison_counts[call.bolt] += 1
+        self._poison_count_by_bolt[call.bolt] += 1
         self._log_poison(call.bolt, error, message, call.roots)
-        self._raise_if_too_many(self._poison_counts.total(), call.bolt, message)
+        self._raise_if_too_many(self._poison_count_by_bolt.total(), call.bolt, message)
 
     def passed_calls(self) -> tuple[CallThatPassed, ...]:
         """Return the calls at which a process ended, and which passed when they were made again.
 
-        They are calls for several rows of which no row is poison, and the one
-        at which the attempt before hung.
+        They are calls for several rows of which no row is poison, and the call
+        that hung when the task was tried before.
         """
-        passed = [CallThatPassed(cause, _ascending(call.roots)) for call, cause in self._divided_and_passed()]
-        if self._hung is not None and not self._hangs_again(self._hung):
-            cause = Cause.of(self._hung.bolt, HUNG, self._hung_message())
-            passed.append(CallThatPassed(cause, _ascending(self._hung.roots)))
+        passed = [
+            CallThatPassed(divided.cause, _ascending(divided.call.roots))
+            for divided in self._divided_calls_that_passed()
+        ]
+        hang = self._earlier_hang
+        if hang is not None and not self._is_reported_otherwise(hang):
+            cause = Cause.of(hang.bolt, HUNG, self._hung_message())
+            passed.append(CallThatPassed(cause, _ascending(hang.roots)))
         return tuple(passed)
 
-    def _divided_and_passed(self) -> Iterator[_DividedCall]:
-        """Yield the divided calls whose parts all passed.
+    def _divided_calls_that_passed(self) -> Iterator[_DividedCall]:
+        """Yield the divided calls whose parts all passed when they were made.
 
-        Where a part ended its process, that part is reported; where a row is
-        poison, that row is.
+        A call is left out if a child ended at one of its parts too, since that part names the cause
+        more exactly; or if one of its rows is poison, since that row fails for it.
         """
         for index, divided in enumerate(self._divided_calls):
             call = divided.call
@@ -179,59 +193,61 @@ class PoisonFinder:
             if not is_explained and not self.orders.isolates_part_of(call):
                 yield divided
 
-    def _hangs_again(self, hung: HangNote) -> bool:
-        """Return whether a child ended at a call that had hung before, which reports it better."""
-        # roots of the calls of that bolt at which a child ended, or that are
-        # not made any more
-        ended_roots: list[frozenset[int]] = []
-        for call, _ in self._divided_calls:
-            if call.bolt == hung.bolt:
-                ended_roots.append(call.roots)
-        for bolt, (_feed, _number, _row, roots) in self.orders.poison:
-            if bolt == hung.bolt:
-                ended_roots.append(roots)
-        if hung.bolt in self.orders.withheld:
-            withheld_roots, _ = self.orders.withheld[hung.bolt]
-            ended_roots.append(withheld_roots)
-        return any(not roots.isdisjoint(hung.roots) for roots in ended_roots)
+    def _is_reported_otherwise(self, hang: HangNote) -> bool:
+        """Return whether a child, too, ended at a call of the bolt for a root that had hung before.
+
+        Then that call is reported: as one that passed, or by its poison tuple.
+        """
+        # the roots of each call of the bolt at which a child ended, or which no child makes any
+        # more
+        roots_of_calls = [
+            divided.call.roots for divided in self._divided_calls if divided.call.bolt == hang.bolt
+        ]
+        for bolt, poison_tuple in self.orders.poison:
+            if bolt == hang.bolt:
+                roots_of_calls.append(poison_tuple.roots)
+        if hang.bolt in self.orders.withheld:
+            roots_of_calls.append(self.orders.withheld[hang.bolt].roots)
+        return any(not roots.isdisjoint(hang.roots) for roots in roots_of_calls)
 
     def begin_search(self, end: ChildEnded, last_call: LastCall, suspects: Iterable[int]) -> None:
-        """Begin to search among roots for the one that ends the bolt of the last call.
+        """Begin to search among suspect roots for those by which the bolt ends a child.
 
-        What single calls named as its poison is forgotten: it may have died of what it held.
+        The tuples of this bolt that counted as poison so far do not count any more: it may have
+        ended its process by what it held.
         """
         self._searched_bolt = last_call.call.bolt
         self.orders.forget_poison_of(self._searched_bolt)
-        self._poison_counts[self._searched_bolt] = 0
+        self._poison_count_by_bolt[self._searched_bolt] = 0
         self._search = PoisonSearch(suspects)
         self._withhold(self._search, end)
 
     def record_success(self) -> bool:
         """Record that a child did everything; return whether what it did is the task's result.
 
-        It is not while the search withholds tuples that are perhaps no poison:
-        then the next child gets others.
+        False: tuples were withheld from it that are perhaps no poison; the next child, from which
+        others are withheld, must do everything again.
         """
         search = self._search
         if search is None:
             return True
-        _withheld_roots, raised = self.orders.withheld[self._searched_bolt]
+        error = self.orders.withheld[self._searched_bolt].error
         is_search_over = search.record_survival()
         if not is_search_over:
-            self.orders.withheld[self._searched_bolt] = (search.withheld, raised)
-            self._raise_if_too_many(len(search.poison), self._searched_bolt, str(raised))
+            self.orders.withheld[self._searched_bolt] = Withheld(search.withheld, error)
+            self._raise_if_too_many(len(search.poison), self._searched_bolt, str(error))
             return False
-        self._log_poison(self._searched_bolt, raised.error, str(raised), frozenset(search.poison))
+        self._log_poison(self._searched_bolt, error.error, str(error), frozenset(search.poison))
         return True
 
     def _withhold_others(self, search: PoisonSearch, end: ChildEnded) -> None:
-        """Record that the bolt ended another child, though tuples were withheld; withhold others.
+        """Record that the bolt ended a child in a trial; withhold other roots from the next one.
 
-        Raises `WorkerLost`: there are none left that may be the cause, or too
-        many are.
+        Raises `WorkerLost`: the bolt ends its process whatever is withheld, or too many roots are
+        poison.
         """
-        has_suspects_left = search.record_death()
-        if not has_suspects_left:
+        may_go_on = search.record_death()
+        if not may_go_on:
             raise WorkerLost(
                 f"bolt {self._searched_bolt!r} ended its process ({end.how}) whichever records were kept from"
                 f" it, so that none can be failed for it; {_CURE}"
@@ -242,10 +258,11 @@ class PoisonFinder:
     def _withhold(self, search: PoisonSearch, end: ChildEnded) -> None:
         """Order that the next child keeps from the searched bolt what the search withholds."""
         error, message = self._error_and_message(end)
-        self.orders.withheld[self._searched_bolt] = (search.withheld, Isolated(error, message))
+        withheld = Withheld(search.withheld, Isolated(error, message))
+        self.orders.withheld[self._searched_bolt] = withheld
 
     def _error_and_message(self, end: ChildEnded) -> tuple[str, str]:
-        """Return by which error tuples fail for a child's end, and the message."""
+        """Return the error and the message by which tuples fail that made a child end."""
         if end.why is Why.HUNG:
             return HUNG, self._hung_message()
         return WORKER_DIED, end.how
@@ -273,9 +290,7 @@ class PoisonFinder:
         )
 
     def _log_poison(self, bolt: str, error: str, message: str, roots: frozenset[int]) -> None:
-        """Log of which roots tuples are poison for a bolt: the first ten, as indices of the batch's
-        plan.
-        """
+        """Log of which roots tuples are poison for a bolt: the lowest ten."""
         _LOGGER.error(
             "culprit_found bolt=%s error=%s how=%r batch=%d partition=%d roots=%s",
             UntrustedName(bolt),
@@ -294,5 +309,7 @@ def _ascending(roots: Iterable[int]) -> I64:
 
 def _is_part(part: Call, divided: Call) -> bool:
     """Return whether a call was made for some rows of another one, which was divided."""
-    is_same_call = (part.bolt, part.feed, part.number) == (divided.bolt, divided.feed, divided.number)
-    return is_same_call and divided.first <= part.first and part.end <= divided.end
+    call_of_part = (part.bolt, part.block_number, part.call_number)
+    if call_of_part != (divided.bolt, divided.block_number, divided.call_number):
+        return False
+    return divided.first_row <= part.first_row and part.end_row <= divided.end_row

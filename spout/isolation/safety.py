@@ -3,11 +3,11 @@
 It is a module of its own, without what runs bolts (`spout.isolation.task_runs`),
 since the planning process needs only this.
 
-Spark has a limit of its own that may end a worker: `idleTimeoutSeconds` with
+Spark has a limit of its own that may end a worker, its *idle limit*: `idleTimeoutSeconds` with
 `killOnIdleTimeout`. Spark hears from a worker only when a batch of rows is
-done. So the limit is for all calls of bolts within a batch together, and the
-parent of a child that hangs, which waits for it, is ended by it as well. No
-record fails for it then: the query ends, at each start anew.
+done. So the limit is for all calls of bolts for a batch of rows together. Of a child that hangs it
+ends the parent as well, which waits for the child. Then no record fails for the hang: the query
+ends, at each start anew.
 """
 
 from __future__ import annotations
@@ -27,13 +27,19 @@ IDLE_LIMITS: Final = (
     "spark.sql.execution.pyspark.udf.idleTimeoutSeconds",
     "spark.python.worker.idleTimeoutSeconds",
 )
-"""Spark's settings of how long a worker may say nothing; the first that is set counts."""
+"""Spark's settings of how long a worker may send nothing; the first that is set counts."""
 
 IDLE_KILLS: Final = (
     "spark.sql.execution.pyspark.udf.killOnIdleTimeout",
     "spark.python.worker.killOnIdleTimeout",
 )
-"""Whether Spark ends a worker at that limit, or only says so in its log; the first that is set counts."""
+"""Whether Spark ends a worker at that limit, or only says so in its log; the first that is set
+counts.
+"""
+
+# Either tuple has the setting of SQL functions first. The other one is for all Python workers.
+_LIMIT_OF_ALL_WORKERS: Final = IDLE_LIMITS[1]
+_KILL_OF_ALL_WORKERS: Final = IDLE_KILLS[1]
 
 _SPARK_TIME = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
 _UNITS_MS: Final = {
@@ -51,21 +57,21 @@ _TRIED_ONCE = re.compile(r"local(\[[^,\]]*\])?")
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """What the tasks of a query need to know of its limits, and of earlier runs of the batch.
+    """What tasks need to know: how long a call may last, and whether the batch was run before.
 
     Attributes:
         limit_ms: how long one call of a bolt may last; 0: for ever.
-        mark: path of a file that is there if the batch is run again; empty: no
-            file says that.
+        mark: path of a file that exists if the batch is run again; empty: there is no such
+            file, so that only the number of tries counts.
     """
 
     limit_ms: int = 0
     mark: str = ""
 
     def isolates(self, tries: int) -> bool:
-        """Return whether a task lets its bolts work in a child.
+        """Return whether a task calls its bolts in a child process.
 
-        `tries`: how often it was tried before.
+        `tries`: how often Spark has tried the task before.
         """
         if not hasattr(os, "fork"):
             return False
@@ -92,12 +98,11 @@ def tried_once(master: str) -> bool:
 
 
 def idle_limit_ms(settings: Mapping[str, str]) -> int:
-    """Return after how long without a word Spark ends a Python worker: ms, whole seconds.
+    """Return Spark's idle limit for workers, ms, in whole seconds.
 
-    0: it ends none.
+    0: Spark ends none.
 
-    `settings` are those of the Spark session. A time without a unit is in
-    seconds.
+    `settings`: those of the Spark session. A time without a unit is in seconds.
 
     >>> idle_limit_ms({"spark.python.worker.idleTimeoutSeconds": "2min", IDLE_KILLS[0]: "true"})
     120000
@@ -107,14 +112,14 @@ def idle_limit_ms(settings: Mapping[str, str]) -> int:
     time_match = _SPARK_TIME.fullmatch(_first_of(settings, IDLE_LIMITS, "0"))
     if time_match is None:  # Spark refuses it
         return 0
-    number, unit = time_match.groups()
+    unit_count, unit = time_match.groups()
     unit_ms = _UNITS_MS[(unit or "s").lower()]
-    exact_ms = int(int(number) * unit_ms)
-    return exact_ms // 1_000 * 1_000
+    exact_ms = int(int(unit_count) * unit_ms)
+    return exact_ms // 1_000 * 1_000  # as Spark, which takes whole seconds
 
 
 def _first_of(settings: Mapping[str, str], names: Sequence[str], default: str) -> str:
-    """Return the first of some settings that is set; `default` if none is."""
+    """Return the value of the first of some settings that is set; `default` if none is."""
     for name in names:
         if name in settings:
             return settings[name]
@@ -122,27 +127,28 @@ def _first_of(settings: Mapping[str, str], names: Sequence[str], default: str) -
 
 
 def refuse_idle_limit(bolt_limit_ms: int, idle_ms: int) -> None:
-    """Raise `UsageError` where Spark would end a worker before `bolt_timeout` says which tuple hangs.
+    """Raise `UsageError` if Spark would end a worker before `bolt_timeout` shows what hangs.
 
-    `bolt_limit_ms` is as `limit_ms` returns it; `idle_ms` as `idle_limit_ms`
-    does.
+    Args:
+        bolt_limit_ms: as `limit_ms` returns it; 0: there is none.
+        idle_ms: as `idle_limit_ms` returns it; 0: Spark ends no worker.
     """
     if bolt_limit_ms and 0 < idle_ms <= bolt_limit_ms:
-        # [1]: the setting that is of all Python workers
         raise UsageError(
             f"bolt_timeout is {duration_text(bolt_limit_ms)}, and Spark ends a Python worker that says"
-            f" nothing for {duration_text(idle_ms)} ({IDLE_KILLS[1]} with {IDLE_LIMITS[1]}): a call that"
+            f" nothing for {duration_text(idle_ms)} ({_KILL_OF_ALL_WORKERS} with"
+            f" {_LIMIT_OF_ALL_WORKERS}): a call that"
             " hangs would end the query at each start, and fail no record. Set the one to false, raise the"
             " other well above bolt_timeout, or lower bolt_timeout"
         )
 
 
 def idle_warning(idle_ms: int) -> str:
-    """Return what to log where Spark ends a worker at a limit of its own; empty: it ends none."""
+    """Return what to log about Spark's idle limit, `idle_ms`; empty: Spark ends no worker."""
     if not idle_ms:
         return ""
     return (
         f"idle_workers_are_ended after={duration_text(idle_ms)}: all calls of bolts for one batch of rows"
         " together have to be shorter, or the query ends, at each start anew, and no record fails for it; set"
-        f" {IDLE_KILLS[1]} to false, and bolt_timeout for what hangs"
+        f" {_KILL_OF_ALL_WORKERS} to false, and bolt_timeout for what hangs"
     )

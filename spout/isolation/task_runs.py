@@ -1,12 +1,14 @@
-"""Starts a stage in the task that this process works on: in the process itself, or in a child of it.
+"""Starts a stage in the task of this process: in the process itself, or in a child of it.
 
-A batch that ended with its query and is run again runs in isolation (in a
-child) from the start: what ended the query may have been a bolt. The planning
-process knows that, since Spark asks for the partitions of such a batch without
-having asked for its end. It tells tasks that read with what they are to read;
-those behind a shuffle find a file (`Safety.mark`), where the planning process,
-the driver and the workers are on one machine. Elsewhere a task is tried several
-times, and the second attempt knows by its number.
+Bolts run in a *child* process, where a tuple that kills or hangs it can be found, if the task or
+its batch was tried before: what ended the process then may have been a bolt. A task knows that
+
+* by the number of its try, which Spark counts;
+* by what it is to read (`again`). If a query has ended with a batch that was not done, its next run
+  begins with that batch. The planning process notices, since Spark asks for the partitions of the
+  batch without having asked for its end, and tells the tasks that read;
+* by a file (`Safety.mark`), which the planning process writes at the same time for the tasks behind
+  a shuffle, if it and the workers are on one machine.
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ from spout.topology.stage_pass import StagePass
 from spout.tuples.raised import place_of_thread
 
 MMAP_BYTES: Final = 32 << 20
-"""Blocks of memory below this size are kept when they are freed; the most that glibc takes."""
+"""Memory of arrays below this size is kept when they are freed; the most that glibc takes."""
 
 KEPT_BYTES: Final = 128 << 20
 """Freed memory above this goes back to the system."""
 
 MALLOC_VARIABLES: Final = frozenset({"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"})
-"""Environment by which somebody sets the same."""
+"""Environment variables by which somebody sets the same."""
 
 _M_TRIM_THRESHOLD: Final = -1  # https://man7.org/linux/man-pages/man3/mallopt.3.html
 _M_MMAP_THRESHOLD: Final = -3
@@ -48,45 +50,50 @@ _M_MMAP_THRESHOLD: Final = -3
 def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> Iterator[TaskRun]:
     """Yield a stage at work, in this process, or in a child if the batch was tried before.
 
-    Close it behind.
+    At the end of the context the child is ended, or the thread that watches for hangs.
 
-    `again`: the batch is known to be run again. Bolts on rows that are not
-    tracked are neither isolated nor watched: nobody could fail a record for
-    them.
+    Bolts on rows that are not tracked run in this process, and nobody watches them: no record could
+    fail for what they do.
+
+    Args:
+        safety: how long a call may last, and whether the task was tried before.
+        again: whether the batch is known to be run again.
     """
     task = task_name()
     context = BoltContext(pass_.name, task.partition, task.batch)
     notes = HangNotes(TaskPlace(task.query, task.batch, pass_.name, task.partition))
-    tries_before = task.tries + again  # the batch's first run was a try, too
+    tries_before = task.tries
+    if again:  # the batch's first run was a try, too
+        tries_before += 1
     has_tracked_bolts = bool(pass_.bolts) and pass_.tracked
     if has_tracked_bolts and safety.isolates(tries_before):
         begin = partial(StageRun, context=context)
-        run = IsolatedRun(pass_, context, safety.limit_ms, begin, hung=notes.read())
+        run = IsolatedRun(pass_, context, safety.limit_ms, begin, earlier_hang=notes.read())
         with closing(run):
             yield run
-        notes.remove()  # not where an error ended this attempt, too: the next one needs it
+        notes.remove()  # only here: if an error ends this run of the task, the next one needs it
     else:
         pulse = Pulse()
-        limit_ms = safety.limit_ms if pass_.tracked else 0
+        limit_ms = safety.limit_ms if pass_.tracked else 0  # 0: nothing is watched
         with Watchdog(pulse, limit_ms, partial(_end_hung, notes), place_of=place_of_thread):
             yield StageRun(pass_, context, pulse)
 
 
 def _end_hung(notes: HangNotes, hang: Hang) -> None:
-    """Write a note for the next attempt of the task about the call that hangs, and end this
-    worker.
-    """
+    """Write down the call that hangs, for the next run of the task, and end this worker."""
     notes.write(HangNote(hang.bolt, hang.roots))
     end_worker(hang)
 
 
 _FROZEN = Event()
-"""Is set once this process has frozen its objects; global, since a worker process outlives its tasks."""
+"""Is set once this process has frozen its objects; global, since a worker process outlives its
+tasks.
+"""
 
 
 @contextmanager
 def no_garbage_collection(frozen: Event = _FROZEN) -> Iterator[None]:
-    """Switch Python's cyclic garbage collector off as long as the context lasts, and keep freed memory.
+    """Switch Python's cyclic garbage collector off as long as the context lasts.
 
     Thousands of messages or tuples would trigger it, and none of them is in a
     cycle. Spark collects once behind each task, and the next task waits for
@@ -94,8 +101,10 @@ def no_garbage_collection(frozen: Event = _FROZEN) -> Iterator[None]:
     long as the process, so its first task freezes them, which takes them out of
     all collections.
 
-    `frozen`: is set when that was done. To ask Python for the number of frozen
-    objects counts them, which takes 13 ms.
+    It also has the process keep freed memory for the next arrays.
+
+    `frozen`: is set once the objects are frozen. To ask Python instead (`gc.get_freeze_count`)
+    takes 13 ms, since it counts them.
     """
     _keep_freed_memory()
     was_on = gc.isenabled()
@@ -115,13 +124,13 @@ def no_garbage_collection(frozen: Event = _FROZEN) -> Iterator[None]:
 def _keep_freed_memory() -> None:
     """Make the C library keep the memory of freed arrays for the next ones, where it is glibc.
 
-    It returns large blocks to the system at once, and the system clears them
-    page by page when they are asked for again: a tenth of the time of a block
-    of 10,000 lines. Somebody who set it by environment keeps that.
+    Otherwise it returns large pieces of memory to the system at once, and the system clears them
+    page by page when they are asked for again: that was a tenth of the time of 10,000 text lines.
+    What somebody has set by environment variables stays.
     """
     if not MALLOC_VARIABLES.isdisjoint(os.environ):
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # None: another C library than glibc
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)

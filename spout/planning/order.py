@@ -27,6 +27,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from acker.hot_paths import among, distinct, rows_among
 from acker.identity import I64
@@ -52,6 +53,9 @@ LOST_FEW: Final = 500
 partitions takes 0.25 s, and so much of any batch does not depend on its size:
 with this number both together cost a record least.
 """
+
+_INDEX, _LINE, _ORIGIN = range(3)
+"""The columns of a table of records in lines, ``(n, 3) int64``."""
 
 LINES_KEPT: Final = 100_000
 """Keys whose lines a task keeps; with more, it begins anew."""
@@ -126,7 +130,7 @@ class WaitingRecord(NamedTuple):
 
     Attributes:
         origin: offset of its first emission; -1: unknown, so that it comes
-            before all others.
+            before all candidates.
         line: its line; None: it is in no line, or the record is gone.
         is_unreadable: nobody can read it (a damaged batch), so that it may be
             in any line.
@@ -250,13 +254,13 @@ class GateState(NamedTuple):
 
     Attributes:
         place, operator: as in `Gate`.
-        lined_records: index, line and origin of each record that is in a line.
+        rows_in_lines: of each record that is in a line its index, line and origin.
         failed: by line, the lowest origin that failed.
     """
 
     place: str
     operator: str
-    lined_records: tuple[tuple[int, int, int], ...]
+    rows_in_lines: tuple[tuple[int, int, int], ...]
     failed: Mapping[int, int]
 
 
@@ -366,7 +370,7 @@ class Gate:
         """
         causes_by_index: dict[int, Cause] = {}
         # where the order is by key, few records are in one of these lines
-        in_stopped_line = among(rows[:, 1], stopped_lines)
+        in_stopped_line = among(rows[:, _LINE], stopped_lines)
         for index, line, origin in rows[in_stopped_line].tolist():
             cause = self._why_blocked(line, origin)
             if cause is not None:
@@ -450,17 +454,17 @@ class Gate:
     def state_for(self, indices: Iterable[int]) -> GateState:
         """Return the state for some records, for a gate in another process."""
         places = self._places_in_lines()
-        lined_records = tuple((index, *places[index]) for index in indices if index in places)
-        return GateState(self.place, self._operator, lined_records, dict(self.failed))
+        rows_in_lines = tuple((index, *places[index]) for index in indices if index in places)
+        return GateState(self.place, self._operator, rows_in_lines, dict(self.failed))
 
     def add_state(self, gate_state: GateState) -> None:
         """Add the state of another gate of the same partition."""
-        for index, line, origin in gate_state.lined_records:
+        for index, line, origin in gate_state.rows_in_lines:
             self._place_by_index[index] = line, origin
         for line, origin in gate_state.failed.items():
             self._block_behind(line, origin)
 
-    def lined(self, stops: I64 | None = None) -> Lined:
+    def lined_records(self, stops: I64 | None = None) -> LinedRecords:
         """Return the records that are in lines, for `behind`.
 
         With `stops`, only those of the lines of these.
@@ -468,13 +472,14 @@ class Gate:
         `stops` has indices, ascending: all that fails of the partition, or stays open.
         """
         if stops is not None and not len(stops):
-            return Lined(self.place, self._operator, np.empty((0, 3), np.int64))
+            return LinedRecords(self.place, self._operator, np.empty((0, 3), np.int64))
         rows_one_by_one = np.array(self._rows_one_by_one, np.int64).reshape(-1, 3)
         rows = np.concatenate([rows_one_by_one, *self._put_in_lines()])
-        if stops is not None:
-            stopped_lines = distinct(rows[among(rows[:, 0], stops), 1])
-            rows = rows[among(rows[:, 1], stopped_lines)]
-        return Lined(self.place, self._operator, rows)
+        of_partition = LinedRecords(self.place, self._operator, rows)
+        if stops is None:
+            return of_partition
+        stopped_lines = distinct(of_partition.lines[among(of_partition.indices, stops)])
+        return of_partition.at(among(of_partition.lines, stopped_lines))
 
     def _line_of(self, key: bytes | None) -> int | None:
         """Return the line of a record by its key; None: it is in no line."""
@@ -561,29 +566,52 @@ def waits_for(operator: str, place: str, origin: int) -> Cause:
     return Cause.of(operator, HELD, f"waits for {place}@{origin}")
 
 
-class Lined(NamedTuple):
-    """The records of one partition that are in lines.
+class LinedRecords(NamedTuple):
+    """The records of one partition that are in lines, row by row.
 
-    `rows` is `(n, 3) int64`: index, line, origin.
+    Attributes:
+        place: the partition, ``topic/number``.
+        operator: the bolts that the read task runs.
+        rows: ``(n, 3) int64``; its columns are `indices`, `lines` and `origins`.
     """
 
     place: str
     operator: str
     rows: I64
 
+    @property
+    def indices(self) -> I64:
+        """Each record's number in the plan."""
+        return self.rows[:, _INDEX]
 
-def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[tuple[Cause, I64]]:
+    @property
+    def lines(self) -> I64:
+        """The line of each record."""
+        return self.rows[:, _LINE]
+
+    @property
+    def origins(self) -> I64:
+        """The offset at which each record was emitted first."""
+        return self.rows[:, _ORIGIN]
+
+    def at(self, rows: npt.NDArray[np.bool_] | I64) -> LinedRecords:
+        """Return some records: those of a mask, or those at some row numbers."""
+        return self._replace(rows=self.rows[rows])
+
+
+def behind(
+    lined_records: Iterable[LinedRecords], failed: I64, open_: I64, free: I64
+) -> list[tuple[Cause, I64]]:
     """Return the records that come behind one of their line that failed or is open, by their cause.
 
     Records that failed themselves are not among them. Each record is named by its index.
 
     1. Leave out records that are best effort.
     2. Find the head of each line: the lowest origin that failed or is open.
-    3. Of the others in these lines take those behind their head.
+    3. Of the candidates in these lines take those behind their head.
 
     Args:
-        lined: from each read task, the records in lines; the columns of
-            `rows` are index, line and origin.
+        lined_records: from each read task, the records in lines.
         failed: indices of the records that failed.
         open_: indices of the roots that are not done when the batch ends:
             they may still fail, or time out.
@@ -594,22 +622,24 @@ def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[t
     if not len(stops):
         return []
     indices_by_cause: list[tuple[Cause, I64]] = []
-    for place, operator, rows in lined:
+    for of_task in lined_records:
         # 1. best effort
-        rows = rows[~among(rows[:, 0], free)]
-        # 2. heads: sorted by line, then by origin, the first row of a line
-        # has it
-        stopping = rows[among(rows[:, 0], stops)]
-        stopping = stopping[np.lexsort((stopping[:, 2], stopping[:, 1]))]
-        lines, first_rows = np.unique(stopping[:, 1], return_index=True)
-        # 3. what is behind: where origin 3 of a line failed, 5 and 9 are; 2
-        # is not, and went before it
-        rows = rows[among(rows[:, 1], lines) & ~among(rows[:, 0], failed)]
-        heads = stopping[first_rows[rows_among(rows[:, 1], lines)], 2]
-        is_behind = heads < rows[:, 2]
+        ordered = of_task.at(~among(of_task.indices, free))
+        # 2. heads: sorted by line, then by origin, the first row of a line has it
+        stopping = ordered.at(among(ordered.indices, stops))
+        stopping = stopping.at(np.lexsort((stopping.origins, stopping.lines)))
+        stopped_lines, first_rows = np.unique(stopping.lines, return_index=True)
+        head_by_line = stopping.origins[first_rows]  # row by row as `stopped_lines`
+        # 3. what is behind: where origin 3 of a line failed, 5 and 9 are; 2 is not, and went before
+        is_stopped = among(ordered.lines, stopped_lines) & ~among(ordered.indices, failed)
+        candidates = ordered.at(is_stopped)
+        heads = head_by_line[rows_among(candidates.lines, stopped_lines)]
+        is_behind = heads < candidates.origins
         indices_by_head: dict[int, list[int]] = {}
-        for head, index in zip(heads[is_behind].tolist(), rows[is_behind, 0].tolist(), strict=True):
+        indices_behind = candidates.indices[is_behind].tolist()
+        for head, index in zip(heads[is_behind].tolist(), indices_behind, strict=True):
             indices_by_head.setdefault(head, []).append(index)
         for head, indices in indices_by_head.items():
-            indices_by_cause.append((waits_for(operator, place, head), np.array(indices, np.int64)))
+            cause = waits_for(of_task.operator, of_task.place, head)
+            indices_by_cause.append((cause, np.array(indices, np.int64)))
     return indices_by_cause

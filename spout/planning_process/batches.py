@@ -206,7 +206,7 @@ class Batches:
         gone = [*gone_before, *choice.gone]
         holes = [*leftover.holes, *new.holes]
         empty = [*leftover.empty, *new.empty]
-        self._tenure.emit(new_roots.runs(), now_ms, [*gone, *holes, *empty])
+        self._tenure.record_emitted(new_roots.runs(), now_ms, [*gone, *holes, *empty])
         self._report_gone_and_holes(gone, holes, now)
         ranges = tuple(sorted(_without_gone([*leftover.ranges, *new.ranges], gone_before)))
         # 3. journal it, if there is anything; holes alone, too: a restart looks for what became of

@@ -178,7 +178,7 @@ class Draining:
         if due is None:
             return self._wait_for_partitions()
         if self._lost_before_start is None:
-            self._lost_before_start = verdicts.lost_before(due.taken_over, self._context.sources)
+            self._lost_before_start = verdicts.lost_before(due.taken_over_to, self._context.sources)
         if self._lost_before_start is None:
             return PendingWait("waits_for_broker", None, {"what": "the verdicts of the process before"})
         # where both know a partition, this process has read the later verdict
@@ -226,7 +226,7 @@ class Draining:
         """Return the wait for lost roots; raise where no replay worker runs, or all wait for an operator."""
         standing = due.standing()
         not_taken_over = due.not_taken_over(lost_below)
-        taken_over_to = tuple(due.taken_over[partition] for partition in not_taken_over)
+        taken_over_to = tuple(due.taken_over_to[partition] for partition in not_taken_over)
         progress = (due.changes, taken_over_to)
         self._without_progress.record_wait((REPLAYS, progress), self._passed.ms)
         unchanged_ms = self._without_progress.waited_ms(self._passed.ms)
@@ -240,12 +240,13 @@ class Draining:
         needs_worker = bool(not_taken_over) or next_due_ms is not None
         if needs_worker and late_ms >= self._patience_ms:
             raise Unreachable(
-                f"{due.waiting} lost roots of group {self._context.spec.group} wait, and no replay worker has"
-                f" done anything about them for {late_ms // 1000} s; start one with `windhover replay run`."
+                f"{due.waiting_count} lost roots of group {self._context.spec.group} wait, and no replay"
+                f" worker has done anything about them for {late_ms // 1000} s; start one with"
+                " `windhover replay run`."
                 " Where one runs, see `put_aside` and `held_up` in its log, and `windhover status`."
                 f" {AGAIN}"
             )
-        fields: dict[str, object] = {"roots": due.waiting}
+        fields: dict[str, object] = {"roots": due.waiting_count}
         if not_taken_over:
             fields["not_taken_over"] = ",".join(map(str, not_taken_over))
         if next_due_ms is not None:

@@ -300,7 +300,7 @@ class OrderWatch:
             self._lost[source] = {
                 root: (partition, offset)
                 for root, (partition, offset) in verdicts.items()
-                if due.taken_over[partition] <= offset
+                if due.taken_over_to[partition] <= offset
             }
         pending_within = self._tenure.window.pending_within
         for source, not_acked in self._not_acked.items():
@@ -326,7 +326,7 @@ class OrderWatch:
         behind: list[str] = []
         for partition, answered_at in self._answered_at.items():
             read_to = max(answered_at, lost_below.get(partition, 0))
-            if self._due is None or self._due.taken_over[partition] < read_to:
+            if self._due is None or self._due.taken_over_to[partition] < read_to:
                 behind.append(f"{self._context.spec.topics.verdict}/{partition}")
         return ", ".join(behind)
 
@@ -371,7 +371,7 @@ class OrderWatch:
         if not unread_origins:
             return
         origin_by_place = {places[origin]: origin for origin in unread_origins}
-        for place, record in self._fetcher.fetch(origin_by_place, why=False).items():
+        for place, record in self._fetcher.fetch(origin_by_place, tells_never=False).items():
             origin = origin_by_place[place]
             if cannot_be_read(record):
                 self._unreadable.add(origin)

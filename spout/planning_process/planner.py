@@ -606,9 +606,9 @@ class Planner:
         if opened.is_restart and self._is_older_checkpoint(tenure, taking.verdicts):
             taking.opening.take_anew(now_ms)
             return
-        owned = self._own(tenure, taking.committer, taking.verdicts, opened.answered_at, now_ms)
+        owned = self._own(tenure, taking.committer, taking.verdicts, opened.answer_offsets, now_ms)
         # what came between the last answer and now
-        for partition, offset, event in opened.later:
+        for partition, offset, event in opened.later_events:
             self._apply_event(owned, partition, offset, event, now_ms)
         epoch, session = opened.name
         fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}
@@ -623,7 +623,7 @@ class Planner:
         later one. What was ACKED since this process began proves nothing: another driver may be at its last
         batch.
         """
-        settled_roots = tenure.settled_after(self._journal)
+        settled_roots = tenure.settled_outside(self._journal)
         if not settled_roots:
             return False
         spec = self._spec

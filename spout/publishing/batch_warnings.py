@@ -47,14 +47,14 @@ class _OpenRoots(NamedTuple):
     """What one bolt left open.
 
     Attributes:
-        first_place: of the first of the roots.
-        when: that one times out, in words.
+        first_place: the first of the roots, as `record_place` names it.
+        timeout_text: when that one times out, as in "after 30 s".
     """
 
     bolt: str
     root_count: int
     first_place: str
-    when: str
+    timeout_text: str
 
 
 class LeftOpen:
@@ -66,15 +66,23 @@ class LeftOpen:
 
     def __init__(self, now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
         self._now_ms = now_ms
-        # both by query id and bolt
+        # both by (query id, bolt): when it was logged last, and how many roots it left open since
         self._logged_at_ms: dict[tuple[str, str], int] = {}
         self._unlogged_counts: dict[tuple[str, str], int] = {}
 
     def warn(
         self, query: str, reports: Sequence[TaskReport], outcome: BatchOutcome, inputs: Sequence[Input]
     ) -> None:
-        """Warn of the bolts that left roots of a batch open; `query` is the id of who runs it."""
-        timeout_ms = outcome.plan.timeout_ms
+        """Log the bolts that left roots of a batch open.
+
+        A bolt that was logged within `WARN_MS` is only counted.
+
+        Args:
+            query: the id of the query that ran the batch.
+            reports: of all tasks of the batch.
+            outcome: of the batch.
+            inputs: those of the stream, by whose names records are named.
+        """
         for open_roots in _open_roots(reports, outcome, inputs):
             key = query, open_roots.bolt
             count = self._unlogged_counts.get(key, 0) + open_roots.root_count
@@ -84,8 +92,8 @@ class LeftOpen:
                 continue
             self._logged_at_ms[key] = now_ms
             self._unlogged_counts[key] = 0
-            if timeout_ms:
-                outlook = f"they time out, the first {open_roots.when}, and are replayed"
+            if outcome.plan.timeout_ms:
+                outlook = f"they time out, the first {open_roots.timeout_text}, and are replayed"
             else:
                 outlook = "they stay open, since their input has no timeout"
             _LOGGER.warning(
@@ -107,12 +115,13 @@ def _open_roots(
     timeout_ms = outcome.plan.timeout_ms
     after_timeout = f"after {duration_text(timeout_ms)}"
     for bolt, indices in left_open(reports, outcome).items():
-        first_place = record_place(*index.root(int(indices[0])), inputs)
-        yield _OpenRoots(bolt, len(indices), first_place, after_timeout)
-    # they were emitted before, and held since: they time out within the longest time of any input
-    input_timeouts_ms = (input.timeout_ms + input.held_longer_ms for input in inputs)
-    within_timeout = f"within {duration_text(max(input_timeouts_ms, default=timeout_ms))}"
-    for bolt, held_roots in held_open(outcome).items():
+        source, position = index.root(int(indices[0]))
+        yield _OpenRoots(bolt, len(indices), record_place(source, position, inputs), after_timeout)
+    # they were emitted before, and held since: they time out within the longest time of any input,
+    # which for a held root is longer by what the input's `held_timeout` adds
+    held_timeouts_ms = (input.timeout_ms + input.held_longer_ms for input in inputs)
+    within_timeout = f"within {duration_text(max(held_timeouts_ms, default=timeout_ms))}"
+    for bolt, held_roots in held_left_open(outcome).items():
         first_place = record_place(*held_roots[0], inputs)
         yield _OpenRoots(bolt, len(held_roots), first_place, within_timeout)
 
@@ -127,10 +136,10 @@ def left_open(reports: Iterable[TaskReport], outcome: BatchOutcome) -> dict[str,
     open_marks = outcome.marks.of(RootMark.OUTSTANDING).without(failed_roots).ascending()
     open_roots = outcome.plan.index().find_roots(open_marks.sources, open_marks.positions)
     # several reports may name one bolt, and one report names it once for each path
-    parts_by_bolt = by_key(pair for report in reports for pair in left_open_by_bolts(report))
+    index_parts_by_bolt = by_key(pair for report in reports for pair in left_open_by_bolts(report))
     indices_by_bolt: dict[str, I64] = {}
-    for bolt, parts in sorted(parts_by_bolt.items()):
-        indices = distinct(np.concatenate(parts))
+    for bolt, index_parts in sorted(index_parts_by_bolt.items()):
+        indices = distinct(np.concatenate(index_parts))
         # a report that does not count may have left open what is acked
         indices = indices[among(indices, open_roots)]
         if len(indices):
@@ -138,7 +147,7 @@ def left_open(reports: Iterable[TaskReport], outcome: BatchOutcome) -> dict[str,
     return indices_by_bolt
 
 
-def held_open(outcome: BatchOutcome) -> dict[str, list[tuple[int, int]]]:
+def held_left_open(outcome: BatchOutcome) -> dict[str, list[tuple[int, int]]]:
     """Return the roots, source and position, of held tuples that each bolt left open, ascending.
 
     Those that failed are left out.

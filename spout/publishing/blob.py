@@ -12,7 +12,8 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from acker.errors import TrackingError
 from acker.identity import I64
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
-from spout.planning.order import Lined
+from spout.planning.order import LinedRecords
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import Missing, TaskId, TaskReport
@@ -55,48 +56,81 @@ _GARBAGE = (
 )
 
 
+class _Content(NamedTuple):
+    """The fields of a report as builtins, in the order in which they are pickled.
+
+    Another order, or other fields, is another `VERSION`. They are named as in `TaskReport`, where
+    what they mean is said; a named tuple of the report is a plain tuple or list here.
+
+    Attributes:
+        plan: the fields of `BatchPlan` but its ranges, and last a list of these; None: no read
+            task.
+        received: how many flags there are, and the flags as bits, packed; None: there are none.
+        outstanding: pairs of a path and the columns of its rows, each as `_steps` packs it.
+        counts: what was counted, the component, its stream and the measure.
+        marks: how many bytes of packed marks there are, and these, if they are few; else no bytes.
+        missing: `absent`, `lost_count` and `damaged`.
+        highest_times: name, time and run; a task reports only times that are not of a `hold`.
+    """
+
+    operator: Any
+    upstream: Any
+    consumer: Any
+    task: Any
+    plan: Any
+    ranges: Any
+    received: Any
+    outstanding: Any
+    received_fingerprint: Any
+    sent_fingerprint: Any
+    counts: Any
+    errors: Any
+    lined_records: Any
+    raised: Any
+    marks: Any
+    missing: Any
+    highest_times: Any
+
+
 def encode(report: TaskReport) -> bytes:
     """Return a report as bytes: deflated builtins, then many marks."""
-    # `_report` reads the fields in this order; another order, or other fields, is another `VERSION`
-    plan, missing = report.plan, report.missing
-    marks = report.marks.packed()
-    is_small = len(report.marks) <= COMPRESSED_ROWS
-    content = (
-        VERSION,
-        report.operator,
-        report.upstream,
-        report.consumer,
-        tuple(report.task),
-        plan
-        and (
-            *(plan.group, plan.session, plan.epoch, plan.partitions, plan.now, plan.timeout_ms, plan.tracked),
-            [tuple(run) for run in plan.ranges],
-        ),
-        [tuple(run) for run in report.ranges],
-        None if report.received is None else (len(report.received), np.packbits(report.received).tobytes()),
-        [(path, list(map(_steps, rows.T))) for path, rows in report.outstanding.items()],
-        tuple(report.received_fingerprint),
-        tuple(report.sent_fingerprint),
-        [
+    missing = report.missing
+    packed_marks = report.marks.packed()
+    has_few_marks = len(report.marks) <= COMPRESSED_ROWS
+    received = None
+    if report.received is not None:
+        received = len(report.received), np.packbits(report.received).tobytes()
+    content = _Content(
+        operator=report.operator,
+        upstream=report.upstream,
+        consumer=report.consumer,
+        task=tuple(report.task),
+        plan=None if report.plan is None else _plan_fields(report.plan),
+        ranges=[tuple(run) for run in report.ranges],
+        received=received,
+        outstanding=[(path, list(map(_steps, rows.T))) for path, rows in report.outstanding.items()],
+        received_fingerprint=tuple(report.received_fingerprint),
+        sent_fingerprint=tuple(report.sent_fingerprint),
+        counts=[
             (str(counted.what), counted.component, tuple(counted.stream), tuple(measure))
             for counted, measure in report.counts.items()
         ],
-        [tuple(error) for error in report.errors],
-        [_lined_fields(lined) for lined in report.lined],
-        [tuple(raised) for raised in report.raised],
-        (len(marks), marks if is_small else b""),
-        (
+        errors=[tuple(error) for error in report.errors],
+        lined_records=[_lined_fields(lined_records) for lined_records in report.lined_records],
+        raised=[tuple(raised) for raised in report.raised],
+        marks=(len(packed_marks), packed_marks if has_few_marks else b""),
+        missing=(
             [tuple(run) for run in missing.absent],
             missing.lost_count,
             [tuple(run) for run in missing.damaged],
         ),
-        [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.highest_times],
+        highest_times=[(highest.name, highest.at_ms, tuple(highest.run)) for highest in report.highest_times],
     )
-    # the fastest level: bitmaps and ascending indices shrink well at any
     pickled = io.BytesIO()
-    _PlainTexts(pickled, protocol=5).dump(content)
+    _PlainTexts(pickled, protocol=5).dump((VERSION, *content))
+    # the fastest level: bitmaps and ascending indices shrink well at any
     deflated = zlib.compress(pickled.getbuffer(), level=1)
-    return deflated if is_small else deflated + marks
+    return deflated if has_few_marks else deflated + packed_marks
 
 
 def decode(blob: bytes) -> TaskReport:
@@ -110,12 +144,12 @@ def decode(blob: bytes) -> TaskReport:
         inflated = inflate.decompress(blob, REPORT_BYTES_MAX)
         if not inflate.eof:
             raise EOFError(f"it was cut off, or unpacks to more than {REPORT_BYTES_MAX:,} bytes")
-        version, *content = _Builtins(io.BytesIO(inflated)).load()
+        version, *fields = _Builtins(io.BytesIO(inflated)).load()
         if version != VERSION:
             raise TrackingError(
                 f"a task reported in version {version}, the driver reads {VERSION}: install one"
             )
-        return _report(content, inflate.unused_data)
+        return _report(_Content(*fields), many_marks=inflate.unused_data)
     except _GARBAGE as error:
         raise TrackingError(
             f"a task's report cannot be read ({type(error).__name__}: {error}); install one version of"
@@ -139,65 +173,94 @@ class _Builtins(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a report")
 
 
-def _report(content: list[Any], many_marks: bytes) -> TaskReport:
-    """Return a report from its fields, in the order of `encode`, and the marks behind them."""
-    operator, upstream, consumer, task, plan, *content = content
-    ranges, received, outstanding, received_fingerprint, sent_fingerprint, *content = content
-    counts, errors, lined, raised, marks, missing, times = content
-    absent, lost_count, damaged = missing
-    marks_bytes, few_marks = marks
+def _report(content: _Content, many_marks: bytes) -> TaskReport:
+    """Return a report from its fields; `many_marks` are the bytes behind them, if they are many."""
+    marks_bytes, few_marks = content.marks
     # few marks are among the fields, and nothing follows; many ones follow
     packed_marks = few_marks + many_marks
     if len(packed_marks) != marks_bytes:
         raise ValueError(f"{len(packed_marks):,} bytes of marks, which are {marks_bytes:,}")
     is_received = None
-    if received is not None:
-        count, packed_bits = received
+    if content.received is not None:
+        count, packed_bits = content.received
         is_received = np.unpackbits(np.frombuffer(packed_bits, np.uint8), count=count).view(np.bool_)
+    absent, lost_count, damaged = content.missing
     return TaskReport(
-        operator=operator,
-        upstream=upstream,
-        consumer=consumer,
-        task=TaskId(*task),
-        plan=plan and BatchPlan(*(*plan[:-1], tuple(SourceRun(*run) for run in plan[-1]))),
-        ranges=tuple(SourceRun(*run) for run in ranges),
+        operator=content.operator,
+        upstream=content.upstream,
+        consumer=content.consumer,
+        task=TaskId(*content.task),
+        plan=None if content.plan is None else _plan(content.plan),
+        ranges=_runs(content.ranges),
         received=is_received,
-        outstanding={path: _columns(steps) for path, steps in outstanding},
-        received_fingerprint=Fingerprint(*received_fingerprint),
-        sent_fingerprint=Fingerprint(*sent_fingerprint),
+        outstanding={path: _columns(steps) for path, steps in content.outstanding},
+        received_fingerprint=Fingerprint(*content.received_fingerprint),
+        sent_fingerprint=Fingerprint(*content.sent_fingerprint),
         counts={
             Counted(What(what), component, StreamId(*stream)): Measure(*measure)
-            for what, component, stream, measure in counts
+            for what, component, stream, measure in content.counts
         },
-        errors=tuple(Cause(*error) for error in errors),
-        lined=tuple(_lined(*fields) for fields in lined),
-        raised=tuple(Raised(*fields) for fields in raised),
+        errors=tuple(Cause(*error) for error in content.errors),
+        lined_records=tuple(_lined_records(*fields) for fields in content.lined_records),
+        raised=tuple(Raised(*fields) for fields in content.raised),
         marks=RootMarks.unpacked(packed_marks),
         missing=Missing(
-            absent=tuple(SourceRun(*run) for run in absent),
+            absent=_runs(absent),
             lost_count=lost_count,
             damaged=tuple(DamagedRun(*run) for run in damaged),
         ),
-        highest_times=tuple(HighestTime(name, ms, SourceRun(*run)) for name, ms, run in times),
+        highest_times=tuple(
+            HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in content.highest_times
+        ),
     )
 
 
-def _lined_fields(lined: Lined) -> tuple[str, str, _Steps, bytes, _Steps]:
-    """Return the fields of `Lined` as builtins: which record of a partition is in which line.
+def _plan_fields(plan: BatchPlan) -> tuple[str, str, int, int, int, int, bool, list[tuple[int, int, int]]]:
+    """Return the fields of a plan as builtins, in the order of `BatchPlan`."""
+    return (
+        plan.group,
+        plan.session,
+        plan.epoch,
+        plan.partitions,
+        plan.now,
+        plan.timeout_ms,
+        plan.tracked,
+        [(run.source, run.start, run.end) for run in plan.ranges],
+    )
 
-    Its rows have three columns: the record's index in the plan, its line (a hash of its key), and
-    the offset of its first emission.
+
+def _plan(fields: Sequence[Any]) -> BatchPlan:
+    """Return the plan of which `_plan_fields` made these builtins."""
+    *fields_before_ranges, ranges = fields
+    return BatchPlan(*(*fields_before_ranges, _runs(ranges)))
+
+
+def _runs(fields_of_runs: Iterable[tuple[int, int, int]]) -> tuple[SourceRun, ...]:
+    """Return runs of positions, each from its fields as a plain tuple."""
+    return tuple(SourceRun(*fields) for fields in fields_of_runs)
+
+
+def _lined_fields(lined_records: LinedRecords) -> tuple[str, str, _Steps, bytes, _Steps]:
+    """Return as builtins which records of a partition are in which line (`spout.planning.order`).
+
+    A record is its index in the plan, its line (a hash of its key), and its origin, the offset of
+    its first emission.
     """
-    indices, lines, origins = lined.rows.T
     # Indices and origins mostly ascend by one: as differences they shrink to nothing, and deflate
     # takes a third of the time. Differences of hashes are as random as these.
-    return lined.place, lined.operator, _steps(indices), _pack(lines), _steps(origins)
+    return (
+        lined_records.place,
+        lined_records.operator,
+        _steps(lined_records.indices),
+        _pack(lined_records.lines),
+        _steps(lined_records.origins),
+    )
 
 
-def _lined(place: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps) -> Lined:
-    """Return the `Lined` of which `_lined_fields` made these builtins."""
+def _lined_records(place: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps) -> LinedRecords:
+    """Return the `LinedRecords` of which `_lined_fields` made these builtins."""
     columns = [_from_steps(*indices), _unpack(lines), _from_steps(*origins)]
-    return Lined(place, operator, np.stack(columns, axis=1))
+    return LinedRecords(place, operator, np.stack(columns, axis=1))
 
 
 def _steps(column: I64) -> _Steps:

@@ -78,9 +78,10 @@ class RootPositions(NamedTuple):
         return RootPositions(self.sources[rows], self.positions[rows])
 
     def by_source(self) -> Iterator[tuple[int, I64 | slice]]:
-        """Yield each source, ascending, with the indices of its rows."""
+        """Yield each source, ascending, with the numbers of its rows; with a slice if it has all rows."""
+        # by a slice NumPy copies no row
         if len(self.sources) and (self.sources == self.sources[0]).all():
-            yield int(self.sources[0]), slice(None)  # nothing is copied
+            yield int(self.sources[0]), slice(None)
             return
         for source in distinct(self.sources).tolist():
             rows = np.flatnonzero(self.sources == source)
@@ -156,18 +157,18 @@ class KeyedRoots:
 
     @classmethod
     def together(cls, parts: Iterable[KeyedRoots]) -> KeyedRoots:
-        """Return the roots of all parts, by ascending numbers."""
+        """Return the roots of all parts, each once, by ascending numbers."""
         tables = list(parts)
         all_numbers = np.concatenate([_no_numbers(), *(table.numbers for table in tables)])
         all_roots = RootPositions.together(table.roots for table in tables)
-        # tasks of one batch give one root one number, so any row of a number will do
+        # all rows of a number have the same root, since the tasks of a batch give a root one number
         numbers, first_rows = np.unique(all_numbers, return_index=True)
         return cls(numbers, all_roots.at(first_rows))
 
     def find(self, numbers: I64) -> RootPositions:
         """Return the roots of some numbers, one for one.
 
-        Raises `TrackingError`: a keyed bolt emitted nothing with such a root.
+        Raises `TrackingError`: a number is not in the table, so no keyed bolt emitted on its root.
         """
         rows = rows_among(numbers, self.numbers)  # -1 for a number that is missing
         unknown_count = int(np.count_nonzero(rows < 0))
@@ -179,18 +180,29 @@ class KeyedRoots:
         return self.roots.at(rows)
 
 
+class RootEdges(NamedTuple):
+    """Edges of tuples of a batch's own roots, row by row; a root may have several rows.
+
+    Attributes:
+        indices: of the tuples' roots in the plan.
+        edges: of the tuples.
+    """
+
+    indices: I64
+    edges: U64
+
+
 class OwnAndOlder(NamedTuple):
     """What a batch did to its own roots, and to older ones.
 
     Attributes:
-        released_edges: the tuples that it released of its own roots: the root's index in the plan,
-            and the tuple's edge, row by row.
+        released_edges: of the tuples that it released of its own roots.
         own_failures: the marks of its own roots that it failed.
         own_touched: its own roots whose timeout it reset, as indices in the plan.
         older: the marks of roots of earlier batches, each kind once for each root and cause.
     """
 
-    released_edges: tuple[I64, U64]
+    released_edges: RootEdges
     own_failures: RootMarks
     own_touched: I64
     older: RootMarks
@@ -203,11 +215,12 @@ def own_and_older(plan: PlanIndex, reported: RootMarks) -> OwnAndOlder:
         plan: the batch's own roots.
         reported: the marks of all tasks, each root by source and position.
     """
-    released = _released_once(reported.of(RootMark.RELEASED), reported.of(RootMark.LEFT_OPEN))
-    failed, touched = reported.of(RootMark.FAILED), reported.of(RootMark.TOUCHED)
+    # a tuple of which a bolt left some row open is not released, whatever bolts did to its other rows
+    left_open = reported.of(RootMark.LEFT_OPEN)
+    released = _released_once(reported.of(RootMark.RELEASED), left_open)
     own_released, older_released = _divided_by_age(plan, released)
-    own_failed, older_failed = _divided_by_age(plan, failed)
-    own_touched, older_touched = _divided_by_age(plan, touched)
+    own_failed, older_failed = _divided_by_age(plan, reported.of(RootMark.FAILED))
+    own_touched, older_touched = _divided_by_age(plan, reported.of(RootMark.TOUCHED))
     # a keyed bolt that holds an own root on has marked it as `HELD_TUPLE` as well
     _, older_held_on = _divided_by_age(plan, reported.of(RootMark.HELD_ON))
     older = [
@@ -217,7 +230,7 @@ def own_and_older(plan: PlanIndex, reported: RootMarks) -> OwnAndOlder:
         older_held_on.once(),
     ]
     return OwnAndOlder(
-        released_edges=(indices_in(plan, own_released), own_released.edges),
+        released_edges=RootEdges(indices_in(plan, own_released), own_released.edges),
         own_failures=own_failed,
         own_touched=indices_in(plan, own_touched),
         older=RootMarks.together(older),
@@ -291,8 +304,11 @@ def own_indices(plan: PlanIndex, marks: RootMarks) -> I64:
     return indices
 
 
-def held_edges(roots: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:
+def held_edges(roots: RootPositions, subscriptions: Iterable[int], ordinals: I64, held_at: HeldAt) -> U64:
     """Return the edges of held tuples, row by row.
+
+    A *subscription* is one bolt's receiving of one stream, and an *ordinal* the number of a
+    delivery among those of its parent (`spout.publishing.fold`).
 
     Spark's operators may make two rows of one tuple. With one edge they would cancel; so each row
     is a delivery of its own, with the task's partition and the number of the row in it as its last
@@ -303,14 +319,15 @@ def held_edges(roots: RootPositions, subscriptions: Iterable[int], ordinals: I64
         subscriptions: the path that led to each tuple: none, if the tuple is the root itself, or
             one subscription.
         ordinals: of the tuples, among the deliveries of that subscription.
-        entry: where they are held.
+        held_at: where the tuples are held.
     """
     edges = root_edges(roots.sources, roots.positions)
     for subscription in subscriptions:
         edges = child_edges(edges, subscription, ordinals)
     # two hops more: to the task, and to the row in it
-    edges = child_edges(edges, entry.subscription, np.array([entry.partition]))
-    return child_edges(edges, entry.subscription, entry.first_row + np.arange(len(edges)))
+    edges_of_task = child_edges(edges, held_at.subscription, np.array([held_at.partition]))
+    row_numbers = held_at.first_row + np.arange(len(edges))
+    return child_edges(edges_of_task, held_at.subscription, row_numbers)
 
 
 class HeldAt(NamedTuple):

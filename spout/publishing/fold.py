@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from acker.hot_paths import distinct, xor_sums
+from acker.hot_paths import among, distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.kafka.port import DamagedRun
 from acker.root_sets.root_set import RootSet
@@ -38,11 +38,12 @@ from acker.wire.causes import UNREADABLE_CAUSES
 from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
 from acker.wire.passed_calls import PassedCall
-from spout.planning.order import Lined
+from spout.planning.order import LinedRecords
 from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import (
     HighestTime,
     KeyedRoots,
+    RootEdges,
     by_key,
 )
 from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks, roots_of
@@ -105,17 +106,17 @@ class TaskReport:
         missing: which of them it did not find, or could not read.
         received: a flag for each root by index, up to the last one that a first bolt behind Spark's
             operators received: whether it did. None: the task ran no such bolt.
-        outstanding: deliveries whose edges the sum misses, by their paths. A delivery is a row: the
-            root's index in the plan, then the ordinal on each subscription of the path. Behind a
-            keyed bolt they are marks.
+        outstanding: deliveries whose edges are missing from the sums of their roots, by their
+            paths. A delivery is a row: the root's index in the plan, then the ordinal on each
+            subscription of the path. Behind a keyed bolt they are marks.
         received_fingerprint: of the rows that came from `upstream`.
         sent_fingerprint: of the rows that went to `consumer`.
         counts: what its bolts did, by component and stream.
         errors: what bolts reported, at most `ERRORS_MAX` of each bolt, the earliest.
         raised: the first traceback of each kind of exception by which they failed tuples.
-        lined: of each partition that a read task read in order, which record is in which line: the
-            records of a line are acked one after the other (`spout.planning.order`). Where no rows
-            go on to other tasks, it has only the lines in which a record failed or is open.
+        lined_records: of each partition that a read task read in order, which record is in which
+            line: the records of a line are acked one after the other (`spout.planning.order`). Where
+            no rows go on to other tasks, it has only the lines in which a record failed or is open.
         marks: what the task did to roots, each named by its position, by its index in the plan, or
             behind a keyed bolt by its number.
         highest_times: the highest time of each column with times, of a read task whose rows Spark's
@@ -135,7 +136,7 @@ class TaskReport:
     sent_fingerprint: Fingerprint = field(default_factory=Fingerprint)
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
-    lined: tuple[Lined, ...] = ()
+    lined_records: tuple[LinedRecords, ...] = ()
     raised: tuple[Raised, ...] = ()
     marks: RootMarks = NO_MARKS
     highest_times: tuple[HighestTime, ...] = ()
@@ -169,7 +170,7 @@ class BatchOutcome:
         missing: what its read tasks did not find, or could not read; runs ascend.
         counts: what its bolts did, by component and stream.
         errors: what bolts reported, the earliest of each task.
-        lined: of each partition that was read in order, which records are in which lines.
+        lined_records: of each partition that was read in order, which records are in which lines.
         late_count: how many tuples a watermark dropped that `hold` would have held.
         highest_times: the highest times that tasks have seen, of columns and of what they held.
         raised: the first traceback of each kind of exception by which bolts failed tuples.
@@ -181,7 +182,7 @@ class BatchOutcome:
     missing: Missing = NOTHING_MISSING
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
-    lined: tuple[Lined, ...] = ()
+    lined_records: tuple[LinedRecords, ...] = ()
     late_count: int = 0
     highest_times: tuple[HighestTime, ...] = ()
     raised: tuple[Raised, ...] = ()
@@ -196,6 +197,25 @@ class BatchOutcome:
         """Return the marks of some kinds of the roots that the batch emitted itself."""
         marks = self.marks.of(*kinds)
         return marks.at(marks.is_of(RootSet.of_runs(self.plan.ranges)))
+
+
+class IncompleteRoots(NamedTuple):
+    """Roots of a batch that are not complete, since edges are missing from their sums.
+
+    Attributes:
+        indices: of the roots in the plan, ascending.
+        lacked: of each root the XOR of the edges that are missing; never 0.
+    """
+
+    indices: I64
+    lacked: U64
+
+    def without(self, indices: I64) -> IncompleteRoots:
+        """Return the open roots that are not among some, which come as ascending indices."""
+        if not len(indices):  # as of most batches
+            return self
+        is_kept = ~among(self.indices, indices)
+        return IncompleteRoots(self.indices[is_kept], self.lacked[is_kept])
 
 
 class LateNote(NamedTuple):
@@ -217,28 +237,33 @@ class LateNote(NamedTuple):
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
     """Return deliveries by their subscriptions, as `TaskReport.outstanding` has them.
 
-    A delivery's path has pairs (subscription, ordinal). So a delivery of root 5 by (A, 0) and (B,
-    2) becomes a row 5, 0, 2 under the subscriptions (A, B).
+    The hops of a delivery are pairs (subscription, ordinal). So a delivery of root 5 by (A, 0) and
+    (B, 2) becomes a row 5, 0, 2 under the subscriptions (A, B).
     """
     rows_by_path: dict[Subscriptions, list[tuple[int, ...]]] = {}
-    for root, path in deliveries:
-        subscriptions = tuple(subscription for subscription, _ in path)
-        ordinals = (ordinal for _, ordinal in path)
-        rows_by_path.setdefault(subscriptions, []).append((root, *ordinals))
+    for root, hops in deliveries:
+        path = tuple(subscription for subscription, _ in hops)
+        ordinals = (ordinal for _, ordinal in hops)
+        rows_by_path.setdefault(path, []).append((root, *ordinals))
     return {path: np.array(rows, np.int64) for path, rows in rows_by_path.items()}
+
+
+def _roots_of(rows: I64) -> I64:
+    """Return the roots of deliveries, as `TaskReport.outstanding` has these: their first column."""
+    return rows[:, 0]
 
 
 def not_done(report: TaskReport) -> I64:
     """Return the roots that a read task fails, or leaves open, as ascending indices."""
     failed_roots = report.marks.of(RootMark.FAILED).positions
-    open_roots = [rows[:, 0] for rows in report.outstanding.values()]
+    open_roots = [_roots_of(rows) for rows in report.outstanding.values()]
     return distinct(np.concatenate([failed_roots, *open_roots]))
 
 
 def left_open_by_bolts(report: TaskReport) -> Iterator[tuple[str, I64]]:
-    """Yield bolts that left tuples open, with the indices of the roots of these tuples.
+    """Yield bolts that left tuples open, with the roots of these tuples, each as its index in the plan.
 
-    Behind a keyed bolt the roots come by their numbers instead.
+    Behind a keyed bolt the roots come by their numbers instead (`KeyedRoots`).
 
     What a bolt emitted on a tuple that it left open is outstanding, too, though the next bolt may
     be done with it. So only a delivery counts whose parent, one hop up its path, is not outstanding
@@ -256,9 +281,13 @@ def left_open_by_bolts(report: TaskReport) -> Iterator[tuple[str, I64]]:
     }
     rows_by_path = {path: set(map(tuple, rows.tolist())) for path, rows in report.outstanding.items()}
     for path, rows in report.outstanding.items():
-        # the empty path is the root itself, as the first bolt received it
+        # the empty path is the root itself, as the first bolt received it: it has no parent
         parents = rows_by_path.get(path[:-1], set()) if path else set()
-        roots = [row[0] for row in rows.tolist() if tuple(row[:-1]) not in parents]
+        roots: list[int] = []
+        for delivery in rows.tolist():  # the root, then an ordinal for each hop
+            parent = tuple(delivery[:-1])
+            if parent not in parents:
+                roots.append(delivery[0])
         if not roots:
             continue
         bolt = bolts_by_subscription.get(path[-1], report.operator) if path else report.first_bolt
@@ -270,12 +299,13 @@ def merged(reports: Sequence[TaskReport]) -> TaskReport:
 
     No two of them have the same tuple. They name no plan, and hold and release nothing.
     """
-    outstanding = by_key(pair for report in reports for pair in report.outstanding.items())
+    first_report = reports[0]  # the parts are of one task: what they say of it is the same in all
+    parts_by_path = by_key(pair for report in reports for pair in report.outstanding.items())
     received = [report.received_fingerprint for report in reports]
     sent = [report.sent_fingerprint for report in reports]
     return replace(
-        reports[0],
-        outstanding={path: np.concatenate(parts) for path, parts in outstanding.items()},
+        first_report,
+        outstanding={path: np.concatenate(parts) for path, parts in parts_by_path.items()},
         marks=RootMarks.together(report.marks for report in reports),
         received_fingerprint=reduce(Fingerprint.plus, received),
         sent_fingerprint=reduce(Fingerprint.plus, sent),
@@ -305,7 +335,7 @@ def report_behind_keyed(report: TaskReport) -> TaskReport:
     """
     parts = [report.marks]
     for path, rows in report.outstanding.items():
-        numbers = rows[:, 0]
+        numbers = _roots_of(rows)
         edges = _edges_along(numbers.astype(np.uint64), path, rows)
         parts.append(RootMarks.of_roots(RootMark.OUTSTANDING, roots_of(NUMBERED, numbers), edges))
     for bolt, numbers in left_open_by_bolts(report):
@@ -362,29 +392,29 @@ def plan_root_edges(plan: BatchPlan, indices: I64) -> U64:
     return root_edges(*plan.index().roots(indices))
 
 
-def residuals(
+def open_roots_of(
     plan: BatchPlan,
     outstanding: Iterable[Mapping[Subscriptions, I64]],
-    further_edges: Sequence[tuple[I64, U64]] = (),
-) -> tuple[I64, U64]:
-    """Return the roots that lack edges, as ascending indices, and the XOR of these edges for each.
+    further_edges: Iterable[RootEdges] = (),
+) -> IncompleteRoots:
+    """Return the roots from whose sums edges are missing.
 
-    A root whose edges cancel is left out.
+    A root is left out if its missing edges cancel.
 
     Args:
         plan: of the batch.
         outstanding: deliveries that were not acked, as `outstanding` of each report has them.
-        further_edges: other edges that roots lack: the roots' indices, and the edges, row by row.
+        further_edges: edges of other tuples that are missing from the sums of their roots.
     """
-    root_parts: list[I64] = [_NO_ROOTS]
+    # an empty array goes ahead, since NumPy concatenates no empty list
+    index_parts: list[I64] = [_NO_ROOTS]
     edge_parts: list[U64] = [np.empty(0, np.uint64)]
-    for roots, edges in further_edges:
-        root_parts.append(roots)
-        edge_parts.append(edges)
+    for root_edges_of_tuples in further_edges:
+        index_parts.append(root_edges_of_tuples.indices)
+        edge_parts.append(root_edges_of_tuples.edges)
     for rows_by_path in outstanding:
         for subscriptions, rows in rows_by_path.items():
-            roots = rows[:, 0]
-            edges = _edges_along(plan_root_edges(plan, roots), subscriptions, rows)
-            root_parts.append(roots)
-            edge_parts.append(edges)
-    return xor_sums(np.concatenate(root_parts), np.concatenate(edge_parts))
+            indices = _roots_of(rows)
+            index_parts.append(indices)
+            edge_parts.append(_edges_along(plan_root_edges(plan, indices), subscriptions, rows))
+    return IncompleteRoots(*xor_sums(np.concatenate(index_parts), np.concatenate(edge_parts)))

@@ -5,14 +5,14 @@ One `Acks` and at most one `Fails` for each block of 32,768 positions of one sou
 canonical: everything ascending, every root whose contribution is its root edge in a run. So a batch
 that is published again is recognised by its bytes.
 
-An outcome has one table of marks, of roots of the batch and of earlier ones. `fold` groups each
-kind of them by source and block, and what has no mark is acked. Roots of earlier batches may be in
-blocks of their own.
+An outcome has one table of marks, of roots of the batch and of earlier ones. `fails_and_acks`
+groups each kind of them by source and block, and what has no mark is acked. Roots of earlier
+batches may be in blocks of their own.
 
 A *lane* is one series of numbered batches, of one session of a query: an acker applies each
 number of it once. A *block* is 32,768 positions of one source, numbered from 0. What a batch has
-XORed into the sum of a root is its *contribution*; a root of which all is acked gets its *root
-edge*.
+XORed into the sum of a root is its *contribution*; a root of which all is acked contributes its
+*root edge*, and is said to be *acked whole*. To *touch* a root is to begin its timeout anew.
 
 Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 """
@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
-from acker.hot_paths import among, distinct
+from acker.hot_paths import among
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, input_id_of, root_edges
 from acker.kafka.port import Headers, Log, Outgoing, Producer
 from acker.listing import and_more
@@ -41,6 +41,7 @@ from acker.wire.events import (
     Acks,
     FailCause,
     Fails,
+    HeaderNumbers,
     SourceRun,
     pack_positions,
     pack_root_numbers,
@@ -77,9 +78,6 @@ BATCH_SKIPPED = "BATCH_SKIPPED"
 BlockKey = tuple[int, int]
 """A block of 32,768 positions: the source, and the number of the block in it."""
 
-_NO_POSITIONS: I64 = np.empty(0, np.int64)
-_NO_VALUES: U64 = np.empty(0, np.uint64)
-
 
 @dataclass(frozen=True, slots=True)
 class Publication:
@@ -88,21 +86,19 @@ class Publication:
     Attributes:
         held: records that move the deadlines of roots that Spark's state holds, in a lane of their
             own.
-        firsts: of copies, their positions, ``(n,)``, and when their records were emitted first,
-            ``(n,)``, wall clock, ms. By source and number of the block, for some of `acks`.
-        traces: of roots, their positions, ``(n,)``, and the ids of their traces, ``(n, 3)``. By
-            source and number of the block, for some of `acks`.
-        too_late: what a watermark dropped of the batch, by source and number of the block, for some
-            of `acks`.
+        first_emissions: by block, for some of `acks`: of roots that are copies, when their records
+            were emitted first, ``(n,)``, wall clock, ms.
+        traces: by block, for some of `acks`: of roots, the ids of their traces, ``(n, 3)``.
+        too_late: by block, for some of `acks`: what a watermark dropped of the batch.
         stacks: of the exceptions behind `fails`, by their causes.
-        note: the header about calls that passed, which some of `acks` get; of `fails`, if there are
-            no `acks`. Empty: no call passed.
+        note: the header about calls that passed when they were repeated, which some of `acks` get;
+            of `fails`, if there are no `acks`. Empty: there is no such call.
     """
 
     fails: tuple[Fails, ...]
     acks: tuple[Acks, ...]
-    firsts: Mapping[BlockKey, tuple[I64, I64]] = field(default_factory=dict)
-    traces: Mapping[BlockKey, tuple[I64, I64]] = field(default_factory=dict)
+    first_emissions: Mapping[BlockKey, HeaderNumbers] = field(default_factory=dict)
+    traces: Mapping[BlockKey, HeaderNumbers] = field(default_factory=dict)
     held: tuple[Acks, ...] = ()
     too_late: Mapping[BlockKey, TooLate] = field(default_factory=dict)
     stacks: Stacks = field(default_factory=dict)
@@ -134,12 +130,13 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """Return which roots of a batch that is read in order its publication does not ack.
 
     A *line* is the records of one partition that must be acked one after the other, as a hash of
-    their key (`spout.planning.order`).
+    their key (`spout.planning.order`). Its *origin* orders a record in its line: the offset at
+    which it was emitted first.
 
     None: nobody knows the lines of these roots, since the sink skipped the batch, or a part of it
     could not be read; or there are more than `NOT_ACKED_MAX`.
     """
-    if not outcome.lined or outcome.stops_for_damage:
+    if not outcome.lined_records or outcome.stops_for_damage:
         return None
     roots = outcome.own_marks(RootMark.OUTSTANDING, RootMark.FAILED).roots()
     if not roots:
@@ -148,15 +145,18 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
         return None
     sources, positions = roots.each_root()
     indices = outcome.plan.index().find_roots(sources, positions)
-    # columns: index in the plan, line, and offset of the record's first emission
-    rows = np.concatenate([lined.rows for lined in outcome.lined])
-    rows_not_acked = rows[among(rows[:, 0], indices)]
-    line_and_origin_by_index = {index: (line, origin) for index, line, origin in rows_not_acked.tolist()}
-    in_no_line: tuple[int | None, int] = None, -1  # as `NotAcked` says it
+    # by the root's index in the plan: its line and its origin
+    place_by_index: dict[int, tuple[int, int]] = {}
+    for of_partition in outcome.lined_records:
+        unacked = of_partition.at(among(of_partition.indices, indices))
+        places = zip(unacked.lines.tolist(), unacked.origins.tolist(), strict=True)
+        place_by_index.update(zip(unacked.indices.tolist(), places, strict=True))
+    # what `NotAcked` says of a record that was emitted first in another partition
+    in_no_line: tuple[int | None, int] = None, -1
     not_acked_roots: list[NotAcked] = []
     for index, source, position in zip(indices.tolist(), sources.tolist(), positions.tolist(), strict=True):
-        line, origin = line_and_origin_by_index.get(index, in_no_line)
-        not_acked_roots.append(NotAcked(source, position, line, origin))
+        line, origin = place_by_index.get(index, in_no_line)
+        not_acked_roots.append(NotAcked(source, position, line=line, origin=origin))
     return not_acked_roots
 
 
@@ -184,23 +184,13 @@ def publication_of(
             0, or no entry: no longer than others.
         late: what a watermark dropped; None: nothing.
     """
-    # a failed root has no `Acks`, so what stands beside these leaves it out
-    failed_roots = outcome.marks.of(RootMark.FAILED).roots()
-    firsts: dict[BlockKey, tuple[I64, I64]] = {}
-    first_emitted = outcome.marks.of(RootMark.FIRST_EMITTED).without(failed_roots)
-    for block, marks in first_emitted.by_block().items():
-        firsts[block] = marks.positions, marks.values
-    traces: dict[BlockKey, tuple[I64, I64]] = {}
-    traced = outcome.marks.of(RootMark.TRACED).without(failed_roots)
-    for block, marks in traced.by_block().items():
-        # a root has three rows in succession, one for each number of its trace
-        traces[block] = marks.positions[::3], marks.values.reshape(-1, 3)
+    traces = _traces_by_block(outcome)
     too_late = {} if late is None else _too_late(outcome, lane, late)
-    fails, acks = fold(outcome, lane, blocks_with_headers=traces.keys() | too_late.keys())
+    fails, acks = fails_and_acks(outcome, lane, blocks_with_headers=traces.keys() | too_late.keys())
     return Publication(
         fails=fails,
         acks=acks,
-        firsts=firsts,
+        first_emissions=_first_emissions_by_block(outcome),
         traces=traces,
         held=tuple(_held_acks(outcome, lane, held_longer_ms)),
         too_late=too_late,
@@ -209,18 +199,53 @@ def publication_of(
     )
 
 
+def _first_emissions_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNumbers]:
+    """Return by block when the records of copies were emitted first, wall clock, ms.
+
+    A failed root has no `Acks` that could say it, and is left out.
+    """
+    first_emissions: dict[BlockKey, HeaderNumbers] = {}
+    for block, marks in _not_failed_by_block(outcome, RootMark.FIRST_EMITTED).items():
+        source, _ = block
+        first_emissions[block] = HeaderNumbers(source, marks.positions, marks.values)
+    return first_emissions
+
+
+def _traces_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNumbers]:
+    """Return by block the traces of roots; a failed root has no `Acks`, and is left out."""
+    traces: dict[BlockKey, HeaderNumbers] = {}
+    for block, marks in _not_failed_by_block(outcome, RootMark.TRACED).items():
+        source, _ = block
+        # a root has three rows in succession, one for each number of its trace
+        traces[block] = HeaderNumbers(source, marks.positions[::3], marks.values.reshape(-1, 3))
+    return traces
+
+
+def _not_failed_by_block(outcome: BatchOutcome, kind: RootMark) -> Mapping[BlockKey, RootMarks]:
+    """Return the marks of one kind by block, without those of failed roots."""
+    marks = outcome.marks.of(kind)
+    if not marks:  # as of most batches
+        return {}
+    return marks.without(_failed_roots(outcome)).by_block()
+
+
+def _failed_roots(outcome: BatchOutcome) -> RootSet:
+    """Return the roots that no `Acks` may name: failed ones, whatever else became of them."""
+    return outcome.marks.of(RootMark.FAILED).roots()
+
+
 def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[BlockKey, TooLate]:
-    """Return what the records of a batch say of what a watermark dropped, by block, ascending.
+    """Return by block, ascending, what the records of a batch say of what a watermark dropped.
 
     A block has such a note if a root of it is late. If Spark dropped rows of which nobody knows the
     records, each block has one, since any record of the batch may have been among them. Each note
     has the number of these rows; they are counted by the one that is marked as the `first`.
     """
     late_roots = outcome.marks.of(RootMark.LATE).roots().by_block()
-    emitted = RootSet.of_runs(outcome.plan.ranges).by_block() if late.rows else {}
+    suspects = RootSet.of_runs(outcome.plan.ranges).by_block() if late.rows else {}
     mover = late.mover or Mover(0, ())
     notes: dict[BlockKey, TooLate] = {}
-    for block in sorted(late_roots.keys() | emitted.keys()):
+    for block in sorted(late_roots.keys() | suspects.keys()):
         notes[block] = TooLate(
             outcome.plan.group,
             *lane,
@@ -231,7 +256,7 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[Bl
             moved_at=mover.at_ms,
             moved_by=mover.runs[:MOVED_BY_MAX],
             roots=tuple(late_roots.get(block, NO_ROOTS).runs()),
-            batch=tuple(emitted.get(block, NO_ROOTS).runs()),
+            batch=tuple(suspects.get(block, NO_ROOTS).runs()),
         )
     return notes
 
@@ -249,32 +274,31 @@ def _held_acks(
     A record has one `touched_at`, and a bolt may have reset the timeout of other roots of the
     block. So these records are of a lane of their own.
     """
-    plan = outcome.plan
-    own_lane = lane._replace(name=f"{lane.name}/{HELD_LANE}")
     held, held_on = outcome.marks.of(RootMark.HELD), outcome.marks.of(RootMark.HELD_ON)
     if not held and not held_on:  # as of most queries
         return
-    # Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
-    # longer.
-    longer_sources = [
-        source for source in distinct(held.sources).tolist() if longer_ms_by_input.get(input_id_of(source), 0)
-    ]
-    held_longer = held.at(np.isin(held.sources, longer_sources))
-    moved = RootMarks.together([held_longer, held_on]).ascending()
-    for (source, number), marks in moved.by_block().items():
+    plan = outcome.plan
+    lane_of_held = lane._replace(name=f"{lane.name}/{HELD_LANE}")
+    for block, marks in RootMarks.together([held, held_on]).ascending().by_block().items():
+        source, _ = block
         ahead_ms = longer_ms_by_input.get(input_id_of(source), 0)
+        # roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
+        # longer
+        touched = marks if ahead_ms else marks.of(RootMark.HELD_ON)
+        if not touched:
+            continue
         yield Acks(
-            *_first_fields(plan, own_lane, source, number),
+            *_first_fields(plan, lane_of_held, block),
             runs=(),
             positions=b"",
             values=b"",
             absent=(),
-            touched=pack_positions(marks.positions),
+            touched=pack_positions(touched.positions),
             touched_at=plan.now + ahead_ms,
         )
 
 
-def fold(
+def fails_and_acks(
     outcome: BatchOutcome, lane: BatchLane, blocks_with_headers: Collection[BlockKey] = ()
 ) -> tuple[tuple[Fails, ...], tuple[Acks, ...]]:
     """Return the records of a batch, `Fails` and `Acks`, each ascending by source and block.
@@ -285,42 +309,44 @@ def fold(
     """
     plan, marks = outcome.plan, outcome.marks
     # 1. What becomes of each root.
-    failed, touched = marks.of(RootMark.FAILED), marks.of(RootMark.TOUCHED)
-    outstanding, released = marks.of(RootMark.OUTSTANDING), marks.of(RootMark.RELEASED)
     planned = RootSet.of_runs(plan.ranges)
-    open_roots, failed_roots = outstanding.roots(), failed.roots()
-    acked_whole, absent = _whole_and_absent(outcome, planned, failed_roots, open_roots)
+    failed, outstanding = marks.of(RootMark.FAILED), marks.of(RootMark.OUTSTANDING)
+    failed_roots, open_roots = _failed_roots(outcome), outstanding.roots()
+    # A position without a record is absent. One that failed in one evaluation may have left the log
+    # before the next: it is lost, not absent.
+    absent = RootSet.of_runs(outcome.missing.absent) - failed_roots
+    acked_whole = planned - absent - failed_roots - open_roots
     # a root that is acked whole has no timeout to reset
-    reset = _not_failed(touched.without(planned - open_roots), failed_roots)
+    touched = marks.of(RootMark.TOUCHED).without(planned - open_roots)
 
     # 2. The same by block.
-    planned_runs = planned.runs_by_block()
-    # of most batches all is acked, and its runs are cut already
-    acked_runs = planned_runs if acked_whole is planned else acked_whole.runs_by_block()
-    absent_runs = absent.runs_by_block()
+    planned_blocks = planned.runs_by_block()
+    # of most batches all is acked: `-` took nothing away, and the runs are cut already
+    acked_blocks = planned_blocks if acked_whole is planned else acked_whole.runs_by_block()
+    absent_blocks = absent.runs_by_block()
     failed_blocks = failed.ascending().by_block()
-    outstanding_blocks = _not_failed(outstanding, failed_roots).ascending().by_block()
-    released_blocks = _not_failed(released, failed_roots).ascending().by_block()
-    reset_blocks = reset.ascending().by_block()
+    outstanding_blocks = outstanding.without(failed_roots).ascending().by_block()
+    released_blocks = marks.of(RootMark.RELEASED).without(failed_roots).ascending().by_block()
+    touched_blocks = touched.without(failed_roots).ascending().by_block()
 
     # 3. The records of each block.
     fails: list[Fails] = []
     acks: list[Acks] = []
-    for block in sorted({*planned_runs, *failed_blocks, *released_blocks, *reset_blocks}):
-        source, number = block
-        first_fields = _first_fields(plan, lane, source, number)
+    for block in sorted({*planned_blocks, *failed_blocks, *released_blocks, *touched_blocks}):
+        source, _ = block
+        first_fields = _first_fields(plan, lane, block)
         if block in failed_blocks:
             fails.append(Fails(*first_fields, _packed_causes(failed_blocks[block])))
-        positions, values = _contributions(
+        contributed = _contributions(
             source, outstanding_blocks.get(block, NO_MARKS), released_blocks.get(block, NO_MARKS)
         )
         record = Acks(
             *first_fields,
-            runs=acked_runs.get(block, ()),
-            positions=pack_positions(positions),
-            values=pack_values(values),
-            absent=absent_runs.get(block, ()),
-            touched=pack_positions(reset_blocks.get(block, NO_MARKS).positions),
+            runs=acked_blocks.get(block, ()),
+            positions=pack_positions(contributed.positions),
+            values=pack_values(contributed.values),
+            absent=absent_blocks.get(block, ()),
+            touched=pack_positions(touched_blocks.get(block, NO_MARKS).positions),
             touched_at=plan.now,
         )
         # what is all held, or all failed, has nothing else to publish
@@ -330,25 +356,18 @@ def fold(
     return tuple(fails), tuple(acks)
 
 
-def _not_failed(marks: RootMarks, failed: RootSet) -> RootMarks:
-    """Return the marks that may be acked: a failed root is failed, whatever else became of it."""
-    return marks.without(failed)
+class _Contributions(NamedTuple):
+    """The values of roots of one block that do not get their root edge; positions ascend."""
+
+    positions: I64
+    values: U64
 
 
-def _whole_and_absent(
-    outcome: BatchOutcome, planned: RootSet, failed: RootSet, open_roots: RootSet
-) -> tuple[RootSet, RootSet]:
-    """Return the planned roots that contribute their root edge, and those without a record."""
-    absent = RootSet.of_runs(outcome.missing.absent)
-    # One that failed in one evaluation may have left the log before the next: it is lost, not
-    # absent.
-    return planned - absent - failed - open_roots, absent - failed
+_NO_CONTRIBUTIONS = _Contributions(np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
-def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> tuple[I64, U64]:
-    """Return the roots of one block that do not get their root edge, and the values that they get.
-
-    Positions ascend, and no value is 0.
+def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> _Contributions:
+    """Return the values that roots of one block get in place of their root edge; none is 0.
 
     Args:
         outstanding: roots of the batch itself, one row each, with the XOR of the edges that they
@@ -357,20 +376,20 @@ def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> 
             until now. They get just these.
     """
     if not outstanding and not released:  # as of most blocks
-        return _NO_POSITIONS, _NO_VALUES
+        return _NO_CONTRIBUTIONS
     positions, values = released.positions, released.edges
     if len(outstanding):
         own_values = root_edges(source, outstanding.positions) ^ outstanding.edges
-        positions = np.concatenate([outstanding.positions, positions])
         values = np.concatenate([own_values, values])
+        positions = np.concatenate([outstanding.positions, positions])
     if len(outstanding) and len(released):  # one alone ascends already
         order = np.argsort(positions)
         positions, values = positions[order], values[order]
     # to XOR 0 into a sum changes nothing
     if values.all():
-        return positions, values
+        return _Contributions(positions, values)
     is_contributed = values != 0
-    return positions[is_contributed], values[is_contributed]
+    return _Contributions(positions[is_contributed], values[is_contributed])
 
 
 def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:
@@ -380,10 +399,10 @@ def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:
 
 
 def _first_fields(
-    plan: BatchPlan, lane: BatchLane, source: int, number: int
+    plan: BatchPlan, lane: BatchLane, block: BlockKey
 ) -> tuple[str, int, str, str, int, int, int]:
-    """Return the fields with which `Acks` and `Fails` of a block begin; `number` is the block's."""
-    return *lane, plan.group, plan.session, plan.epoch, source, number
+    """Return the fields with which `Acks` and `Fails` of a block begin, in their order."""
+    return *lane, plan.group, plan.session, plan.epoch, *block
 
 
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:
@@ -393,7 +412,7 @@ def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -
     3 kinds, a kind gets 85: of more causes it keeps the first 84, and the others get one entry
     together, "and n more, first: …". If there are more kinds than entries, one entry is for all.
     """
-    ascending = sorted(causes, key=lambda pair: pair[0])
+    ascending = sorted(causes, key=_cause_of)
     if len(causes) <= limit:
         return ascending
     causes_by_kind = by_key(
@@ -410,15 +429,20 @@ def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -
             # the last entry is for all the others
             merged += causes_of_kind[: entries_of_kind - 1]
             merged.append(_merged_cause(causes_of_kind[entries_of_kind - 1 :]))
-    return sorted(merged, key=lambda pair: pair[0])
+    return sorted(merged, key=_cause_of)
+
+
+def _cause_of(entry: tuple[Cause, I64]) -> Cause:
+    cause, _ = entry
+    return cause
 
 
 def _merged_cause(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
     """Return one cause for several, called after the first of them, with the positions of all."""
-    example = causes[0][0]
-    message = f"{and_more(len(causes) - 1)}, first: {example.message}"
+    first_cause = _cause_of(causes[0])
+    message = f"{and_more(len(causes) - 1)}, first: {first_cause.message}"
     positions = np.sort(np.concatenate([positions for _, positions in causes]))
-    return Cause.of(example.operator, example.error, message), positions
+    return Cause.of(first_cause.operator, first_cause.error, message), positions
 
 
 def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:
@@ -428,38 +452,41 @@ def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Hea
     of as many roots as the record has room for.
     """
     block = record.source, record.block
-    room = RECORD_BYTES_MAX - value_bytes
+    room_bytes = RECORD_BYTES_MAX - value_bytes
     headers: list[tuple[str, bytes | None]] = []
     too_late = publication.too_late.get(block)
     if too_late is not None:
         name, value = too_late_header(too_late)
-        room -= len(value)
+        room_bytes -= len(value)
         headers.append((name, value))
-    for name, numbers_by_block, root_bytes in (
-        (FIRST_EMISSIONS, publication.firsts, FIRST_EMISSION_BYTES),
-        (TRACES, publication.traces, TRACE_BYTES),
+    for name, root_numbers, root_bytes in (
+        (FIRST_EMISSIONS, publication.first_emissions.get(block), FIRST_EMISSION_BYTES),
+        (TRACES, publication.traces.get(block), TRACE_BYTES),
     ):
-        positions, numbers = numbers_by_block.get(block, (_NO_POSITIONS, _NO_POSITIONS))
-        # `room` is below 0 if what came too late took more than there was room for
-        count = min(len(positions), room // root_bytes)
+        if root_numbers is None:
+            continue
+        # `room_bytes` is below 0 if what came too late took more than there was room for
+        count = min(len(root_numbers.positions), room_bytes // root_bytes)
         if count > 0:
-            packed = pack_root_numbers(record.source, positions[:count], numbers[:count])
+            source, positions, numbers = root_numbers
+            packed = pack_root_numbers(source, positions[:count], numbers[:count])
             headers.append((name, packed))
-            room -= count * root_bytes
+            room_bytes -= count * root_bytes
     return tuple(headers)
 
 
 def _bytes_of(headers: Headers) -> int:
+    """Return how many bytes the values of headers have."""
     return sum(len(value or b"") for _, value in headers)
 
 
-def _fitting(headers: Headers, room: int) -> Headers:
-    """Return headers if they fit into `room` bytes; else none: no verdict depends on them."""
-    return headers if _bytes_of(headers) <= room else ()
+def _fitting(headers: Headers, room_bytes: int) -> Headers:
+    """Return headers if they have room; else none: no verdict depends on them."""
+    return headers if _bytes_of(headers) <= room_bytes else ()
 
 
 def _acker_of(record: Acks | Fails, partitions: int) -> int:
-    """Return the acker partition, of so many, that has a record's block."""
+    """Return the acker partition that has a record's block; `partitions`: how many there are."""
     return acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
 
 
@@ -476,19 +503,22 @@ def _ids_of_noted_records(publication: Publication, partitions: int) -> set[int]
         return set()
     note = read_passed_calls(publication.note)
     calls = () if note is None else note.calls
-    first_by_acker: dict[int, Acks | Fails] = {}
+    first_record_by_acker: dict[int, Acks | Fails] = {}
     for record in records:
-        first_by_acker.setdefault(_acker_of(record, partitions), record)
-    ackers: set[int] = set()
+        first_record_by_acker.setdefault(_acker_of(record, partitions), record)
+    ackers_with_roots: set[int] = set()
     for call in calls:
         for run in call.runs:
-            ackers |= _ackers_of(run, partitions)
-    noted_ids = {id(first_by_acker[acker]) for acker in ackers if acker in first_by_acker}
-    return noted_ids or {id(records[0])}
+            ackers_with_roots |= _ackers_of(run, partitions)
+    noted_records: list[Acks | Fails] = []
+    for acker, record in first_record_by_acker.items():
+        if acker in ackers_with_roots:
+            noted_records.append(record)
+    return set(map(id, noted_records or records[:1]))
 
 
 def _ackers_of(run: SourceRun, partitions: int) -> set[int]:
-    """Return the acker partitions, of so many, that have the blocks of a run."""
+    """Return which of the acker partitions, `partitions` in number, have the blocks of a run."""
     first_block = run.start >> WIRE_BLOCK_BITS
     last_block = (run.end - 1) >> WIRE_BLOCK_BITS
     return {
@@ -513,27 +543,26 @@ def ack_records(publication: Publication, topics: AckTopics, partitions: int) ->
     # by Python's `id`: who gets the note of passed calls
     noted_ids = _ids_of_noted_records(publication, partitions)
     fails: list[Outgoing] = []
-    for failed in publication.fails:
-        value = codec.encode(failed)
-        keys = [key_of(cause.operator, cause.error, cause.message) for cause in failed.causes]
-        room = RECORD_BYTES_MAX - len(value)
-        note = _fitting(publication.note, room) if id(failed) in noted_ids else ()
-        stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
-        owner = _acker_of(failed, partitions)
-        fails.append(Outgoing(topics.fail, owner, value, headers=(*note, *stacks)))
+    for record in publication.fails:
+        value = codec.encode(record)
+        room_bytes = RECORD_BYTES_MAX - len(value)
+        note = _fitting(publication.note, room_bytes) if id(record) in noted_ids else ()
+        keys = [key_of(cause.operator, cause.error, cause.message) for cause in record.causes]
+        stacks = stacks_header(keys, publication.stacks, room_bytes - _bytes_of(note))
+        acker = _acker_of(record, partitions)
+        fails.append(Outgoing(topics.fail, acker, value, headers=(*note, *stacks)))
     acks: list[Outgoing] = []
     for acked in publication.acks:
         value = codec.encode(acked)
-        room = RECORD_BYTES_MAX - len(value)
-        note = _fitting(publication.note, room) if id(acked) in noted_ids else ()
+        room_bytes = RECORD_BYTES_MAX - len(value)
+        note = _fitting(publication.note, room_bytes) if id(acked) in noted_ids else ()
         root_headers = ack_headers(acked, publication, len(value) + _bytes_of(note))
-        owner = _acker_of(acked, partitions)
-        acks.append(Outgoing(topics.ack, owner, value, headers=(*note, *root_headers)))
-    held: list[Outgoing] = []
-    for moved in publication.held:
-        owner = _acker_of(moved, partitions)
-        held.append(Outgoing(topics.ack, owner, codec.encode(moved)))
-    return PublicationRecords(tuple(fails), (*acks, *held))
+        acker = _acker_of(acked, partitions)
+        acks.append(Outgoing(topics.ack, acker, value, headers=(*note, *root_headers)))
+    for moved in publication.held:  # behind the acks, without headers
+        acker = _acker_of(moved, partitions)
+        acks.append(Outgoing(topics.ack, acker, codec.encode(moved)))
+    return PublicationRecords(tuple(fails), tuple(acks))
 
 
 class Publisher:
@@ -551,11 +580,12 @@ class Publisher:
         Args:
             open_log: opens the log of the ack topics, which `close` closes.
             topics: names of the ack topics.
-            durable_ms: how long `publish` waits for the brokers each time.
+            durable_ms: how long `publish` waits each time until the brokers have the records.
         """
-        self._durable_ms = durable_ms
-        self._open_log = open_log
         self.topics = topics
+        self._open_log = open_log
+        self._durable_ms = durable_ms
+        # both None until the first batch, and again after `close`
         self._log: Log | None = None
         self._producer: Producer | None = None
 

@@ -1,10 +1,13 @@
-"""The accumulator that brings the tasks' blobs to the driver, beside the data.
+"""The accumulator that brings the tasks' reports to the driver, beside the data.
 
-One for each SparkContext. Spark drops the updates of failed attempts. Values are builtins only, so that
-reading one can never fail for want of an import.
+A report travels as a *blob*, the bytes of `spout.publishing.blob`. The accumulator and what reads
+it on the driver are called the *ledger* here; it has nothing to do with an acker's.
 
-`LedgerParam.addInPlace` must never raise: one exception there silently stops every accumulator of the
-SparkContext. What goes wrong is recorded in the value, and `ReportLedger.read` raises it.
+One for each SparkContext. Spark drops the updates of failed attempts. Values are builtins only, so
+that reading one can never fail for want of an import.
+
+`LedgerParam.addInPlace` must never raise: one exception there silently stops every accumulator of
+the SparkContext. What goes wrong is recorded in the value, and `ReportLedger.read` raises it.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -42,7 +45,10 @@ BATCH_PROPERTY = "streaming.sql.batchId"
 RUN_PROPERTY = "spark.jobGroup.id"
 
 SentReport = tuple[str, bytes]
-"""The stream's id, and the report as `encode` wrote it; no bytes: the stream was read untracked."""
+"""The stream's id, and the report as `encode` wrote it; or `_UNTRACKED`."""
+
+_UNTRACKED: Final = b""
+"""In the place of a report: the stream was read untracked."""
 
 Batch = tuple[str, int]
 """A query's id, and the number of one of its batches."""
@@ -63,7 +69,14 @@ _INHERIT: Final = (
 
 
 class TaskName(NamedTuple):
-    """A task of a batch: a repeated one has a higher `attempt`; `tries` of this very task went before."""
+    """Spark's name of a task of a batch.
+
+    Attributes:
+        query, batch: the query's id, and the number of the batch; "" and -1: the task runs outside
+            of a streaming query, or for a thread that does not know its batch.
+        attempt: unique in the SparkContext; a repeated task has a higher one.
+        tries: how many attempts of this very task went before.
+    """
 
     query: str
     batch: int
@@ -79,7 +92,7 @@ class TaskName(NamedTuple):
 
 
 def task_name() -> TaskName:
-    """Name the task that runs in this process; outside a streaming query the batch is -1."""
+    """Return the name of the task that runs in this process."""
     context = TaskContext.get()
     if context is None:
         query, batch = _OF_NO_BATCH
@@ -95,7 +108,11 @@ def task_name() -> TaskName:
 
 
 class LedgerParam(AccumulatorParam[Value]):
-    """Merges what tasks added and forgets old batches; with `has_executors` tasks have logs of their own."""
+    """Merges what tasks added, and forgets old batches.
+
+    Attributes:
+        has_executors: whether tasks run in other processes than the driver, with logs of their own.
+    """
 
     def __init__(self, *, has_executors: bool = False) -> None:
         self.has_executors = has_executors
@@ -120,8 +137,8 @@ class LedgerParam(AccumulatorParam[Value]):
 class TracebackLog:
     """Logs the tracebacks of one process, or of one stream: of each kind one a minute.
 
-    An executor logs when a task reports, the driver what the tasks of a batch reported. Where both are one
-    process (a local master), the driver alone does.
+    An executor logs when a task reports, the driver what the tasks of a batch reported. Where both
+    are one process (a local master), the driver alone does.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -155,24 +172,25 @@ def add_report(accumulator: Accumulator[Value], stream: str, report: TaskReport 
     Args:
         accumulator: the ledger's, as a task has it.
         stream: the id of the stream that is read.
-        report: without the task's name; None: the task is not tracked.
+        report: without the task's name; None: the stream is read untracked.
     """
-    name = task_name()
+    task = task_name()
     param = accumulator.accum_param
     # a local master's driver logs in the same process
     logs_here = isinstance(param, LedgerParam) and param.has_executors
     if report is None:
-        blob = b""
+        blob = _UNTRACKED
     else:
         if logs_here:
-            OF_WORKER.warn(report.raised, name.batch)
-        blob = encode(replace(report, task=name.id))
+            OF_WORKER.warn(report.raised, task.batch)
+        blob = encode(replace(report, task=task.id))
     # named at random, since a task may report several times
-    accumulator.add({(name.query, name.batch): {uuid.uuid4().hex: (stream, blob)}})
+    report_name = uuid.uuid4().hex
+    accumulator.add({(task.query, task.batch): {report_name: (stream, blob)}})
 
 
 def is_local(master: str) -> bool:
-    """Tell whether a master, as ``local[4]``, lets driver and tasks share one process, and so one log."""
+    """Return whether a master, as ``local[4]``, lets driver and tasks share one process, and so one log."""
     return re.match(r"local(\[|\Z)", master) is not None
 
 
@@ -217,33 +235,39 @@ class ReportLedger:
     def read(self, query: str, batch: int, without: Collection[str] = ()) -> BatchReports:
         """Return what tasks reported of a batch, without some streams, by their ids.
 
-        What is no report of a batch is taken out of the accumulator on the way: it is logged, or
-        raised here once.
+        A problem is raised once, here or by the read of another batch; then it is forgotten, and
+        the batch can be evaluated anew.
 
-        Raises `TrackingError`: a merge failed; or rows of one of its streams were read by a thread of which
-        Spark does not know the batch, so that nobody can tell which records that failed and left open.
+        Raises `TrackingError`: a merge failed; or rows of one of its streams were read by a thread
+        of which Spark does not know the batch, so that nobody can tell which records that failed
+        and left open.
         """
-        self._take_reports_of_threads()
+        self._discard_reports_of_threads()
         self._raise_failed_merge()
         # a copy: tasks that are late add to it meanwhile
         all_sent = list(self.accumulator.value.get((query, batch), {}).values())
         sent = [(stream, blob) for stream, blob in all_sent if stream not in without]
         streams = frozenset(stream for stream, _ in sent)
-        read_by_threads = self._streams_of_threads & streams
-        if read_by_threads:
-            # raised once: the batch runs again, perhaps without the thread
-            self._streams_of_threads -= read_by_threads
-            raise TrackingError(
-                f"a thread of the sink's function evaluated rows of batch {batch}, or of one before it, and"
-                f" Spark did not tell the tasks which: what failed there would be acked; {_INHERIT}"
-            )
+        self._raise_read_by_threads(streams, batch)
         # bolts may have reported all the same of a stream whose read tasks say that it is untracked
-        untracked = {stream for stream, blob in sent if not blob}
+        untracked = {stream for stream, blob in sent if blob == _UNTRACKED}
         tasks = tuple(decode(blob) for stream, blob in sent if stream not in untracked)
         return BatchReports(streams, tasks, has_untracked=bool(untracked))
 
-    def _take_reports_of_threads(self) -> None:
-        """Remove what tasks reported for a thread that does not know its batch, and log that.
+    def _raise_read_by_threads(self, streams: frozenset[str], batch: int) -> None:
+        """Raise `TrackingError`, once, if a thread that does not know its batch read one of these streams."""
+        read_by_threads = self._streams_of_threads & streams
+        if not read_by_threads:
+            return
+        # raised once: the batch runs again, perhaps without the thread
+        self._streams_of_threads -= read_by_threads
+        raise TrackingError(
+            f"a thread of the sink's function evaluated rows of batch {batch}, or of one before it, and"
+            f" Spark did not tell the tasks which: what failed there would be acked; {_INHERIT}"
+        )
+
+    def _discard_reports_of_threads(self) -> None:
+        """Discard what tasks reported for a thread that does not know its batch, and log that.
 
         The ids of the streams are kept: `read` refuses their batches.
         """
@@ -258,11 +282,11 @@ class ReportLedger:
         )
 
     def _raise_failed_merge(self) -> None:
-        """Raise `TrackingError` if a report could not be merged since the last call."""
-        errors = self.accumulator.value.pop(_MERGE_ERRORS, None)
-        if not errors:
+        """Raise `TrackingError`, once, if a report could not be merged since the last call."""
+        errors_by_name = self.accumulator.value.pop(_MERGE_ERRORS, None)
+        if not errors_by_name:
             return
-        _, first_error = next(iter(errors.values()))
+        _stream, first_error = next(iter(errors_by_name.values()))  # no stream, and the text in bytes
         raise TrackingError(
             f"a task's report could not be merged, so the batch is not published: {first_error.decode()}"
         )
@@ -277,6 +301,7 @@ class ReportLedger:
         return any(name == query and batch >= since for name, batch in batches)
 
     def count(self, query: str, batch: int) -> int:
+        """Return how many reports of a batch have arrived."""
         return len(self.accumulator.value.get((query, batch), {}))
 
     def forget(self, query: str, batch: int) -> None:
@@ -285,6 +310,7 @@ class ReportLedger:
 
     def forget_all(self, query: str) -> None:
         """Forget the batches of a query that has ended."""
-        for batch in list(self.accumulator.value):  # tasks of other queries may add to it meanwhile
-            if batch[0] == query:
-                self.accumulator.value.pop(batch, None)
+        # a copy: tasks of other queries may add to it meanwhile
+        for other_query, batch in list(self.accumulator.value):
+            if other_query == query:
+                self.accumulator.value.pop((query, batch), None)

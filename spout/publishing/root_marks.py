@@ -1,7 +1,7 @@
 """`RootMarks`: what happened to roots in a batch, as one table; pure.
 
-A row says of one root that one thing happened to it. Of a root to which two things happened there are two
-rows; of one that was simply acked there is none. So the table of most batches is empty::
+A row says of one root that one thing happened to it. Of a root to which two things happened there
+are two rows; of one that was simply acked there is none. So the table of most batches is empty::
 
     source  position  kind         value      cause
          7      1042  OUTSTANDING  an edge
@@ -64,16 +64,16 @@ class RootMark(IntEnum):
     Attributes:
         OUTSTANDING: deliveries of it were not acked; the value is the XOR of their edges, never 0.
             A task has one row for each delivery.
-        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge. Of a root of an
-            earlier batch an outcome has one row, with the XOR of the edges.
+        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge. Of a
+            root of an earlier batch an outcome has one row, with the XOR of the edges.
         FAILED: a tuple of it failed, by the cause.
         TOUCHED: a bolt reset its timeout.
         HELD: Spark's state holds tuples of it.
         HELD_ON: a keyed bolt holds tuples of it on, and has reset its timeout.
         LATE: a watermark dropped a tuple of it.
-        LEFT_OPEN: the cause's operator settled a tuple of it neither way that had been held; the value is
-            its edge, so that no other row of the batch acks the tuple. Of what a keyed bolt emitted
-            it is 0.
+        LEFT_OPEN: the cause's operator settled a tuple of it neither way that had been held; the
+            value is its edge, so that no other row of the batch acks the tuple. Of what a keyed
+            bolt emitted it is 0.
         FIRST_EMITTED: it is a copy; the value is when its record was emitted first, wall time, ms.
         TRACED: it belongs to a trace: three rows in succession have the three numbers of the trace.
         UNTRACKED: it is best effort: acked with the batch, whatever was done to it.
@@ -83,9 +83,9 @@ class RootMark(IntEnum):
         HELD_TUPLE: the cause's operator handed a tuple of it to Spark's state; the value is its
             edge. If a watermark drops the tuple, the root fails where the cause's error is `LATE`;
             otherwise it is acked.
-        HELD_UNTIL: when a watermark drops a tuple: at this event time, ms, or a later one. The first
-            of these rows is of the tuple of the first `HELD_TUPLE`, the second of the second, and
-            so on.
+        HELD_UNTIL: when a watermark drops a tuple: at this event time, ms, or a later one. The
+            first of these rows is of the tuple of the first `HELD_TUPLE`, the second of the second,
+            and so on.
         KEYED: a keyed bolt emitted a tuple on it; the value is the number by which the bolts behind
             that one name it.
     """
@@ -221,8 +221,14 @@ class RootMarks:
             roots: sources and positions, one for one.
             values: of each root, as the kind says; None: the kind has none.
         """
-        numbers = np.full(len(roots[0]), NO_CAUSE if cause is None else 0, np.int32)
-        return cls.of_causes(kind, roots, numbers, () if cause is None else (cause,), values)
+        sources, _ = roots
+        if cause is None:
+            causes: tuple[Cause, ...] = ()
+            cause_numbers = np.full(len(sources), NO_CAUSE, np.int32)
+        else:
+            causes = (cause,)
+            cause_numbers = np.zeros(len(sources), np.int32)
+        return cls.of_causes(kind, roots, cause_numbers, causes, values)
 
     @classmethod
     def of_causes(
@@ -311,7 +317,7 @@ class RootMarks:
         return self.values.view(np.uint64)
 
     def at(self, rows: RowChoice) -> RootMarks:
-        """Return some rows: those of a mask, those at some row numbers, or a slice."""
+        """Return some rows: those of a mask, those with some row numbers, or a slice."""
         return RootMarks(
             self.sources[rows],
             self.positions[rows],
@@ -322,12 +328,13 @@ class RootMarks:
         )
 
     def of(self, *kinds: RootMark) -> RootMarks:
-        """Return the rows of some kinds."""
+        """Return the rows whose kind is one of these."""
         if not len(self):
             return self
         # some comparisons of bytes take less time than one `np.isin`
-        is_of_kind = self.kinds == kinds[0]
-        for kind in kinds[1:]:
+        first_kind, *other_kinds = kinds
+        is_of_kind = self.kinds == first_kind
+        for kind in other_kinds:
             is_of_kind |= self.kinds == kind
         return self._chosen(is_of_kind)
 
@@ -350,21 +357,22 @@ class RootMarks:
 
     def ascending(self) -> RootMarks:
         """Return the rows by source and position; rows of one root keep their order."""
+        return self._ordered_by(self.positions)
+
+    def _ordered_by(self, numbers: I64) -> RootMarks:
+        """Return the rows by source, then by a number of each row; equal ones keep their order."""
+        higher_source = self.sources[1:] > self.sources[:-1]
         same_source = self.sources[1:] == self.sources[:-1]
-        in_order = (self.sources[1:] > self.sources[:-1]) | (
-            same_source & (self.positions[1:] >= self.positions[:-1])
-        )
-        return self if in_order.all() else self.at(np.lexsort((self.positions, self.sources)))
+        # mostly they are in order, and to see that takes less time than to sort them
+        is_in_order = higher_source | (same_source & (numbers[1:] >= numbers[:-1]))
+        return self if is_in_order.all() else self.at(np.lexsort((numbers, self.sources)))
 
     def by_block(self) -> dict[tuple[int, int], RootMarks]:
         """Return the rows of each wire block of 32,768 positions, by source and number of the block.
 
         Blocks ascend, and without rows they are missing; the rows of a block keep their order.
         """
-        blocks = self.positions >> WIRE_BLOCK_BITS
-        same_source = self.sources[1:] == self.sources[:-1]
-        in_order = (self.sources[1:] > self.sources[:-1]) | (same_source & (blocks[1:] >= blocks[:-1]))
-        ordered = self if in_order.all() else self.at(np.lexsort((blocks, self.sources)))
+        ordered = self._ordered_by(self.positions >> WIRE_BLOCK_BITS)
         rows_of_blocks = rows_by_block(ordered.sources, ordered.positions, WIRE_BLOCK_BITS)
         return {block: ordered.at(rows) for block, rows in rows_of_blocks.items()}
 
@@ -372,18 +380,23 @@ class RootMarks:
         """Return the rows of each cause that has some, in the order of `causes`; they keep their order."""
         if not len(self):
             return []
-        # as of a block of which nothing failed but by one cause
+        # one cause of all rows, as mostly of a block: nothing is sorted or copied
         if len(self.causes) == 1 and (self.cause_numbers == 0).all():
             return [(self.causes[0], self)]
         ordered = self.at(np.argsort(self.cause_numbers, kind="stable"))
         numbers, first_rows = np.unique(ordered.cause_numbers, return_index=True)
-        ends = [*first_rows[1:].tolist(), len(self)]
-        rows_of_causes = zip(numbers.tolist(), map(slice, first_rows.tolist(), ends), strict=True)
-        return [(self.causes[number], ordered.at(rows)) for number, rows in rows_of_causes if number >= 0]
+        # the rows of a cause end where those of the next one begin
+        end_rows = [*first_rows[1:].tolist(), len(self)]
+        marks_by_cause: list[tuple[Cause, RootMarks]] = []
+        for number, first_row, end_row in zip(numbers.tolist(), first_rows.tolist(), end_rows, strict=True):
+            if number != NO_CAUSE:
+                marks_by_cause.append((self.causes[number], ordered.at(slice(first_row, end_row))))
+        return marks_by_cause
 
     def used_causes(self) -> list[Cause]:
         """Return the causes that rows have, in the order of `causes`."""
-        return [self.causes[number] for number in np.unique(self.cause_numbers).tolist() if number >= 0]
+        used_numbers = np.unique(self.cause_numbers).tolist()
+        return [self.causes[number] for number in used_numbers if number != NO_CAUSE]
 
     def once(self) -> RootMarks:
         """Return each root once for each cause, ascending; of equal ones the first row."""
@@ -422,22 +435,24 @@ class RootMarks:
         """Return the table as a stream of Arrow's; no marks are no bytes."""
         if not len(self):
             return b""
-        texts = [pa.array([cause[part] for cause in self.causes], pa.string()) for part in range(3)]
-        is_without = pa.array(self.cause_numbers == NO_CAUSE)
-        numbers = pa.array(self.cause_numbers, mask=np.asarray(is_without))
-        causes = pa.DictionaryArray.from_arrays(
-            numbers, pa.StructArray.from_arrays(texts, fields=list(_CAUSE_TYPE))
-        )
-        # positions mostly ascend: in narrow steps they take a third of the time and hardly a byte
-        steps = steps_of(self.positions)
-        columns = [pa.array(column) for column in (self.sources, steps, self.kinds, self.values)]
-        schema = _schema(columns[1].type, {FIRST_POSITION: str(self.positions[0])})
+        # 1. The columns. Positions mostly ascend: as narrow steps they take a third of the time and
+        # hardly a byte.
+        steps = pa.array(steps_of(self.positions))
+        sources, kinds, values = map(pa.array, (self.sources, self.kinds, self.values))
+        causes = pa.DictionaryArray.from_arrays(self._packed_cause_numbers(), _packed_causes(self.causes))
+        columns = [sources, steps, kinds, values, causes]
+        # 2. The bytes.
+        schema = _schema(steps.type, {FIRST_POSITION: str(self.positions[0])})
         sink = pa.BufferOutputStream()
         compression = "lz4" if len(self) > COMPRESSED_ROWS else None
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with pa.ipc.new_stream(sink, schema, options=options) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays([*columns, causes], schema=schema))
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         return bytes(sink.getvalue())
+
+    def _packed_cause_numbers(self) -> pa.Array:
+        """Return the number of each row's cause as Arrow's array; null: it has no cause."""
+        return pa.array(self.cause_numbers, mask=self.cause_numbers == NO_CAUSE)
 
     @classmethod
     def unpacked(cls, packed: bytes) -> RootMarks:
@@ -451,6 +466,16 @@ class RootMarks:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(f"{type(error).__name__}: {error}") from error
         return _marks_of(batch)
+
+
+def _packed_causes(causes: Sequence[Cause]) -> pa.StructArray:
+    """Return causes as Arrow's array of three texts each."""
+    texts = [
+        pa.array([cause.operator for cause in causes], pa.string()),
+        pa.array([cause.error for cause in causes], pa.string()),
+        pa.array([cause.message for cause in causes], pa.string()),
+    ]
+    return pa.StructArray.from_arrays(texts, fields=list(_CAUSE_TYPE))
 
 
 def _marks_of(batch: pa.RecordBatch) -> RootMarks:

@@ -3,8 +3,9 @@
 What could hide a lost tuple is checked instead of folded.
 
 An *operator* is a read task's bolts, or the bolts between two shuffles; a *report* is what one task
-of it did. An *evaluation* is the reports of all tasks of one stage. Spark may evaluate an operator
-several times in one batch, each time with another stage or attempt:
+of it did. An *evaluation* is the reports of all tasks of one stage; it is *complete* if no task and
+no row is missing. Spark may evaluate an operator several times in one batch, each time with another
+stage or attempt:
 
 - The newest complete evaluation *counts*: its reports say what was acked, held, released and
   touched.
@@ -18,7 +19,9 @@ Where two branches of one stream are joined, Spark reads the batch for each of t
 evaluated twice, and the operator that holds each side once.
 
 In this file an *index* is a root's number in the plan, from 0. Roots of earlier batches have none:
-they are named by source and position.
+they are named by source and position. Marks are *placed* when all their roots are named so. What
+happens to a tuple that Spark's state *holds* is told in `spout.publishing.delayed`; an operator
+that holds tuples is their *holder*.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -35,7 +38,7 @@ import numpy.typing as npt
 
 from acker.errors import TrackingError
 from acker.hot_paths import among, distinct
-from acker.identity import I64, U64
+from acker.identity import I64
 from acker.kafka.port import DamagedRun
 from acker.root_sets.root_set import RootSet
 from acker.units import any_time_text
@@ -48,6 +51,7 @@ from spout.publishing.delayed import (
     NEVER_MS,
     HighestTime,
     KeyedRoots,
+    RootEdges,
     by_key,
     indices_in,
     own_and_older,
@@ -55,11 +59,12 @@ from spout.publishing.delayed import (
 )
 from spout.publishing.fold import (
     BatchOutcome,
+    IncompleteRoots,
     Missing,
     Subscriptions,
     TaskReport,
+    open_roots_of,
     placed,
-    residuals,
 )
 from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks
 from spout.tuples.anchors import Fingerprint
@@ -68,13 +73,13 @@ from spout.tuples.failures import Cause
 
 _NO_ROOTS: I64 = np.empty(0, np.int64)
 
-Reports = list[TaskReport]
-"""One evaluation of an operator: the reports of the tasks of one stage."""
+Evaluation = list[TaskReport]
+"""One evaluation of an operator: the reports of the tasks of one stage, at least one."""
 
-Stages = dict[int, Reports]
+Stages = dict[int, Evaluation]
 """The evaluations of an operator, complete or not, by the number of the stage."""
 
-Evaluations = dict[str, list[Reports]]
+CompleteByOperator = dict[str, list[Evaluation]]
 """By operator, its complete evaluations, newest first: the first one counts."""
 
 _OF_COUNTED_EVALUATIONS = [kind for kind in RootMark if kind is not RootMark.PASSED]
@@ -102,10 +107,11 @@ def settle(
     between bolts.
     """
     # 1. Choose the reports that count: of each operator those of its newest complete evaluation.
-    plan, evaluations = _complete_evaluations(reports, expected, tasks_of, moment)
-    newest_evaluations = [newest_first[0] for newest_first in evaluations.values()]
+    plan, complete = _complete_evaluations(reports, expected, tasks_of, moment)
+    newest_evaluations = [newest_first[0] for newest_first in complete.values()]
     _check_received(newest_evaluations, plan.count)
     counted = [report for evaluation in newest_evaluations for report in evaluation]
+    # by identity, since two equal reports may be of two evaluations
     counted_ids = set(map(id, counted))
     uncounted = [report for report in reports if id(report) not in counted_ids]
 
@@ -116,7 +122,7 @@ def settle(
     counted_part = _PlacedReports.of(counted, index, keyed, _OF_COUNTED_EVALUATIONS)
     uncounted_part = _PlacedReports.of(uncounted, index, keyed, _OF_ANY_EVALUATION)
 
-    # 3. Sum up. In reports that do not count, roots only fail or are open.
+    # 3. Sum up. Of reports that do not count, only what failed or is open is taken.
     late_ms = -1 if moment is None else moment.late_ms
     outcome = _summed(plan, counted_part, uncounted_part, late_ms)
     passed_calls = tuple(call for report in reports for call in _passed_calls(report, index, keyed))
@@ -128,36 +134,38 @@ def _complete_evaluations(
     expected: Iterable[str],
     tasks_of: Callable[[int], int | None],
     moment: Moment | None,
-) -> tuple[BatchPlan, Evaluations]:
-    """Return the plan of a batch, and the complete evaluations of each operator, as `settle`
-    wants them.
+) -> tuple[BatchPlan, CompleteByOperator]:
+    """Return the plan of a batch, and the complete evaluations of each operator.
 
-    Raises `TrackingError`: an operator has none, or several operators have one name.
+    The arguments are those of `settle`.
+
+    Raises `TrackingError`: an operator has no complete evaluation, or several operators have one
+    name.
     """
     # only the report of a read task has the plan
-    reads = _newest_attempts(report for report in reports if report.plan is not None)
-    # reports of bolts, by operator; an operator that is found complete is moved to `complete`
-    waiting = _by_operator(report for report in reports if report.plan is None)
-    _refuse_namesakes_among(waiting)
-    complete: Evaluations = {}
+    reads_by_branch = _reads_by_branch(report for report in reports if report.plan is not None)
+    # an operator is taken out of `unchecked` when its evaluations were looked at
+    unchecked = _bolts_by_operator(report for report in reports if report.plan is None)
+    _refuse_namesakes_among(unchecked)
+    complete: CompleteByOperator = {}
     # 1. The read tasks, and the bolts that receive their rows directly, one behind the other.
-    if moment is not None and not reads and not moment.plan.ranges:
+    if moment is not None and not reads_by_branch and not moment.plan.ranges:
         # nothing was emitted: a watermark moved, and state was evicted
         plan, expected = moment.plan, ()
     else:
-        complete_reads = _complete_reads(reads)
-        newest_read = complete_reads[0][0]
-        if newest_read.plan is None:
+        complete_reads = _complete_reads(reads_by_branch)
+        newest_report = complete_reads[0][0]  # any one of the newest evaluation: all have the plan
+        if newest_report.plan is None:
             raise TrackingError("a read task's report carries no plan")
-        plan = newest_read.plan
-        complete[newest_read.operator] = complete_reads
-        _complete_consumers(newest_read.operator, complete, waiting)
-    # 2. What comes behind Spark's own operators: bolts that are in no chain of step 1.
-    behind_spark = [operator for operator, stages in waiting.items() if not _has_upstream(stages)]
+        plan = newest_report.plan
+        complete[newest_report.operator] = complete_reads
+        _move_consumers(newest_report.operator, unchecked, complete)
+    # 2. What comes behind Spark's own operators: bolts that receive the rows of no tracked one.
+    behind_spark = [operator for operator, stages in unchecked.items() if not _has_upstream(stages)]
     for operator in sorted({*expected, *behind_spark}):
         _refuse_namesake(operator, complete)
-        complete[operator] = _complete_behind_spark(operator, waiting.get(operator, {}), tasks_of)
-        _complete_consumers(operator, complete, waiting)
+        complete[operator] = _complete_behind_spark(operator, unchecked.get(operator, {}), tasks_of)
+        _move_consumers(operator, unchecked, complete)
     return plan, complete
 
 
@@ -175,38 +183,41 @@ class _PlacedReports(NamedTuple):
         keyed: KeyedRoots,
         kinds: Iterable[RootMark],
     ) -> _PlacedReports:
-        """Read the marks of some kinds.
+        """Place the marks of some kinds; marks of other kinds are left out.
 
         Args:
             index: finds the roots that tasks name by index.
             keyed: finds the roots that bolts behind a keyed bolt name by number.
         """
-        marks = [placed(report.marks.of(*kinds), index, keyed) for report in reports]
-        return cls(reports, RootMarks.together(marks))
+        placed_marks = [placed(report.marks.of(*kinds), index, keyed) for report in reports]
+        return cls(reports, RootMarks.together(placed_marks))
 
 
 def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> Iterator[PassedCall]:
     """Yield the bolt calls of one task that hung or ended their process, and passed when repeated.
 
-    A note of such a call may have been left by an earlier run of the query. So roots that this
-    batch does not have are left out, and so is a call of which no root remains.
+    What is known of such a call may come from an earlier run of the query. So roots that this batch
+    does not have are left out, and so is a call of which no root remains.
     """
-    passed = report.marks.of(RootMark.PASSED)
-    if not len(passed):
+    marks = report.marks.of(RootMark.PASSED)
+    if not len(marks):
         return
-    # not placed yet: in the column of positions are indices, or numbers of a keyed bolt
-    is_in_plan = (passed.positions >= 0) & (passed.positions < index.count)
-    is_planned = (passed.sources == PLANNED) & is_in_plan
-    is_keyed = (passed.sources == NUMBERED) & np.isin(passed.positions, keyed.numbers)
-    placed_marks = placed(passed.at(is_planned | is_keyed), index, keyed)
+    # They are not placed yet. Under the pseudo source `PLANNED` the column of positions has
+    # indices, and under `NUMBERED` the numbers that a keyed bolt gave the roots.
+    is_in_plan = (marks.positions >= 0) & (marks.positions < index.count)
+    is_planned = (marks.sources == PLANNED) & is_in_plan
+    is_keyed = (marks.sources == NUMBERED) & np.isin(marks.positions, keyed.numbers)
+    placed_marks = placed(marks.at(is_planned | is_keyed), index, keyed)
+    # the value of such a mark is the number of the call, among those of the task
     for call_number in distinct(placed_marks.values).tolist():
-        call = placed_marks.at(placed_marks.values == call_number)
-        [cause] = call.used_causes()  # one call, so one cause
-        yield PassedCall(cause.operator, cause.error, cause.message, tuple(call.roots().runs()))
+        marks_of_call = placed_marks.at(placed_marks.values == call_number)
+        [cause] = marks_of_call.used_causes()  # one call, so one cause
+        runs = tuple(marks_of_call.roots().runs())
+        yield PassedCall(cause.operator, cause.error, cause.message, runs)
 
 
 def _missing(reports: Iterable[TaskReport], counted: Iterable[TaskReport]) -> Missing:
-    """Return what the read tasks missed in all stages whose reports count.
+    """Return which records the read tasks of all stages that count did not find, or could not read.
 
     A batch is read once for each side of a join. What has left the log between the two readings is
     missing in the later one only.
@@ -217,7 +228,7 @@ def _missing(reports: Iterable[TaskReport], counted: Iterable[TaskReport]) -> Mi
     lost_counts = dict.fromkeys(counted_stages, 0)
     for report in reports:
         stage = report.task.stage
-        if stage in counted_stages:  # a stage without read tasks misses nothing
+        if stage in counted_stages:  # reports of bolts have an empty `missing`
             absent_runs += report.missing.absent
             damaged_runs.update(report.missing.damaged)
             lost_counts[stage] += report.missing.lost_count
@@ -255,8 +266,9 @@ class _Held(NamedTuple):
     """The tuples that a batch handed to Spark's state, row by row.
 
     Attributes:
-        tuples: `HELD_TUPLE` marks: the root, the edge, and as operator of the cause who holds it.
-        until_ms: the event time from which on a watermark drops the tuple.
+        tuples: `HELD_TUPLE` marks: the root, the edge, and as operator of the cause the holder.
+        until_ms: the event time from which on a watermark drops the tuple; -1: every one does;
+            `NEVER_MS`: none does.
         is_dropped: whether the watermark of this batch dropped it at once.
     """
 
@@ -272,35 +284,45 @@ class _Held(NamedTuple):
             raise TrackingError(f"{len(tuples):,} tuples were held until {len(until_ms):,} times")
         return cls(tuples, until_ms, until_ms <= late_ms)
 
+    def staying(self) -> RootMarks:
+        """Return the tuples that the watermark did not drop."""
+        return self.tuples.at(~self.is_dropped) if self.is_dropped.any() else self.tuples
+
+    def dropped(self) -> RootMarks:
+        """Return the tuples that the watermark dropped."""
+        return self.tuples.at(self.is_dropped)
+
     def failures(self, late_ms: int) -> RootMarks:
-        """Return the marks of the roots that fail since a watermark dropped their tuples."""
+        """Return a `FAILED` mark for the root of each tuple that the watermark `late_ms` dropped.
+
+        A tuple that its holder may lose without a failure has none: it counts as acked.
+        """
         failed: list[RootMarks] = []
-        for holder, dropped in self.tuples.at(self.is_dropped).by_cause():
+        for holder, tuples in self.dropped().by_cause():
+            # the error of this cause only says whether the holder fails what is dropped
             if holder.error == LATE:
                 message = f"a watermark of {any_time_text(late_ms)} dropped it"
                 cause = Cause.of(holder.operator, LATE, message)
-                roots = dropped.sources, dropped.positions
+                roots = tuples.sources, tuples.positions
                 failed.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
         return RootMarks.together(failed)
 
     def highest_times(self) -> list[HighestTime]:
-        """Return for each operator that held tuples the highest of their times; none without
-        times.
-        """
-        # -1 and NEVER_MS are no times: every watermark drops the tuple, or none does
+        """Return the highest time of the tuples of each holder; a holder without times has none."""
+        # -1 and NEVER_MS are no times
         is_timed = (self.until_ms >= 0) & (self.until_ms < NEVER_MS)
-        times: list[HighestTime] = []
+        highest_times: list[HighestTime] = []
         for cause_number, holder in enumerate(self.tuples.causes):
             is_of_holder = self.tuples.cause_numbers == cause_number
             times_ms = np.where(is_timed & is_of_holder, self.until_ms, -1)
             if not (times_ms >= 0).any():
                 continue
-            # of equal times the first one
-            row = int(times_ms.argmax())
+            row = int(times_ms.argmax())  # of equal times the first one
             source, position = int(self.tuples.sources[row]), int(self.tuples.positions[row])
             run = SourceRun(source, position, position + 1)
-            times.append(HighestTime(holder.operator, int(times_ms[row]), run, is_held=True))
-        return times
+            highest = HighestTime(holder.operator, int(times_ms[row]), run, is_held=True)
+            highest_times.append(highest)
+        return highest_times
 
 
 def _summed(
@@ -320,209 +342,211 @@ def _summed(
         late_ms: the watermark, event time; -1: there is none.
     """
     index = plan.index()
-    # a failure counts whoever reports it, so both are split
+    # a failure counts whoever reports it, so the marks of both are divided
     done = own_and_older(index, RootMarks.together([counted.marks, uncounted.marks]))
-
-    # 1. The roots that are not complete, as indices, each with the XOR of the edges that it lacks.
-    # An edge that was held and released in this batch comes twice, and so cancels itself.
     held = _Held.of_marks(counted.marks, late_ms)
-    staying = held.tuples.at(~held.is_dropped) if held.is_dropped.any() else held.tuples
-    held_edges = [(own_indices(index, staying), staying.edges), done.released_edges]
-    outstanding = [report.outstanding for report in counted.reports]
-    open_indices, open_sums = residuals(plan, outstanding, held_edges)
-    held_indices = _NO_ROOTS
-    if len(staying):
-        held_indices = _held_indices(plan, counted.reports, held_edges, open_indices)
-    left_open_elsewhere = [report.outstanding for report in uncounted.reports]
-    open_indices, open_sums = _with_uncounted(plan, open_indices, open_sums, left_open_elsewhere)
-
-    # 2. Without best-effort roots, of Storm's emit without a message id: nobody learns what becomes
-    # of them.
+    # of Storm's emit without a message id: nobody learns what becomes of these roots
     best_effort_indices = distinct(indices_in(index, counted.marks.of(RootMark.UNTRACKED)))
-    if len(best_effort_indices):
-        is_tracked = ~among(open_indices, best_effort_indices)
-        open_indices, open_sums = open_indices[is_tracked], open_sums[is_tracked]
 
-    # 3. What failed, and what is blocked behind it where a partition is read in order. The failed
-    # roots are looked up in the plan only where somebody below asks for them.
+    # 1. The roots that are not complete.
+    counted_open, held_indices = _open_and_held(plan, counted.reports, held.staying(), done.released_edges)
+    open_roots = _with_uncounted(plan, counted_open, uncounted.reports).without(best_effort_indices)
+
+    # 2. What failed, and what is blocked behind it where a partition is read in order.
     failures = RootMarks.together([done.own_failures, held.failures(late_ms)])
     reports = (*counted.reports, *uncounted.reports)
-    lined = tuple(lines for report in reports for lines in report.lined)
-    failed_indices = indices_in(index, failures) if lined or len(held_indices) else _NO_ROOTS
-    blocked = behind(lined, failed_indices, open_indices, best_effort_indices) if lined else []
-    blocked_marks = [
-        RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause) for cause, indices in blocked
-    ]
+    lined_records = tuple(lines for report in reports for lines in report.lined_records)
+    failed_indices = _NO_ROOTS
+    # only these two ask for them, and to find them in the plan takes time
+    if lined_records or len(held_indices):
+        failed_indices = indices_in(index, failures)
+    blocked: list[RootMarks] = []
+    if lined_records:
+        indices_by_cause = behind(lined_records, failed_indices, open_roots.indices, best_effort_indices)
+        for cause, indices in indices_by_cause:
+            blocked.append(RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause))
+    failed = _failed_once(index, RootMarks.together([failures, *blocked]), best_effort_indices)
 
-    # 4. One table of it all.
+    # 3. What Spark's state holds on: a root that failed, or whose verdict nobody awaits, needs no
+    # later deadline.
     if len(held_indices):
         settled_indices = distinct(np.concatenate([failed_indices, best_effort_indices]))
         held_indices = held_indices[~among(held_indices, settled_indices)]
+
+    # 4. One table of it all.
     touched_indices = distinct(done.own_touched)
-    late_indices = distinct(own_indices(index, held.tuples.at(held.is_dropped)))
+    late_indices = distinct(own_indices(index, held.dropped()))
     marks = [
-        _failed_once(index, RootMarks.together([failures, *blocked_marks]), best_effort_indices),
-        RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(open_indices), open_sums),
+        failed,
+        RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(open_roots.indices), open_roots.lacked),
         RootMarks.of_roots(RootMark.HELD, index.roots(held_indices)),
         RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched_indices)),
         RootMarks.of_roots(RootMark.LATE, index.roots(late_indices)),
         counted.marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED, RootMark.LEFT_OPEN),
         done.older,
     ]
-    column_times = [time for report in counted.reports for time in report.highest_times]
+    column_times = [highest for report in counted.reports for highest in report.highest_times]
     return BatchOutcome(
         plan,
         RootMarks.together(marks),
         counts=sum_of_counts(report.counts for report in counted.reports),
         errors=tuple(error for report in counted.reports for error in report.errors),
-        lined=lined,
+        lined_records=lined_records,
         late_count=int(held.is_dropped.sum()),
         highest_times=_highest_times([*column_times, *held.highest_times()]),
     )
 
 
-def _highest_times(times: Iterable[HighestTime]) -> tuple[HighestTime, ...]:
-    """Return the highest time of each column that read tasks saw, and of each `hold`."""
-    highest: dict[tuple[str, bool], HighestTime] = {}
-    for time in times:
-        highest_so_far = highest.get((time.name, time.is_held))
+def _highest_times(reported: Iterable[HighestTime]) -> tuple[HighestTime, ...]:
+    """Return of each column that read tasks saw, and of each `hold`, the highest of some times."""
+    # by name, and whether it is of a `hold`: a column and a `hold` may have one name
+    highest_by_kind: dict[tuple[str, bool], HighestTime] = {}
+    for highest in reported:
+        kind = highest.name, highest.is_held
+        highest_so_far = highest_by_kind.get(kind)
         # of equal times the first one stays
-        if highest_so_far is None or time.at_ms > highest_so_far.at_ms:
-            highest[time.name, time.is_held] = time
-    return tuple(highest.values())
+        if highest_so_far is None or highest.at_ms > highest_so_far.at_ms:
+            highest_by_kind[kind] = highest
+    return tuple(highest_by_kind.values())
 
 
-def _held_indices(
+def _open_and_held(
     plan: BatchPlan,
-    counted: Iterable[TaskReport],
-    held_edges: Sequence[tuple[I64, U64]],
-    open_indices: I64,
-) -> I64:
-    """Return the roots of which Spark's state holds a tuple after the batch, as ascending indices.
+    counted: Sequence[TaskReport],
+    staying: RootMarks,
+    released_edges: RootEdges,
+) -> tuple[IncompleteRoots, I64]:
+    """Return the open roots by the reports that count, and the held roots, as ascending indices.
+
+    A root is held if Spark's state has a tuple of it after the batch; each held root is open.
 
     Args:
-        held_edges: roots by index, with the edges of their tuples that were held, and that were
-            released again in this batch.
-        open_indices: of all roots that are not complete.
+        staying: the tuples of the batch that Spark's state got and no watermark dropped.
+        released_edges: of tuples of the batch that were released again in it.
     """
-    # where no bolt left a tuple open, a root is not complete only because a tuple of it is held
-    if not any(report.outstanding for report in counted):
-        return open_indices
-    held_indices, _ = residuals(plan, (), held_edges)
-    return held_indices
+    staying_edges = RootEdges(own_indices(plan.index(), staying), staying.edges)
+    # an edge that was held and released in this batch comes twice, and so cancels itself
+    held_edges = [staying_edges, released_edges]
+    outstanding = [report.outstanding for report in counted]
+    open_roots = open_roots_of(plan, outstanding, held_edges)
+    if not len(staying):
+        return open_roots, _NO_ROOTS
+    # where no bolt left a tuple open, a root is open only because a tuple of it is held
+    if not any(outstanding):
+        return open_roots, open_roots.indices
+    return open_roots, open_roots_of(plan, (), held_edges).indices
 
 
 def _with_uncounted(
-    plan: BatchPlan,
-    open_indices: I64,
-    open_sums: U64,
-    uncounted: Iterable[Mapping[Subscriptions, I64]],
-) -> tuple[I64, U64]:
-    """Return the open roots and their sums, with the roots that only uncounted reports left open.
+    plan: BatchPlan, counted_open: IncompleteRoots, uncounted: Iterable[TaskReport]
+) -> IncompleteRoots:
+    """Return the open roots, with those that only uncounted reports left open.
 
     Args:
-        open_indices: of the open roots, ascending.
-        open_sums: of each the XOR of the edges that it lacks.
-        uncounted: the deliveries that each report left open, as `TaskReport.outstanding` has them.
+        counted_open: the open roots by the reports that count.
+        uncounted: the other reports.
     """
-    rows_by_path = by_key(pair for outstanding in uncounted for pair in outstanding.items())
-    if not rows_by_path:
-        return open_indices, open_sums
+    parts_by_path = by_key(pair for report in uncounted for pair in report.outstanding.items())
+    if not parts_by_path:
+        return counted_open
     # two reports may have left the same delivery open: taken twice, its edge would cancel itself
-    distinct_rows = {path: np.unique(np.concatenate(rows), axis=0) for path, rows in rows_by_path.items()}
-    indices, sums = residuals(plan, [distinct_rows])
+    distinct_rows: dict[Subscriptions, I64] = {}
+    for path, parts in parts_by_path.items():
+        distinct_rows[path] = np.unique(np.concatenate(parts), axis=0)
     # what counts goes first, where it says of a root that it is open, too
-    is_new = ~among(indices, open_indices)
-    indices = np.concatenate([open_indices, indices[is_new]])
-    sums = np.concatenate([open_sums, sums[is_new]])
+    further = open_roots_of(plan, [distinct_rows]).without(counted_open.indices)
+    indices = np.concatenate([counted_open.indices, further.indices])
+    lacked = np.concatenate([counted_open.lacked, further.lacked])
     order = np.argsort(indices)
-    return indices[order], sums[order]
+    return IncompleteRoots(indices[order], lacked[order])
 
 
-def _newest_attempts(reads: Iterable[TaskReport]) -> dict[str, Stages]:
+def _reads_by_branch(reads: Iterable[TaskReport]) -> dict[str, Stages]:
     """Return the reports of read tasks by branch and stage, without outdated attempts.
 
     A branch is the bolts that ran in the read task, with the bolt that received its rows, if any.
     Two reports of one stage with the same ranges are attempts of one task.
     """
-    newest: dict[tuple[str, int, object], TaskReport] = {}
+    # by (branch, stage, ranges)
+    newest_attempts: dict[tuple[str, int, object], TaskReport] = {}
     # a later attempt overwrites an earlier one
     for report in sorted(reads, key=lambda report: report.task.attempt):
-        branch = f"{report.operator} (for {report.consumer})" if report.consumer else report.operator
-        newest[branch, report.task.stage, report.ranges] = report
-    return _by_stage((branch, report) for (branch, _, _), report in newest.items())
+        branch = report.operator
+        if report.consumer:
+            branch = f"{branch} (for {report.consumer})"
+        newest_attempts[branch, report.task.stage, report.ranges] = report
+    return _by_stage((branch, report) for (branch, _, _), report in newest_attempts.items())
 
 
-def _by_operator(reports: Iterable[TaskReport]) -> dict[str, Stages]:
+def _bolts_by_operator(reports: Iterable[TaskReport]) -> dict[str, Stages]:
     """Return the reports of bolts by operator and stage, without outdated attempts.
 
     A task that was repeated has the same partition again. One attempt may have several reports, in
     their order.
     """
     all_attempts = list(reports)
-    # by (operator, stage, partition)
+    # by (operator, stage, partition): the number of the newest attempt
     newest_attempts: dict[tuple[str, int, int], int] = {}
     for report in all_attempts:
         key = report.first_bolt, report.task.stage, report.task.partition
         newest_attempts[key] = max(report.task.attempt, newest_attempts.get(key, 0))
-    newest: list[tuple[str, TaskReport]] = []
+    newest_reports: list[tuple[str, TaskReport]] = []
     for report in all_attempts:
         key = report.first_bolt, report.task.stage, report.task.partition
         if report.task.attempt == newest_attempts[key]:
-            newest.append((report.first_bolt, report))
-    return _by_stage(newest)
+            newest_reports.append((report.first_bolt, report))
+    return _by_stage(newest_reports)
 
 
 def _by_stage(named_reports: Iterable[tuple[str, TaskReport]]) -> dict[str, Stages]:
-    """Return reports, which come with names, by name and stage."""
-    reports_by_name = by_key(named_reports)
-    return {
-        name: by_key((report.task.stage, report) for report in reports)
-        for name, reports in reports_by_name.items()
-    }
+    """Return reports, which come with a branch or an operator, by its name and by stage."""
+    stages_by_name: dict[str, Stages] = {}
+    for name, reports in by_key(named_reports).items():
+        stages_by_name[name] = by_key((report.task.stage, report) for report in reports)
+    return stages_by_name
 
 
-def _refuse_namesake(name: str, complete: Evaluations) -> None:
+def _refuse_namesake(name: str, complete: CompleteByOperator) -> None:
     """Raise `TrackingError` if another operator of this name was found complete before."""
     if name in complete:
         raise TrackingError(namesakes(name))
 
 
-def _refuse_namesakes_among(waiting: Mapping[str, Stages]) -> None:
+def _refuse_namesakes_among(unchecked: Mapping[str, Stages]) -> None:
     """Raise `TrackingError` if two operators go by one name.
 
     Stages of one name are evaluations of one operator: the same bolts between the same ones.
     """
-    for name, stages in waiting.items():
-        ways = {
+    for name, stages in unchecked.items():
+        operators = {
             (report.operator, report.upstream, report.consumer)
-            for reports in stages.values()
-            for report in reports
+            for evaluation in stages.values()
+            for report in evaluation
         }
-        if len(ways) > 1:
+        if len(operators) > 1:
             raise TrackingError(namesakes(name))
 
 
 def _has_upstream(stages: Stages) -> bool:
     """Return whether an operator receives its rows from a tracked one, and not from one of
     Spark's."""
-    return any(report.upstream for reports in stages.values() for report in reports)
+    return any(report.upstream for evaluation in stages.values() for report in evaluation)
 
 
-def _complete_reads(reads: dict[str, Stages]) -> list[Reports]:
+def _complete_reads(reads_by_branch: dict[str, Stages]) -> list[Evaluation]:
     """Return the complete evaluations of the source, newest first: at least one.
 
     Raises `TrackingError`: there is none, or several branches read the batch.
     """
-    if not reads:
+    if not reads_by_branch:
         raise TrackingError("no read task of the batch reported: nothing of it was evaluated to its end")
-    if len(reads) > 1:
+    if len(reads_by_branch) > 1:
         raise TrackingError(
-            f"the batch was read more than once, by {' and '.join(sorted(reads))}: two branches"
+            f"the batch was read more than once, by {' and '.join(sorted(reads_by_branch))}: two branches"
             " behind one read_stream, each with bolts of its own, and a root has one first bolt."
             " Let several bolts read one stream in a spout.TopologyBuilder, or let one bolt do both"
         )
-    [(branch, stages)] = reads.items()
+    [(branch, stages)] = reads_by_branch.items()
     newest_first = [stages[stage] for stage in sorted(stages, reverse=True)]
     complete = [evaluation for evaluation in newest_first if _reports_cover_plan(evaluation)]
     if not complete:
@@ -549,13 +573,13 @@ def _reports_cover_plan(reports: Sequence[TaskReport]) -> bool:
     )
 
 
-def _sum(prints: Iterable[Fingerprint]) -> Fingerprint:
+def _sum(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
     """Return the fingerprint of all rows, in whatever order and tasks they came."""
-    return reduce(Fingerprint.plus, prints, Fingerprint())
+    return reduce(Fingerprint.plus, fingerprints, Fingerprint())
 
 
-def _complete_consumers(operator: str, complete: Evaluations, waiting: dict[str, Stages]) -> None:
-    """Move the bolts that receive an operator's rows, one behind the other, from `waiting` to
+def _move_consumers(operator: str, unchecked: dict[str, Stages], complete: CompleteByOperator) -> None:
+    """Move the bolts that receive an operator's rows, one behind the other, from `unchecked` to
     `complete`.
 
     An evaluation of a bolt is complete if it received the very rows that some complete evaluation
@@ -564,33 +588,41 @@ def _complete_consumers(operator: str, complete: Evaluations, waiting: dict[str,
     Raises `TrackingError`: the rows reached no evaluation, or a bolt has the name of another
     operator.
     """
-    # all reports of an operator name the same consumer; empty: Spark's operators, or the sink
-    consumer = complete[operator][0][0].consumer
+    consumer = _consumer_of(complete[operator])
     while consumer:
         # of each evaluation of the operator, newest first, what it emitted
-        sent = [_sum(report.sent_fingerprint for report in reports) for reports in complete[operator]]
+        sent = [_sum(report.sent_fingerprint for report in evaluation) for evaluation in complete[operator]]
+        newest_sent = sent[0]
         _refuse_namesake(consumer, complete)
-        stages = waiting.pop(consumer, {})
-        fed = [
-            stages[stage]
-            for stage in sorted(stages, reverse=True)
-            if _sum(report.received_fingerprint for report in stages[stage]) in sent
-        ]
-        if not fed and sent[0].rows:
+        stages = unchecked.pop(consumer, {})
+        evaluations: list[Evaluation] = []
+        for stage in sorted(stages, reverse=True):
+            received = _sum(report.received_fingerprint for report in stages[stage])
+            if received in sent:
+                evaluations.append(stages[stage])
+        if not evaluations and newest_sent.rows:
             raise TrackingError(
-                f"bolt {consumer!r} did not receive, or not finish, the {sent[0].rows:,} tuples"
+                f"bolt {consumer!r} did not receive, or not finish, the {newest_sent.rows:,} tuples"
                 f" that {operator!r} emitted: the sink evaluated a part of the batch only (take,"
                 " limit, first, show)"
             )
-        if not fed:
+        if not evaluations:
             return
-        complete[consumer] = fed
-        operator, consumer = consumer, fed[0][0].consumer
+        complete[consumer] = evaluations
+        operator, consumer = consumer, _consumer_of(evaluations)
+
+
+def _consumer_of(evaluations: Sequence[Evaluation]) -> str:
+    """Return the bolt that receives an operator's rows directly.
+
+    Empty: Spark's operators do, or the sink. All reports of an operator name the same.
+    """
+    return evaluations[0][0].consumer
 
 
 def _complete_behind_spark(
     operator: str, stages: Stages, tasks_of: Callable[[int], int | None]
-) -> list[Reports]:
+) -> list[Evaluation]:
     """Return the complete evaluations, newest first, of a bolt behind Spark's own operators.
 
     Where an executor was lost between two jobs of a batch, Spark runs under the name of a new stage
@@ -599,9 +631,13 @@ def _complete_behind_spark(
 
     Raises `TrackingError`: there is none.
     """
-    newest = sorted(stages, key=lambda stage: (len(stages[stage]), stage), reverse=True)
+    best_first = sorted(stages, key=lambda stage: (len(stages[stage]), stage), reverse=True)
     # a stage of which nobody remembers how many tasks it had is taken for complete
-    complete = [stages[stage] for stage in newest if tasks_of(stage) in (None, len(stages[stage]))]
+    complete: list[Evaluation] = []
+    for stage in best_first:
+        task_count = tasks_of(stage)
+        if task_count is None or task_count == len(stages[stage]):
+            complete.append(stages[stage])
     if not complete:
         raise TrackingError(
             f"bolt {operator!r} was not evaluated to its end in this batch (take, limit, or a sink"
@@ -612,17 +648,19 @@ def _complete_behind_spark(
     return complete
 
 
-def _check_received(evaluations: Iterable[Sequence[TaskReport]], count: int) -> None:
+def _check_received(evaluations: Iterable[Evaluation], root_count: int) -> None:
     """Raise `TrackingError` if first bolts behind Spark's operators received a root twice.
 
-    `count`: how many roots the batch has.
+    Args:
+        evaluations: those that count, one of each operator.
+        root_count: how many roots the batch has.
     """
-    is_received = np.zeros(count, np.bool_)
-    for reports in evaluations:
-        for report in reports:
+    is_received = np.zeros(root_count, np.bool_)  # by index
+    for evaluation in evaluations:
+        for report in evaluation:
             if report.received is None:
                 continue
-            # a task's bitmap ends with the last root that it received; a view, so that `|=` writes
+            # a task's flags end with the last root that it received; a view, so that `|=` writes
             is_received_before = is_received[: len(report.received)]
             if (is_received_before & report.received).any():
                 root = int(np.flatnonzero(is_received_before & report.received)[0])

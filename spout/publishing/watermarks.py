@@ -5,6 +5,10 @@ before, less its delay. So each rise is kept with the record that brought it abo
 that drops something is looked up among them. Where the record itself is unknown (an event time that
 Spark's own expressions compute, in a query without `hold`), the positions of its batch are kept.
 
+A `hold` is the operator (`spout.hold`) that tells which tuples Spark's state holds behind it, and
+from which event time on a watermark drops each. A *mover* is the record, or the records among which
+it is, that raised a watermark to where it stands.
+
 Source: docs/design/protocol.md, section 5.2 ("What is too late").
 """
 
@@ -61,7 +65,7 @@ class Dropped(NamedTuple):
     watermarks: tuple[WatermarkStats, ...] = ()
 
     def rows_beside(self, held: int) -> int:
-        """Return how many rows were dropped besides `held` tuples, of which `hold` knows it.
+        """Return how many rows were dropped besides the tuples, `held` in number, that a `hold` knows of.
 
         An aggregate drops what its tasks have summed up before, so it counts fewer rows than
         tuples.
@@ -76,16 +80,18 @@ class Watermarks:
     """The watermarks of one query, as far as its driver has seen them rise.
 
     Attributes:
-        unsaid_rows: how many rows were dropped in batches that had no record to say it by.
+        unsaid_rows: how many rows were dropped in batches whose acks had no record that could say
+            so; the next batch with one says it.
     """
 
     def __init__(self) -> None:
         self.unsaid_rows = 0
-        # both by the column with the event time and the name of the `hold`
+        # both by (column with the event time, name of the `hold`), which tells the query's watermarks apart
         self._highest_ms: dict[tuple[str, str], int] = {}
-        self._movers_by_watermark_ms: dict[tuple[str, str], OrderedDict[int, Mover]] = {}
+        # and then by the time to which it was moved, the oldest rise first: what moved it there
+        self._movers: dict[tuple[str, str], OrderedDict[int, Mover]] = {}
 
-    def rise(self, outcome: BatchOutcome, watermarks: Iterable[WatermarkStats]) -> None:
+    def record_rises(self, outcome: BatchOutcome, watermarks: Iterable[WatermarkStats]) -> None:
         """Record each watermark that a batch raises, with what raised it; forget the oldest
         rises."""
         for stats in watermarks:
@@ -93,42 +99,48 @@ class Watermarks:
             if stats.highest_ms <= self._highest_ms.get(place, stats.highest_ms - 1):
                 continue
             self._highest_ms[place] = stats.highest_ms
-            movers = self._movers_by_watermark_ms.setdefault(place, OrderedDict())
-            runs = tuple(_runs_of(outcome, stats)[:MOVED_BY_MAX])
+            mover_by_watermark_ms = self._movers.setdefault(place, OrderedDict())
+            runs = tuple(_runs_with_highest(outcome, stats)[:MOVED_BY_MAX])
             watermark_ms = stats.highest_ms - stats.delay_ms
-            movers[watermark_ms] = Mover(stats.highest_ms, runs)
-            if len(movers) > RISES_KEPT:
-                movers.popitem(last=False)  # the oldest
+            mover_by_watermark_ms[watermark_ms] = Mover(stats.highest_ms, runs)
+            if len(mover_by_watermark_ms) > RISES_KEPT:
+                mover_by_watermark_ms.popitem(last=False)  # the oldest
 
-    def mover(self, watermark_ms: int) -> Mover | None:
-        """Return what moved a watermark to where it stands.
+    def mover_to(self, watermark_ms: int) -> Mover | None:
+        """Return what moved one of the query's watermarks to this event time, where it stands.
 
         None: it was moved before this driver began, or nobody knows by which records.
         """
-        for movers in self._movers_by_watermark_ms.values():
-            mover = movers.get(watermark_ms)
+        for mover_by_watermark_ms in self._movers.values():
+            mover = mover_by_watermark_ms.get(watermark_ms)
             if mover is not None and mover.runs:
                 return mover
         return None
 
 
-def _runs_of(outcome: BatchOutcome, stats: WatermarkStats) -> Sequence[SourceRun]:
+def _runs_with_highest(outcome: BatchOutcome, stats: WatermarkStats) -> Sequence[SourceRun]:
     """Return the run of the record with the highest time of a batch, or the runs in which it lies.
 
     If nothing is known of it, these are all that the batch read.
     """
     if stats.hold:
-        held_runs = [time.run for time in outcome.highest_times if time.is_held and time.name == stats.hold]
+        held_runs = [
+            highest.run for highest in outcome.highest_times if highest.is_held and highest.name == stats.hold
+        ]
         return held_runs or outcome.plan.ranges
-    column_times = [time for time in outcome.highest_times if not time.is_held]
-    equal_times = [time for time in column_times if time.at_ms == stats.highest_ms]
-    if not equal_times:
+    # the columns of read tasks whose highest time is the one that Spark saw
+    candidates = [
+        highest
+        for highest in outcome.highest_times
+        if not highest.is_held and highest.at_ms == stats.highest_ms
+    ]
+    if not candidates:
         return outcome.plan.ranges
     # A column of the same name is the one, and another one with the very same time most likely is.
     # Of several, the shortest run tells most.
     best = min(
-        equal_times,
-        key=lambda time: (time.name != stats.column, time.run.end - time.run.start),
+        candidates,
+        key=lambda highest: (highest.name != stats.column, highest.run.end - highest.run.start),
     )
     return [best.run]
 
@@ -143,11 +155,13 @@ class TooLateLog:
         self._unlogged_row_count = 0
 
     def report(self, group: str, tuples: int, note: LateNote, inputs: Sequence[Input]) -> None:
-        """Log how much of a batch came too late, and what moved the watermark.
+        """Log how much came too late since the last line, and what moved the watermark.
+
+        Within `WARN_MS` of the last line it is only counted.
 
         Args:
             group: the consumer group.
-            tuples: how many tuples that `hold` would have held.
+            tuples: how many tuples were dropped that a `hold` would have held.
             note: the rows besides, and the watermark.
             inputs: the inputs of the stream, by whose names records are named.
         """

@@ -158,11 +158,11 @@ class BatchEnd:
 
         Return what to report of one, or None: nothing came too late.
         """
-        stream.watermarks.rise(outcome, dropped.watermarks)
+        stream.watermarks.record_rises(outcome, dropped.watermarks)
         rows = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late_count)
         if not rows and not outcome.late_count:
             return None
         batch = logged(self.application, self.lane)
         watermark_ms = 0 if batch is None else batch.watermark_before_ms
         now_ms = time.time_ns() // 1_000_000
-        return LateNote(now_ms, watermark_ms, rows, stream.watermarks.mover(watermark_ms))
+        return LateNote(now_ms, watermark_ms, rows, stream.watermarks.mover_to(watermark_ms))

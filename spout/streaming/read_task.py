@@ -258,7 +258,7 @@ class _Reading:
                 lost_count=self._task_reader.lost,
                 damaged=tuple(self._task_reader.damaged),
             ),
-            lined=tuple(gate.lined(stopped_indices) for gate in self._gates),
+            lined_records=tuple(gate.lined_records(stopped_indices) for gate in self._gates),
             raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
             counts=sum_of_counts([source_counts, bolts_report.counts]),
             marks=RootMarks.together([marks, best_effort_marks, *self._first_emissions, trace_marks]),

@@ -25,8 +25,21 @@ WORKER_DIED: Final = "WORKER_DIED"
 HUNG: Final = "HUNG"
 """The error of a root of which a tuple kept a bolt for longer than `bolt_timeout`."""
 
-Key = tuple[int, int, int, frozenset[int]]
-"""Names a tuple in one bolt: feed, number, row, roots."""
+
+class TupleKey(NamedTuple):
+    """Names a tuple that a bolt is called for, in the same way whichever child makes the call.
+
+    Attributes:
+        block_number: as in `Call`.
+        call_number: as in `Call`.
+        row: the number of the tuple among the rows of the call.
+        roots: of the tuple, by index; empty where there are none, or too many.
+    """
+
+    block_number: int
+    call_number: int
+    row: int
+    roots: frozenset[int]
 
 
 class Isolated(Exception):
@@ -44,28 +57,36 @@ class Call(NamedTuple):
 
     Attributes:
         bolt: its name.
-        feed: number of the block of rows that the task works on.
-        number: of the call, among those of the bolt for that block; of a call
-            for one tuple, among those for tuples of the same roots, so that
-            it stays the same where bolts do not repeat themselves.
-        first: the call's first row; 0 where it has one.
-        end: behind its last row.
+        block_number: of the block of rows that the task works on.
+        call_number: counts the bolt's calls for that block; of a call for one tuple, those for
+            tuples of the same roots alone, so that it stays the same where a bolt that runs again
+            emits in another order.
+        first_row: the number of the call's first row in the block; 0 where the bolt is called for
+            one tuple.
+        end_row: the number behind its last row.
         roots: the roots of its only row, by index; empty where there are
             none, or too many. Of a call for several rows those that are
             written down when it is made, the first ones where there are many.
     """
 
     bolt: str
-    feed: int
-    number: int
-    first: int
-    end: int
+    block_number: int
+    call_number: int
+    first_row: int
+    end_row: int
     roots: frozenset[int]
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TupleKey:
         """What names its only tuple."""
-        return self.feed, self.number, self.first, self.roots
+        return TupleKey(self.block_number, self.call_number, self.first_row, self.roots)
+
+
+class Withheld(NamedTuple):
+    """The roots of which a bolt gets no tuple, and what is raised in place of each call for one."""
+
+    roots: frozenset[int]
+    error: Isolated
 
 
 @dataclass(slots=True)
@@ -75,43 +96,44 @@ class Orders:
     Attributes:
         poison: by bolt and key of a poison tuple, what is raised instead of
             its call.
-        withheld: by bolt, the roots of which it gets no tuple, and what is
-            raised instead.
-        cuts: by bolt, feed and call, the rows at which the call is divided
+        withheld: by bolt, the roots of which it gets no tuple.
+        cuts: by bolt, block number and call number, the rows at which the call is divided
             into several.
     """
 
-    poison: dict[tuple[str, Key], Isolated] = field(default_factory=dict)
-    withheld: dict[str, tuple[frozenset[int], Isolated]] = field(default_factory=dict)
+    poison: dict[tuple[str, TupleKey], Isolated] = field(default_factory=dict)
+    withheld: dict[str, Withheld] = field(default_factory=dict)
     cuts: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
 
     def record_end(self, call: Call, error: str, message: str) -> bool:
-        """Record the call at which a child ended; return whether its row is
-        poison, else halve its rows.
+        """Record the call at which a child ended; return whether its only row is poison now.
+
+        False: it has several rows, and the next child makes a call for each half of them.
         """
-        if call.end - call.first > 1:
-            cuts = self.cuts.setdefault((call.bolt, call.feed, call.number), [])
-            middle = (call.first + call.end) // 2
+        if call.end_row - call.first_row > 1:
+            cuts = self.cuts.setdefault((call.bolt, call.block_number, call.call_number), [])
+            middle = (call.first_row + call.end_row) // 2
             cuts.insert(bisect_left(cuts, middle), middle)
             return False
         self.poison[call.bolt, call.key] = Isolated(error, message)
         return True
 
-    def raised_for(self, call: Call) -> Isolated | None:
+    def error_for(self, call: Call) -> Isolated | None:
         """Return what is raised instead of a call for one tuple; None: the bolt is called."""
-        raised = self.poison.get((call.bolt, call.key))
-        if raised is not None or call.bolt not in self.withheld:
-            return raised
-        withheld_roots, raised_for_withheld = self.withheld[call.bolt]
-        return raised_for_withheld if withheld_roots & call.roots else None
+        poison_error = self.poison.get((call.bolt, call.key))
+        if poison_error is not None or call.bolt not in self.withheld:
+            return poison_error
+        withheld = self.withheld[call.bolt]
+        return withheld.error if withheld.roots & call.roots else None
 
     def isolates_part_of(self, call: Call) -> bool:
-        """Return whether `raised_for` may return an error for a row of a call."""
+        """Return whether `error_for` may return an error for a row of a call."""
         if call.bolt in self.withheld:
             return True
-        for bolt, (feed, number, row, _roots) in self.poison:
-            is_in_call = (bolt, feed, number) == (call.bolt, call.feed, call.number)
-            if is_in_call and call.first <= row < call.end:
+        for bolt, poison_tuple in self.poison:
+            call_of_poison = (bolt, poison_tuple.block_number, poison_tuple.call_number)
+            is_in_call = call_of_poison == (call.bolt, call.block_number, call.call_number)
+            if is_in_call and call.first_row <= poison_tuple.row < call.end_row:
                 return True
         return False
 
@@ -119,7 +141,7 @@ class Orders:
         """Forget what single calls of a bolt named: tuples that it held may
         have been the cause.
         """
-        keys_of_bolt = [key for key in self.poison if key[0] == bolt]
+        keys_of_bolt = [key for key in self.poison if key[0] == bolt]  # a bolt and a `TupleKey`
         for key in keys_of_bolt:
             del self.poison[key]
 
@@ -129,9 +151,9 @@ class Orders:
 
         `poison_rows` ascend; each of them is a piece of its own.
         """
-        cuts = self.cuts.get((call.bolt, call.feed, call.number), [])
+        cuts = self.cuts.get((call.bolt, call.block_number, call.call_number), [])
         # of rows 0 to 7, cut at 4, of which row 5 is poison: 0, 4, 5, 6 and 8
-        bounds = {call.first, call.end, *cuts}
+        bounds = {call.first_row, call.end_row, *cuts}
         for row in poison_rows:
             bounds |= {row, row + 1}
         return list(pairwise(sorted(bounds)))

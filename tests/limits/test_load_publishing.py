@@ -9,7 +9,7 @@ from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import SourceRun, positions
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import residuals
+from spout.publishing.fold import open_roots_of
 from spout.publishing.publish import CAUSES_MAX, BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.tuples.failures import Cause, cause_of
@@ -73,12 +73,12 @@ def test_failures_and_holes_in_a_thousand_partitions_are_published_in_one_pass()
 
 
 def test_a_million_open_roots_of_a_thousand_partitions_are_published_with_their_values() -> None:
-    """Root edges and residuals of all of them; looking at each root once for each partition took a minute."""
+    """Edges of all roots and what they lack; looking at each root once for each partition took a minute."""
     plan = plan_of(PARTITIONS, 1_000)
     every = np.arange(plan.count)
     rows = np.stack([every, np.zeros_like(every)], axis=1)
     with within(cpu_seconds=10):
-        partial, residual = residuals(plan, [{(5,): rows}])
+        partial, residual = open_roots_of(plan, [{(5,): rows}])
         publication = publication_of(
             outcome_from(plan, partial=partial, residual=residual, touched=partial), LANE
         )

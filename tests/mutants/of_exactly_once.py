@@ -142,7 +142,7 @@ MUTANTS = (
     Mutant(
         "a-start-ends-the-writer-of-a-query-that-lives",
         "spout/group/opening.py",
-        "        if not self._resumes and not self._spec.take_over:",
+        "        if not self._resumes_session and not self._spec.take_over:",
         "        if not journal.session and not self._spec.take_over:",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_start_does_not_end_the_writer_of_another_checkpoint_that_lives",
@@ -160,8 +160,8 @@ MUTANTS = (
     Mutant(
         "a-session-follows-on-one-whose-store-it-does-not-open",
         "spout/group/opening.py",
-        "        self._refuse_past_store(answers.owner)\n",
-        "",
+        "        self._require_store_of(owner)\n        # 1. restart\n",
+        "        # 1. restart\n",
         "tests/unit/spout/group/test_opening.py"
         "::test_a_session_without_the_store_does_not_follow_on_one_that_writes_exactly_once",
         "what is open may be in the store, and would be written again",
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         "a-checkpoint-with-a-store-goes-on-without-it",
         "spout/group/opening.py",
-        "            self._refuse_past_store(journalled)\n",
+        "            self._require_store_of(journalled)\n",
         "",
         "tests/unit/spout/group/test_opening.py"
         "::test_a_query_without_the_store_does_not_go_on_from_the_checkpoint_of_one_that_has_it",

@@ -7,8 +7,8 @@ MUTANTS = (
     Mutant(
         "a-small-input-looks-back-to-its-last-roots",
         "replay/policy/breaker.py",
-        "if settled < self.settled_min:",
-        "if settled < 0:",
+        "if settled_count < self.settled_min:",
+        "if settled_count < 0:",
         "tests/unit/replay/policy/test_replay_breaker.py"
         "::test_a_small_stream_opens_the_breaker_by_the_share_of_its_last_roots",
         "all records of an input with few of them could become dead letters, and nothing would stop it",
@@ -147,8 +147,8 @@ MUTANTS = (
     Mutant(
         "a-replay-is-never-early",
         "replay/worker/waiting.py",
-        "is_due = recent[:, 0] <= now_ms",
-        "is_due = recent[:, 0] <= now_ms + 1_000",
+        "is_due = entries[:, 0] <= now_ms",
+        "is_due = entries[:, 0] <= now_ms + 1_000",
         "tests/unit/replay/worker/test_replay_schedule.py"
         "::test_of_those_that_were_just_added_none_is_taken_early",
         "back-off would be a second shorter than configured",
@@ -166,8 +166,8 @@ MUTANTS = (
     Mutant(
         "an-ack-ends-the-row-of-dead-letters",
         "replay/policy/breaker.py",
-        "self._dead_in_a_row = 0\n            self._bucket_of_now(now_ms).acked += count",
-        "self._bucket_of_now(now_ms).acked += count",
+        "self._dead_in_a_row = 0\n            self._second_of_now(now_ms).acked += count",
+        "self._second_of_now(now_ms).acked += count",
         "tests/unit/replay/policy/test_replay_breaker.py::test_a_root_that_is_acked_begins_the_row_anew",
         "an input with some poison among good records would be paused",
     ),
@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant(
         "a-partition-that-comes-later-leaves-the-breaker-open",
         "replay/worker/partition.py",
-        "for input_id in worker.pauses.get(number, {}).keys() & worker.breakers.keys():",
+        "for input_id in former_pauses.keys() & worker.breakers.keys():",
         "for input_id in worker.breakers:",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_a_partition_that_comes_later_leaves_the_breaker_open",
@@ -238,7 +238,7 @@ MUTANTS = (
     Mutant(
         "a-second-transaction-repeats-the-progress",
         "replay/worker/partition.py",
-        "        if not self._accepted_behind:\n"
+        "        if not self._accepted_past_progress:\n"
         "            records.append(self._progress_record(self.progress, now_ms))\n"
         "        for pause",
         "        for pause",
@@ -249,7 +249,7 @@ MUTANTS = (
     Mutant(
         "an-owner-without-new-verdicts-may-repeat-the-progress",
         "replay/worker/partition.py",
-        "                self._accepted_behind.clear()",
+        "                self._accepted_past_progress.clear()",
         "                pass",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_tombstones_stand_before_a_progress_though_no_verdict_comes",
@@ -258,8 +258,8 @@ MUTANTS = (
     Mutant(
         "a-proof-of-ownership-is-no-progress",
         "replay/worker/partition.py",
-        "self._transact([self._owner_proof])",
-        "self._transact([self._progress_record(self.progress, None)])",
+        "self._run_transaction([self._owner_proof])",
+        "self._run_transaction([self._progress_record(self.progress, None)])",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_an_owner_of_a_paused_input_repeats_no_progress_before_what_stands_behind_it",
         "a worker that ends soon after a commit that arrived late would leave roots that are replayed twice",
@@ -276,16 +276,16 @@ MUTANTS = (
     Mutant(
         "after-an-abort-tombstones-need-their-copies",
         "replay/worker/partition.py",
-        "        self._was_aborted = True",
-        "        self._was_aborted = False",
+        "        self._has_aborted_once = True",
+        "        self._has_aborted_once = False",
         "tests/unit/replay/worker/test_replay_crashes.py::test_a_delayed_abort_loses_no_copy",
         "an abort that arrives late would undo copies and leave their tombstones: records would be lost",
     ),
     Mutant(
         "a-copy-that-cannot-be-looked-for-is-written",
         "replay/worker/cut.py",
-        "                    if committed_root is not None:",
-        "                    for committed_root in root_by_content.values():",
+        "            if root_of_copy is not None:",
+        "            for root_of_copy in root_by_key_and_headers.values():",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
         "a root whose copy was refused would never be replayed",
@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         "a-half-taken-record-is-gone-on-with",
         "replay/worker/accept.py",
-        "roots += islice(record.roots(), skip, skip + room)",
+        "roots += islice(record.roots(), skip_count, accepted_to)",
         "roots += islice(record.roots(), 0, room)",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_one_verdict_record_may_name_more_roots_than_one_transaction_holds",
@@ -302,7 +302,7 @@ MUTANTS = (
     Mutant(
         "skipped-roots-are-of-the-first-record-alone",
         "replay/worker/accept.py",
-        "    skip = 0\n        if self.read_to",
+        "    skip_count = 0\n        if self.read_to",
         "if self.read_to",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_one_transaction_may_take_the_rest_of_a_verdict_record_and_the_first_of_the_next",
@@ -382,7 +382,7 @@ MUTANTS = (
     Mutant(
         "no-record-dies-while-nothing-shows-that-its-topic-takes-others",
         "replay/worker/narrowing.py",
-        "return AtFault.TOPIC if len(self.suspects) >= self._refused_limit else AtFault.UNKNOWN",
+        "return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN",
         "return AtFault.RECORDS",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_topic_that_takes_no_copy_is_the_inputs_trouble",
@@ -400,8 +400,8 @@ MUTANTS = (
     Mutant(
         "the-search-of-one-input-holds-up-no-other",
         "replay/worker/refusals.py",
-        "if not alone or (together and self._turn_count % 2):",
-        "if not alone:",
+        "if together and self._transaction_count % 2 == 1:",
+        "if False:",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_the_search_for_refused_records_of_one_input_holds_up_no_other",
         "an input of which many copies are refused would hold up all others for minutes",
@@ -409,7 +409,7 @@ MUTANTS = (
     Mutant(
         "a-refused-letter-is-put-aside",
         "replay/worker/refusals.py",
-        "            return self._why_letter_waits[offset]",
+        "            return self._why_letter_waits_by_offset[offset]",
         "            return None",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_dead_letter_that_is_refused_waits_alone_until_the_topic_takes_it",
@@ -418,8 +418,8 @@ MUTANTS = (
     Mutant(
         "a-refused-letter-of-a-redrive-stays",
         "replay/handling/letter_handling.py",
-        "self.left[Left.REFUSED] += 1",
-        "self.done += 1",
+        "self.left_by_why[Left.REFUSED] += 1",
+        "self.handled_count += 1",
         "tests/unit/replay/handling/test_redrive.py"
         "::test_a_letter_whose_copy_is_refused_is_left_alone_and_the_others_are_handled",
         "a redrive would count letters as handled that it did not write",
@@ -500,9 +500,9 @@ MUTANTS = (
     Mutant(
         "lost-roots-and-progress-are-one-transaction",
         "replay/worker/partition.py",
-        "        entry_offsets = self._transact(records)\n        self.intake.advance",
-        "        self._transact(records[len(entries) :])\n"
-        "        entry_offsets = self._transact(entries)\n        self.intake.advance",
+        "        entry_offsets = self._run_transaction(records)\n        self.intake.record_committed",
+        "        self._run_transaction(records[len(entries) :])\n"
+        "        entry_offsets = self._run_transaction(entries)\n        self.intake.record_committed",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
         "a crash between the two would lose records",
@@ -510,8 +510,8 @@ MUTANTS = (
     Mutant(
         "copy-and-tombstone-are-one-transaction",
         "replay/worker/partition.py",
-        "records = [copy.record for _, copy in _new_copies(outcomes)]",
-        "self._transact([outcome.written for outcome in outcomes if outcome.written is not None])\n"
+        "records = [copy.record for _, copy in _copies_to_send(outcomes)]",
+        "self._run_transaction([outcome.written for outcome in outcomes if outcome.written is not None])\n"
         "        records = []",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
@@ -520,7 +520,7 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedules[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)",
+        "self._schedule_by_input[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
@@ -528,7 +528,7 @@ MUTANTS = (
     Mutant(
         "the-last-entry-of-a-root-counts",
         "replay/worker/waiting.py",
-        "live: I64 = rows[is_last & (rows[:, 3] != _TOMBSTONE)]",
+        "waiting: I64 = rows[is_last_of_root & is_entry]",
         "live: I64 = rows[rows[:, 3] != _TOMBSTONE]",
         "tests/unit/replay/worker/test_replay_schedule.py"
         "::test_of_a_log_the_last_record_of_each_key_counts_and_a_tombstone_ends_it",
@@ -538,7 +538,7 @@ MUTANTS = (
     Mutant(
         "the-topic-is-the-same-after-the-fetch",
         "replay/worker/outcome.py",
-        "    same_topics = worker.fetch_unchanged(same_topics)\n",
+        "    unchanged = worker.fetch_unchanged(unchanged)\n",
         "",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_a_topic_that_is_created_again_between_fetch_and_copy_is_noticed",
@@ -609,7 +609,7 @@ MUTANTS = (
     Mutant(
         "a-rate-makes-up-for-no-time-without-letters",
         "replay/handling/letter_handling.py",
-        "        self._next_ms = max(self._next_ms, now_ms - catch_up_ms)\n",
+        "        self._next_letter_ms = max(self._next_letter_ms, now_ms - catch_up_ms)\n",
         "",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_rate_does_not_make_up_for_time_without_letters",
@@ -628,7 +628,7 @@ MUTANTS = (
     Mutant(
         "roots-of-a-former-group-hold-up-none-of-the-present-one",
         "replay/worker/outcome.py",
-        "dues = sorted(worker.leave_out_strangers(dues), key=_sort_key)",
+        "dues = sorted(worker.record_and_leave_out_foreign(dues), key=_sort_key)",
         "dues = sorted(dues, key=_sort_key)",
         "tests/unit/replay/worker/test_changed_inputs.py"
         "::test_roots_of_the_former_group_hold_up_none_of_the_new_one",
@@ -735,7 +735,7 @@ MUTANTS = (
     Mutant(
         "a-worker-counts-aborts-in-a-row",
         "replay/worker/service.py",
-        "                self._aborts_in_a_row.pop(number, None)\n",
+        "                self._aborts_in_a_row_by_partition.pop(number, None)\n",
         "                pass\n",
         "tests/unit/replay/worker/test_replay_budgets.py::test_aborts_far_apart_do_not_end_a_worker",
         "the sixteenth aborted transaction of its life would end a replay worker",
@@ -743,7 +743,7 @@ MUTANTS = (
     Mutant(
         "a-trouble-that-is-over-does-not-count-for-the-next",
         "replay/worker/worker.py",
-        "            del self._troubles[input_id]\n",
+        "            del self._trouble_by_input[input_id]\n",
         "",
         "tests/unit/replay/worker/test_replay_budgets.py::test_an_input_that_went_on_is_left_alone_for_the_first_time_again",
         "an input that goes on would be left alone all the same",
@@ -759,8 +759,8 @@ MUTANTS = (
     Mutant(
         "a-root-that-is-to-be-replayed-keeps-its-stack",
         "replay/worker/accept.py",
-        "stack=root.stack if dead else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),",
-        'stack=root.stack if dead else "",',
+        "stack=root.stack if dead_reason else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),",
+        'stack=root.stack if dead_reason else "",',
         "tests/unit/spout/inspect/test_stacks_of_letters.py"
         "::test_a_letter_whose_copy_is_refused_when_it_is_due_has_the_stack_of_the_failure",
         "a dead letter whose copy was refused would not say why the record failed",

@@ -287,8 +287,8 @@ MUTANTS = (
     Mutant(
         "a-hang-that-repeats-is-shown-as-passed",
         "spout/isolation/poison_finder.py",
-        "if self._hung is not None and not self._hangs_again(self._hung):",
-        "if self._hung is not None:",
+        "if hang is not None and not self._is_reported_otherwise(hang):",
+        "if hang is not None:",
         "tests/unit/spout/isolation/test_hang_notes.py"
         "::test_a_hang_that_repeats_fails_its_record_and_is_not_shown_twice",
         "each record that hangs its worker would be counted as passed, too",
@@ -296,8 +296,8 @@ MUTANTS = (
     Mutant(
         "a-note-of-calls-stands-with-the-first-acker-alone",
         "spout/publishing/publish.py",
-        "return noted_ids or {id(records[0])}",
-        "return {id(records[0])}",
+        "return set(map(id, noted_records or records[:1]))",
+        "return set(map(id, records[:1]))",
         "tests/unit/spout/inspect/test_passed_calls.py"
         "::test_each_acker_of_such_a_record_has_the_note_beside_its_verdict",
         "`inspect` of a record of another acker would not have it",
@@ -1011,8 +1011,8 @@ MUTANTS = (
     Mutant(
         "what-ran-behind-a-late-failure-runs-again",
         "spout/planning/order.py",
-        "is_behind = heads < rows[:, 2]",
-        "is_behind = heads > rows[:, 2]",
+        "is_behind = heads < candidates.origins",
+        "is_behind = heads > candidates.origins",
         "tests/unit/spout/planning/test_order.py"
         "::test_behind_a_failure_that_no_task_saw_stands_the_rest_of_its_line",
         "where a batch bolt fails a record, later ones of its key would be acked before it",
@@ -1199,9 +1199,8 @@ MUTANTS = (
     Mutant(
         "what-was-emitted-was-received",
         "spout/publishing/settle.py",
-        "if _sum(report.received_fingerprint for report in stages[stage]) in sent",
-        "if _sum(report.received_fingerprint for report in stages[stage]).rows"
-        " in {rows.rows for rows in sent}",
+        "if received in sent:",
+        "if received.rows in {fingerprint.rows for fingerprint in sent}:",
         "tests/unit/spout/publishing/test_fold.py::test_rows_lost_or_repeated_between_bolts_fail_the_batch",
         "a stage that got other rows than were sent would count",
     ),
@@ -1261,24 +1260,24 @@ MUTANTS = (
     Mutant(
         "what-another-evaluation-left-open-is-not-acked",
         "spout/publishing/settle.py",
-        "indices, sums = residuals(plan, [distinct_rows])",
-        "indices, sums = residuals(plan, [])",
+        "further = open_roots_of(plan, [distinct_rows])",
+        "further = open_roots_of(plan, [])",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that was left open where the sink got its rows could be acked",
     ),
     Mutant(
         "what-two-other-evaluations-left-open-does-not-cancel",
         "spout/publishing/settle.py",
-        "np.unique(np.concatenate(rows), axis=0)",
-        "np.concatenate(rows)",
+        "np.unique(np.concatenate(parts), axis=0)",
+        "np.concatenate(parts)",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that two runs left open would be acked by the third",
     ),
     Mutant(
         "a-stage-is-evaluated-to-its-end",
         "spout/publishing/settle.py",
-        "complete = [stages[stage] for stage in newest if tasks_of(stage) in (None, len(stages[stage]))]",
-        "complete = [stages[stage] for stage in newest]",
+        "if task_count is None or task_count == len(stages[stage]):",
+        "if True:",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_a_bolt_behind_sparks_operators_must_have_finished_its_stage",
         "a sink that takes one row would ack the whole batch",
@@ -1286,8 +1285,8 @@ MUTANTS = (
     Mutant(
         "two-operators-of-one-name-are-refused",
         "spout/publishing/settle.py",
-        "if len(ways) > 1:",
-        "if len(ways) > 2:",
+        "if len(operators) > 1:",
+        "if len(operators) > 2:",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch_by_name",
         "what one of them left open would be acked",
@@ -1296,8 +1295,8 @@ MUTANTS = (
     Mutant(
         "a-failed-root-is-not-acked",
         "spout/publishing/publish.py",
-        "return planned - absent - failed - open_roots,",
-        "return planned - absent - open_roots,",
+        "acked_whole = planned - absent - failed_roots - open_roots",
+        "acked_whole = planned - absent - open_roots",
         "tests/unit/spout/publishing/test_publish.py::test_failed_roots_are_left_out_of_the_acks",
         "a failed record would be acked where its fail comes late",
     ),
@@ -1338,8 +1337,8 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "held_edges = [(own_indices(index, staying), staying.edges), done.released_edges]",
-        "held_edges = [done.released_edges]",
+        "held_edges = [staying_edges, released_edges]",
+        "held_edges = [released_edges]",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
         "a record that waits in a window would be acked before the window is written",
@@ -1356,8 +1355,8 @@ MUTANTS = (
     Mutant(
         "held-rows-of-one-tuple-have-edges-of-their-own",
         "spout/publishing/delayed.py",
-        "return child_edges(edges, entry.subscription, entry.first_row + np.arange(len(edges)))",
-        "return edges",
+        "return child_edges(edges_of_task, held_at.subscription, row_numbers)",
+        "return edges_of_task",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_rows_that_sparks_operators_made_of_one_tuple_have_edges_of_their_own",
         "two rows of one tuple in a window would cancel, and the tuple be acked at once",
@@ -1452,7 +1451,7 @@ MUTANTS = (
     Mutant(
         "a-watched-batch-that-fails-takes-back-its-own-rows",
         "spout/execution/adapters.py",
-        "del self.collector.sent[sent_before:]\n            causes",
+        "del self.collector.sent[sent_count_before:]\n            causes",
         "self.collector.sent.clear()\n            causes",
         "tests/unit/spout/execution/test_misbehaving_bolts.py"
         "::test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_it",
@@ -1461,8 +1460,8 @@ MUTANTS = (
     Mutant(
         "rows-that-spark-repeats-have-edges-of-their-own",
         "spout/execution/stage_run.py",
-        "            if frame.entry:\n                places = self._with_own_places(",
-        "            if False:\n                places = self._with_own_places(",
+        "            if frame.entry:\n                places = self._with_hops_of_task_and_row(",
+        "            if False:\n                places = self._with_hops_of_task_and_row(",
         "tests/unit/spout/execution/test_repeated_rows.py"
         "::test_rows_that_an_arrow_bolt_leaves_open_in_two_tasks_do_not_cancel",
         "a record that explode made two rows of would be acked while both are open",
@@ -2048,7 +2047,7 @@ MUTANTS = (
     Mutant(
         "a-time-that-cannot-be-read-fails-alone",
         "spout/held/keyed_rows.py",
-        "arrived.unreadable.append((received, error))",
+        "new.unreadable.append((received, error))",
         "raise",
         "tests/unit/spout/held/test_keyed_times.py::test_a_tuple_that_cannot_be_read_fails_alone",
         "one record of the year 10000 would end the query at each start",
@@ -2320,7 +2319,7 @@ MUTANTS = (
     Mutant(
         "a-restart-does-not-go-on-with-a-clock-that-ackers-refuse",
         "spout/group/opening.py",
-        "elif self._session.is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
+        "elif self._session.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
         "elif False:",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_a_restart_whose_clock_no_acker_believes_is_told_so_and_goes_on_with_a_new_session",
@@ -2339,8 +2338,8 @@ MUTANTS = (
     Mutant(
         "what-a-bolt-left-open-has-no-later-deadline",
         "spout/publishing/settle.py",
-        "    if not any(report.outstanding for report in counted):\n        return open_indices",
-        "    if True:\n        return open_indices",
+        "    if not any(outstanding):\n        return open_roots, open_roots.indices",
+        "    if True:\n        return open_roots, open_roots.indices",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_what_a_bolt_left_open_beside_what_is_held_has_no_later_deadline",
         "a record that a bolt forgot would come again after days",
@@ -2793,7 +2792,8 @@ MUTANTS = (
     Mutant(
         "what-is-dropped-is-dropped-with-its-stream",
         "spout/execution/emitted.py",
-        "        del self._streams[len(self.values) :], self._tasks[len(self.values) :]",
+        "        del self._stream_by_emission[emission_count:]\n"
+        "        del self._task_by_emission[emission_count:]",
         "        pass",
         "tests/unit/spout/execution/test_after_an_error.py"
         "::test_on_several_streams_too_it_is_no_row_of_another_tuple",
@@ -2974,8 +2974,8 @@ MUTANTS = (
     Mutant(
         "each-record-of-a-batch-has-its-note",
         "spout/publishing/publish.py",
-        "_fitting(publication.note, room) if id(acked) in noted_ids else ()",
-        "_fitting(publication.note, room)",
+        "_fitting(publication.note, room_bytes) if id(acked) in noted_ids else ()",
+        "_fitting(publication.note, room_bytes)",
         "tests/unit/spout/publishing/test_sent_records.py::test_the_first_record_of_a_batch_alone_has_its_note",
         "the acker of each would pass it on",
     ),

@@ -146,7 +146,7 @@ def test_the_breaker_counts_what_its_window_holds(
         elif call == "used":
             assert abs(breaker.used_share(now_ms) - model.used(now_ms)) < 1e-9
         elif call == "room":
-            assert breaker.allowed_letters(now_ms) == max(0, min(model.rooms(now_ms)))
+            assert breaker.allow_letters_or_open(now_ms) == max(0, min(model.rooms(now_ms)))
             assert model.why(now_ms) in ("", breaker.why)
             assert (breaker.why == "") <= (model.why(now_ms) == "")
         else:

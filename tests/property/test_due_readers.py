@@ -343,13 +343,13 @@ def test_a_query_that_ends_waits_for_the_roots_of_its_own_group(world: World) ->
             for (partition, root), due in table.entries.items()
             if due.group == "g" and root.source in sources
         ]
-        assert watch.waiting == len(ours)
+        assert watch.waiting_count == len(ours)
         assert watch.next_due_ms() == min((due_ms for due_ms, _, stands in ours if not stands), default=None)
         assert {input_id: entry.roots for input_id, entry in watch.standing().items()} == Counter(
             input_id for _, input_id, stands in ours if stands
         )
         for number in range(PARTITIONS):
-            assert watch.taken_over[number] == table.progress.get(number, Progress(0, 0)).next
+            assert watch.taken_over_to[number] == table.progress.get(number, Progress(0, 0)).next
 
 
 @given(LOGS)
@@ -374,7 +374,7 @@ def test_an_operator_resumes_and_drops_what_the_owner_has(world: World) -> None:
     }
     for input_id in INPUTS:
         assert {
-            (strange.place.partition, Root(Source(due.source), Position(due.position))): due
+            (strange.due_partition.partition, Root(Source(due.source), Position(due.position))): due
             for strange in Dropping(world.log, installation(), input_id).find()
             for due in strange.roots
         } == {

@@ -25,6 +25,7 @@ from acker.wire.events import (
     TRACES,
     Acks,
     Fails,
+    HeaderNumbers,
     SourceRun,
     pack_root_numbers,
 )
@@ -39,7 +40,7 @@ from acker.wire.passed_calls import (
 )
 from replay.records.places import record_place
 from spout.planning.plan import BatchPlan
-from spout.publishing.batch_warnings import held_open, isolated_counts, isolated_records, left_open
+from spout.publishing.batch_warnings import held_left_open, isolated_counts, isolated_records, left_open
 from spout.publishing.delayed import RootPositions, by_key
 from spout.publishing.fold import (
     Subscriptions,
@@ -47,10 +48,10 @@ from spout.publishing.fold import (
     left_open_by_bolts,
     merged,
     not_done,
+    open_roots_of,
     outstanding_of,
     plan_root_edges,
     report_behind_keyed,
-    residuals,
 )
 from spout.publishing.publish import (
     CAUSES_MAX,
@@ -122,7 +123,7 @@ def test_what_is_outstanding_is_the_xor_of_its_edges_and_zero_is_left_out(
         for subscription, ordinal in path:
             edge = child_edge(edge, subscription, ordinal)
         expected[root] = expected.get(root, 0) ^ edge
-    indices, sums = residuals(plan, [outstanding_of(deliveries)])
+    indices, sums = open_roots_of(plan, [outstanding_of(deliveries)])
     found = dict(zip(indices.tolist(), sums.tolist(), strict=True))
     assert found == {root: value for root, value in expected.items() if value}
     assert indices.tolist() == sorted(found)
@@ -337,7 +338,7 @@ def test_held_roots_are_open_if_they_failed_neither_in_this_batch_nor_as_older_o
     for bolt, place in named:
         if place not in gone:
             expected.setdefault(bolt, set()).add(place)
-    assert held_open(outcome) == {bolt: sorted(open_) for bolt, open_ in sorted(expected.items())}
+    assert held_left_open(outcome) == {bolt: sorted(open_) for bolt, open_ in sorted(expected.items())}
 
 
 @given(plans_with_roots(), st.sampled_from([WORKER_DIED, HUNG, "ValueError"]))
@@ -369,8 +370,8 @@ def test_headers_of_acks_name_the_first_roots_as_far_as_the_record_has_room(
     note = TooLate("q", "c", 1, False, 1, 2, 3, 4, (), (), ())
     publication = Publication(
         (), (),
-        firsts={key: (positions[:copies], positions[:copies] + time_ms)},
-        traces={key: (positions[:traced], ids[:traced])},
+        first_emissions={key: HeaderNumbers(source, positions[:copies], positions[:copies] + time_ms)},
+        traces={key: HeaderNumbers(source, positions[:traced], ids[:traced])},
         too_late={key: note} if has_late else {},
     )  # fmt: skip
     record = Acks("lane", 1, "g", "s", 1, source, block, (), b"", b"", (), b"", 0)

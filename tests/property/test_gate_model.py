@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from acker.identity import I64
 from acker.wire.causes import HELD
-from spout.planning.order import WHOLE, Gate, Lined, LineUp, behind, line_of_key
+from spout.planning.order import WHOLE, Gate, LinedRecords, LineUp, behind, line_of_key
 from spout.tuples.failures import Cause
 
 KEYS = (b"a", b"b", b"c", b"", None)
@@ -155,7 +155,7 @@ def test_a_gate_knows_of_each_record_what_a_list_of_all_of_them_knows(
     assert message(gate.why_any_blocked_now(every)) == next(
         filter(None, map(model.why_blocked_now, every)), None
     )
-    rows = {at: (line, origin) for at, line, origin in gate.lined().rows.tolist()}
+    rows = {at: (line, origin) for at, line, origin in gate.lined_records().rows.tolist()}
     assert rows == model.standing
     _assert_slip_and_lines_of_stops(gate, model, index)
 
@@ -165,7 +165,7 @@ def _assert_slip_and_lines_of_stops(gate: Gate, model: Model, count: int) -> Non
     some = list(range(0, count, 2))
     gate_state = gate.state_for(some)
     assert (gate_state.place, gate_state.operator, gate_state.failed) == (PLACE, OPERATOR, model.failed)
-    assert {at: (line, origin) for at, line, origin in gate_state.lined_records} == {
+    assert {at: (line, origin) for at, line, origin in gate_state.rows_in_lines} == {
         at: model.standing[at] for at in some if at in model.standing
     }
     child = Gate(PLACE, OPERATOR, model.line_up)
@@ -173,7 +173,7 @@ def _assert_slip_and_lines_of_stops(gate: Gate, model: Model, count: int) -> Non
     child.stop_all(*(model.stop or (1_000, "never")))
     assert [message(child.why_blocked_now(at)) for at in some] == [model.why_blocked_now(at) for at in some]
     lines = {model.standing[at][0] for at in some if at in model.standing}
-    assert {at for at, _, _ in gate.lined(numbers(some)).rows.tolist()} == {
+    assert {at for at, _, _ in gate.lined_records(numbers(some)).rows.tolist()} == {
         at for at, (line, _) in model.standing.items() if line in lines
     }
 
@@ -197,7 +197,7 @@ def test_behind_stands_what_has_a_higher_origin_than_the_first_that_stops_its_li
     free: set[int],
 ) -> None:
     """P32: several partitions, copies in any order, and best-effort records between them."""
-    lined: list[Lined] = []
+    lined_records: list[LinedRecords] = []
     expected: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     index = 0
     for partition, lines in enumerate(partitions):
@@ -207,12 +207,14 @@ def test_behind_stands_what_has_a_higher_origin_than_the_first_that_stops_its_li
             (index + at, line, origin) for at, (line, origin) in enumerate(zip(lines, ordered, strict=True))
         ]
         index += len(lines)
-        lined.append(Lined(f"t/{partition}", OPERATOR, numbers([*sum(rows, ())]).reshape(-1, 3)))
+        lined_records.append(
+            LinedRecords(f"t/{partition}", OPERATOR, numbers([*sum(rows, ())]).reshape(-1, 3))
+        )
         bound = [row for row in rows if row[0] not in free]
         for at, line, origin in bound:
             stops = [o for i, other, o in bound if other == line and i in failed | open_]
             if stops and min(stops) < origin and at not in failed:
                 expected[f"waits for t/{partition}@{min(stops)}", OPERATOR].add(at)
-    found = behind(lined, numbers(sorted(failed)), numbers(sorted(open_)), numbers(sorted(free)))
+    found = behind(lined_records, numbers(sorted(failed)), numbers(sorted(open_)), numbers(sorted(free)))
     assert {(cause.message, cause.operator): set(at.tolist()) for cause, at in found} == expected
     assert all(cause.error == HELD for cause, _ in found)

@@ -62,10 +62,10 @@ def check(world: World, count: int, log: Log) -> None:
     for record in records:
         name = record.begun.redrive
         own = [copy for copy in copies if redrive_of(copy.headers) == name]
-        assert followed.handled(name) == len(own) == followed.count(name)[LetterOutcome.OPEN]
+        assert followed.handled_count(name) == len(own) == followed.count_by_outcome(name)[LetterOutcome.OPEN]
         if record.ended is not None:
             assert record.ended.handled == len(own)
-    assert sum(followed.handled(each.begun.redrive) for each in records) == count
+    assert sum(followed.handled_count(each.begun.redrive) for each in records) == count
 
 
 def test_a_redrive_that_is_killed_before_or_after_any_call_and_repeated_does_each_letter_once() -> None:

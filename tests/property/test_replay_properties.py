@@ -21,7 +21,7 @@ from replay.policy.disposition import (
     dispose,
     rule_of,
 )
-from replay.records.due import extended, history_json, parse_history
+from replay.records.due import append_loss, history_json, parse_history
 from replay.records.headers import Lineage, build_headers, parse_lineage, parse_location
 from replay.worker.service import ReplayService
 from replay.worker.waiting import Schedule
@@ -176,7 +176,7 @@ def test_a_lineage_survives_its_headers(attempt: int, data: st.DataObject, cause
 def test_no_history_is_too_strange_to_be_read(value: bytes) -> None:
     history = parse_history(value)
     assert parse_history(history_json(history)) == history
-    assert extended(history, *history[:1]) if history else True
+    assert append_loss(history, *history[:1]) if history else True
 
 
 @given(
@@ -185,7 +185,7 @@ def test_no_history_is_too_strange_to_be_read(value: bytes) -> None:
 )
 def test_a_schedule_is_a_sorted_list(steps: list[tuple[str, int]], limit: int) -> None:
     """With chunks and buffers so small that all of its ways are gone."""
-    schedule = Schedule(chunk=3, recent_min=2)
+    schedule = Schedule(chunk=3, unsorted_min=2)
     model: list[tuple[int, int]] = []
     for offset, (step, number) in enumerate(steps):
         if step == "add":

@@ -25,6 +25,9 @@ from tests.torture.stage.strangers import STRANGERS, Strangers
 ZOMBIE_ENDS_MS_MAX: Final = 60_000
 """A driver that was replaced while it was stopped has this long to end, once the other one works."""
 
+DRIVER_STARTS_MS_MAX: Final = 300_000
+"""A driver that does not work so long after its start hangs. It is killed, which is a finding of the run."""
+
 TAKEN_MS_MAX: Final = 10_000
 """A driver that took an order carries it out within so long."""
 
@@ -100,7 +103,6 @@ class Torturer:
         """
         if blow.victim in (*BROKERS, Victim.COORDINATORS, Victim.STORE):
             return bool(self._brokers_recovering)
-        # PySpark waits for ever if a cleaner removes what its JVM is to write while it starts
         needs_driver = (Victim.DRIVER, Victim.TEMPORARY_FILES, Victim.EXECUTOR, *SPARK_WORKERS)
         return blow.victim in needs_driver and bool(self._recovering)
 
@@ -173,7 +175,9 @@ class Torturer:
 
     def look(self) -> None:
         """Start again what ended by itself; notice a driver that works again, and zombies that have ended."""
-        if self._strangers is not None:
+        # A blow within a commit starts a driver at any time, so also while the cleaner is at work. It rests
+        # meanwhile: PySpark waits for ever if somebody removes what its JVM writes while it starts.
+        if self._strangers is not None and not self._recovering:
             self._strangers.step()
         if self._store is not None:
             self._store.step()
@@ -185,6 +189,7 @@ class Torturer:
             for deed, began_ms in self._recovering:
                 self._note(Victim.DRIVER, deed, began_ms)
             self._recovering.clear()
+        self._end_driver_that_hangs()
         if self._brokers_recovering and self._brokers.are_well():
             for victim, deed, began_ms in self._brokers_recovering:
                 self._note(victim, deed, began_ms)
@@ -222,6 +227,19 @@ class Torturer:
                 part.clock.step(0)
             case Deed.FULL_DISK:
                 self._fill_disk(full=False)
+
+    def _end_driver_that_hangs(self) -> None:
+        """Kill a driver that does not come to work, and start another; the run has a finding then."""
+        if not self._recovering:
+            return
+        _, started_ms = self._recovering[-1]
+        child = self._driver.child
+        if self._clock() - started_ms < DRIVER_STARTS_MS_MAX or not child.alive():
+            return
+        self.endings.append(f"{Victim.DRIVER}: {child.how_it_ended(DRIVER_STARTS_MS_MAX / 1000)}")
+        self._driver.kill()
+        self._driver.start()
+        self._recovering.append((None, self._clock()))
 
     def _look_into_commit(self, store: StruckFromOutside) -> None:
         """Go on with what the driver has done to itself, once it has."""

@@ -1,14 +1,15 @@
 """Queries that `spout.start` starts, beside what holds up Spark's queue of events, or loses an event.
 
-All inputs time out after `TIMEOUT_S`, and what holds up the queue does so for longer: where the publication
-of a batch waited for an event, its records would time out, and come again.
+What holds up the queue does so until its test has seen all acks, or has failed: a publication that waited
+for an event would never come. So no test here depends on how long a batch takes: a query's first batch on a
+busy machine takes seconds.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +20,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spout
 from tests.support.bolts.sample_bolts import NoOrigin
 from tests.support.brokers import Broker
+from tests.support.hold_up import HoldUp
 from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT_S = 8
-SLEEP_S = 20.0
+TIMEOUT_S = 60
 PROGRESSES_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 LINES = ("a", "b", "c")
 INPUT = (
@@ -55,7 +56,6 @@ def world(
     inputs = [INPUT.format(name=name, id=n, seconds=TIMEOUT_S) for n, name in enumerate(NAMES, 1)]
     config = config_of(folder, broker, (), *inputs)
     with stream_world(spark, config, "acker", "replay") as made:
-        warm_up(spark)
         yield made
 
 
@@ -67,13 +67,19 @@ def forgetful(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset(PROGRESSES_KEPT)
 
 
-def warm_up(spark: SparkSession) -> None:
-    """Let Spark start its first worker, which takes seconds, before a timeout runs."""
-    spark.range(10).mapInArrow(lambda batches: batches, "id long").count()
+@pytest.fixture
+def hold_up(tmp_path: Path) -> Iterator[HoldUp]:
+    """Give what waits until the test releases it, or has ended."""
+    made = HoldUp(tmp_path, seconds_max=2 * DEADLINE_S)
+    yield made
+    made.release()
 
 
 class SleepingListener(StreamingQueryListener):
-    """Somebody else's: it sleeps for each batch that has ended."""
+    """Somebody else's: it waits at each batch that has ended, and Spark's queue of events with it."""
+
+    def __init__(self, hold_up: HoldUp) -> None:
+        self._hold_up = hold_up
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Do nothing."""
@@ -82,21 +88,22 @@ class SleepingListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Sleep for longer than the timeout."""
-        threading.Event().wait(SLEEP_S)
+        """Hold up the queue."""
+        self._hold_up.wait()
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Do nothing."""
 
 
 @contextmanager
-def sleeping_listener(spark: SparkSession) -> Iterator[None]:
+def sleeping_listener(spark: SparkSession, hold_up: HoldUp) -> Iterator[None]:
     """Let somebody else listen, before us."""
-    listener = SleepingListener()
+    listener = SleepingListener(hold_up)
     spark.streams.addListener(listener)
     try:
         yield
     finally:
+        hold_up.release()
         spark.streams.removeListener(listener)
 
 
@@ -119,32 +126,34 @@ def written(world: StreamWorld, name: str) -> list[str]:
 
 
 def check_each_once(world: StreamWorld, name: str, query: StreamingQuery) -> None:
-    """Check that each record was acked and written once, and none came again within two timeouts."""
+    """Check that each record was acked and written once, and none came again."""
     published = world.wait_for(name, len(LINES), query)
     assert published.acked == {0, 1, 2}
-    threading.Event().wait(2 * TIMEOUT_S)
     assert query.exception() is None
     assert world.copies(name) == []
     assert written(world, name) == list(LINES)
 
 
-def test_a_listener_that_sleeps_holds_up_no_ack(world: StreamWorld) -> None:
-    """D201: the queue of events stands still for longer than the timeout."""
+def test_a_listener_that_sleeps_holds_up_no_ack(world: StreamWorld, hold_up: HoldUp) -> None:
+    """D201: the queue of events stands still from the batch's event until its records are acked."""
     world.produce("listened", *LINES)
-    with sleeping_listener(world.spark), started(world, "listened") as query:
+    with sleeping_listener(world.spark, hold_up), started(world, "listened") as query:
         check_each_once(world, "listened", query)
+        hold_up.check_that_it_waits(DEADLINE_S)
 
 
 @pytest.mark.parametrize("kind", ["function", "sink", "foreach"])
-def test_a_second_query_with_a_slow_sink_holds_up_no_ack(world: StreamWorld, kind: str) -> None:
-    """D202: both are of one session, whose queries share a queue."""
+def test_a_second_query_with_a_slow_sink_holds_up_no_ack(
+    world: StreamWorld, hold_up: HoldUp, kind: str
+) -> None:
+    """D202: both are of one session, whose queries share a queue; the slow one is there first."""
 
     def write(batch: DataFrame, _batch_id: int) -> None:
         batch.collect()
-        threading.Event().wait(SLEEP_S)
+        hold_up.wait()
 
     def put(_row: object) -> None:
-        threading.Event().wait(SLEEP_S)
+        hold_up.wait()
 
     slow, beside = f"slow_{kind}", f"beside_{kind}"
     world.produce(slow, "x")
@@ -154,21 +163,27 @@ def test_a_second_query_with_a_slow_sink_holds_up_no_ack(world: StreamWorld, kin
         writer = writer.foreach(put)
     else:
         writer = writer.foreachBatch(write if kind == "function" else spout.sink(write))
-    world.produce(beside, *LINES)
-    with started(world, beside) as query:
-        second = spout.start(writer)
-        try:
+    slow_query = spout.start(writer)
+    try:
+        hold_up.check_that_it_waits(DEADLINE_S)
+        world.produce(beside, *LINES)
+        with started(world, beside) as query:
             check_each_once(world, beside, query)
-        finally:
-            second.stop()
+        hold_up.check_that_it_waits(DEADLINE_S)
+    finally:
+        hold_up.release()
+        slow_query.stop()
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_where_spark_remembers_no_progress_the_commit_log_is_asked(world: StreamWorld) -> None:
+def test_where_spark_remembers_no_progress_the_commit_log_is_asked(
+    world: StreamWorld, hold_up: HoldUp
+) -> None:
     """D203: nothing but the commit log says that the batch is written; no event arrives meanwhile, either."""
     world.produce("forgetful", *LINES)
-    with sleeping_listener(world.spark), started(world, "forgetful") as query:
+    with sleeping_listener(world.spark, hold_up), started(world, "forgetful") as query:
         check_each_once(world, "forgetful", query)
+        hold_up.check_that_it_waits(DEADLINE_S)
         assert query.lastProgress is None
 
 

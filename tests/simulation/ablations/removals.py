@@ -27,7 +27,7 @@ from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
 from acker.ledger.output import StepOutput
 from acker.ledger.roots import Roots
 from acker.ledger.sessions import QueuedTick, Sessions
-from acker.root_sets.root_set import NO_ROOTS
+from acker.root_sets.root_set import NO_ROOTS, RootSet
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.restore import Restore
@@ -86,20 +86,11 @@ def fail_beats_zero() -> Replaced:
 
 def failed_left_out() -> Replaced:
     """Name failed roots in the acks as well, and apply acks first."""
-    publish = spout.publishing.publish
-    whole_and_absent = publish._whole_and_absent
 
-    def _whole_and_absent(outcome: Any, planned: Any, failed: Any, open_roots: Any) -> Any:
-        return whole_and_absent(outcome, planned, NO_ROOTS, open_roots)
+    def _failed_roots(outcome: Any) -> RootSet:
+        return NO_ROOTS
 
-    def _not_failed(marks: Any, failed: Any) -> Any:
-        return marks
-
-    return [
-        (publish, "_not_failed", _not_failed),
-        (publish, "_whole_and_absent", _whole_and_absent),
-        *fail_beats_zero(),
-    ]
+    return [(spout.publishing.publish, "_failed_roots", _failed_roots), *fail_beats_zero()]
 
 
 def session_of_acks() -> Replaced:
@@ -287,9 +278,9 @@ def writes_awaited() -> Replaced:
 
 def replay_first() -> Replaced:
     """Commit the progress, then the roots that wait."""
-    original = VerdictPartition._transact
+    original = VerdictPartition._run_transaction
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
+    def _run_transaction(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
         listed = list(records)
         progress = [record for record in listed if record.key == PROGRESS_KEY]
         rest = [record for record in listed if record.key != PROGRESS_KEY]
@@ -298,16 +289,16 @@ def replay_first() -> Replaced:
             return original(self, rest)
         return original(self, listed)
 
-    return [(VerdictPartition, "_transact", _transact)]
+    return [(VerdictPartition, "_run_transaction", _run_transaction)]
 
 
 def replay_second() -> Replaced:
     """Commit the copies, then their tombstones."""
-    original = VerdictPartition._transact
+    original = VerdictPartition._run_transaction
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
+    def _run_transaction(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
         listed = list(records)
-        due = self._worker.names.due
+        due = self._worker.ack_topics.due
         tombstones = [record for record in listed if record.topic == due and record.value is None]
         if not tombstones:
             return original(self, listed)
@@ -315,7 +306,7 @@ def replay_second() -> Replaced:
         original(self, tombstones)
         return entry_offsets
 
-    return [(VerdictPartition, "_transact", _transact)]
+    return [(VerdictPartition, "_run_transaction", _run_transaction)]
 
 
 def _own_ids(stem: str) -> Replaced:

@@ -8,7 +8,7 @@ from typing import Any
 import spout.publishing.settle
 from acker.identity import I64
 from spout.planning.journal import Journal
-from spout.planning.order import Gate, Lined, NotAcked
+from spout.planning.order import Gate, LinedRecords, NotAcked
 from spout.planning_process.order_watch import OrderWatch
 from spout.tuples.failures import Cause
 
@@ -29,7 +29,9 @@ def gate() -> Replaced:
 def behind() -> Replaced:
     """Let what ran behind a failure that the task did not see be acked."""
 
-    def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[tuple[Cause, I64]]:
+    def behind(
+        lined_records: Iterable[LinedRecords], failed: I64, open_: I64, free: I64
+    ) -> list[tuple[Cause, I64]]:
         return []
 
     return [(spout.publishing.settle, "behind", behind)]

@@ -123,7 +123,7 @@ def process_before() -> Replaced:
         if self._journal.session:
             session = SessionName(self._journal.epoch, self._journal.session)
             self._session.process(SessionEvent.QUESTION_SENT)
-            sources = self._continued_or_starting({})
+            sources = self._takes_by_source({})
             self._start_round(SessionEvent.SESSION_RESUMED, session, sources, clock_ms=now_ms, now_ms=now_ms)
         else:
             fresh(self, now_ms)

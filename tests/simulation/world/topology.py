@@ -173,8 +173,8 @@ def run_task(
             ]
         ),
     )
-    lined = tuple(gate.lined(not_done(report)) for gate in gates.values())
-    return Done(replace(report, lined=lined), results, sent, rows)
+    lined_records = tuple(gate.lined_records(not_done(report)) for gate in gates.values())
+    return Done(replace(report, lined_records=lined_records), results, sent, rows)
 
 
 def _rows(run: SourceRun, record: Record, result: str, evaluation: str) -> tuple[SinkRow, ...]:

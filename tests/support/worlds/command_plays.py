@@ -170,7 +170,7 @@ def _handle(log: Log, topics: Topics, letter: str, action: LetterAction) -> None
         RateLimit(None, now_ms()),
     )
     outcome = carry_out(redrive, clock=now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
-    if outcome.done != 1:
+    if outcome.handled_count != 1:
         raise AssertionError(f"{letter} was not {action.lower()}: {outcome}")
 
 

@@ -196,7 +196,7 @@ class OrderWorld(World):
     def _run(self, task: ReadTask) -> TaskReport:
         failed: list[tuple[int, Cause]] = []
         absent: list[SourceRun] = []
-        lined = []
+        lined_records = []
         for source, line_up in sorted(task.order.items()):
             place = TopicPartition("sentences", partition_of(source))
             gate = Gate(f"{place.topic}/{place.partition}", "sentences", line_up)
@@ -216,10 +216,10 @@ class OrderWorld(World):
                     failed.append((index, cause or Cause("split", error, "")))
                     if not self.behind_a_shuffle:
                         gate.fail(index)
-            lined.append(gate.lined())
+            lined_records.append(gate.lined_records())
         return task_report(
             "split", plan=task.plan, ranges=task.ranges, absent=tuple(sorted(absent)),
-            failures=failures_of(failed), lined=tuple(lined),
+            failures=failures_of(failed), lined_records=tuple(lined_records),
         )  # fmt: skip
 
     def _rows(

@@ -11,7 +11,7 @@ import pytest
 from tests.torture.judging.causes import Strike
 from tests.torture.schedule import Blow, Deed, Victim
 from tests.torture.stage.parts import Driver, Part
-from tests.torture.torturer import ZOMBIE_ENDS_MS_MAX, Torturer
+from tests.torture.torturer import DRIVER_STARTS_MS_MAX, ZOMBIE_ENDS_MS_MAX, Torturer
 
 
 class Child:
@@ -86,8 +86,16 @@ class Cluster:
             Victim.DRIVER, child, None, anything, make=Mock(return_value=child), checkpoints=tmp_path
         )
         parts = {Victim.DRIVER: driver, Victim.ACKER_1: Part(Victim.ACKER_1, acker, None, anything)}
+        self.strangers = Mock()
         self.torturer = Torturer(
-            brokers, parts, driver, None, anything, clock=lambda: self.now_ms, grace_ms=0
+            brokers,
+            parts,
+            driver,
+            None,
+            anything,
+            strangers=self.strangers,
+            clock=lambda: self.now_ms,
+            grace_ms=0,
         )
 
     def hit(self, victim: Victim, deed: Deed) -> None:
@@ -199,3 +207,35 @@ def test_a_service_that_does_not_end_by_sigterm_is_a_finding(tmp_path: Path) -> 
     scene.hit(Victim.ACKER_1, Deed.STOP)
     assert len(scene.torturer.endings) == 1
     assert scene.acker.lives
+
+
+def test_a_cleaner_rests_while_a_driver_starts(tmp_path: Path) -> None:
+    """A blow within a commit starts one while the cleaner is at work; PySpark would wait for ever."""
+    cluster = Cluster(tmp_path)
+    cleaner = cluster.strangers
+    cluster.torturer.strike(Blow(0, Victim.TEMPORARY_FILES, Deed.CLEAN, 5_000))
+    cluster.torturer.look()
+    assert cleaner.step.call_count == 1
+    cluster.child.works = False
+    cluster.hit(Victim.DRIVER, Deed.KILL)
+    cluster.torturer.look()
+    assert cleaner.step.call_count == 1
+    cluster.child.works = True
+    cluster.torturer.look()  # sees that the driver works
+    cluster.torturer.look()
+    assert cleaner.step.call_count == 2
+
+
+def test_a_driver_that_does_not_come_to_work_is_killed_and_is_a_finding(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.child.works = False
+    cluster.hit(Victim.DRIVER, Deed.KILL)
+    cluster.now_ms = DRIVER_STARTS_MS_MAX - 1
+    cluster.torturer.look()
+    assert cluster.torturer.endings == []
+    cluster.now_ms = DRIVER_STARTS_MS_MAX
+    cluster.torturer.look()
+    assert cluster.torturer.endings == ["driver: did not end"]
+    assert cluster.child.lives, "another one is started"
+    cluster.torturer.look()
+    assert len(cluster.torturer.endings) == 1, "the other one has its time, too"

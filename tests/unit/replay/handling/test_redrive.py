@@ -93,13 +93,13 @@ def outcomes(world: World, name: str = "r1") -> dict[str, LetterOutcome]:
     )
     found.read()
     assert found.is_whole
-    return dict(found.letters(name))
+    return dict(found.outcome_by_letter(name))
 
 
 def test_the_outcome_of_each_letter_is_known_and_summed_up(world: World) -> None:
     query = Query(world, lambda value: value in (b"3", b"4"))
     progress = drive(world, redrive(world, limits=RedriveLimits(wait_ms=60_000)), query)
-    assert (progress.letters, progress.done, progress.end) == (20, 20, RedriveEnd.DONE)
+    assert (progress.letter_count, progress.handled_count, progress.end) == (20, 20, RedriveEnd.DONE)
     assert outcome_text(progress.outcomes) == "16 acked, 4 died again"
     found = outcomes(world)
     assert len(found) == 20
@@ -159,7 +159,7 @@ def test_too_many_that_die_again_stop_it_and_the_others_stay_letters(world: Worl
     limits = RedriveLimits(at_once=4, died_max=3)
     progress = drive(world, redrive(world, limits=limits), Query(world, lambda _: True))
     assert progress.end is RedriveEnd.DIED_AGAIN
-    assert 3 <= progress.outcomes[LOST] <= progress.done <= 8
+    assert 3 <= progress.outcomes[LOST] <= progress.handled_count <= 8
     (record,) = find_redrives(world.cluster.log(), INPUT, wait_ms=100)
     assert record.state == "DIED_AGAIN"
     assert record.ended is not None
@@ -169,13 +169,13 @@ def test_too_many_that_die_again_stop_it_and_the_others_stay_letters(world: Worl
 def test_below_the_limit_all_are_handled(world: World) -> None:
     limits = RedriveLimits(at_once=4, died_max=3)
     progress = drive(world, redrive(world, limits=limits), Query(world, lambda value: value == b"3"))
-    assert (progress.done, progress.end) == (20, RedriveEnd.DONE)
+    assert (progress.handled_count, progress.end) == (20, RedriveEnd.DONE)
 
 
 def test_no_more_letters_are_open_than_may_be_and_without_a_query_it_stops(world: World) -> None:
     began_ms = world.now_ms
     progress = drive(world, redrive(world, limits=RedriveLimits(at_once=6)))
-    assert (progress.done, progress.end) == (6, RedriveEnd.STALLED)
+    assert (progress.handled_count, progress.end) == (6, RedriveEnd.STALLED)
     assert STALLED_MS <= world.now_ms - began_ms <= STALLED_MS + 2 * STEP_MS_MAX
 
 
@@ -183,12 +183,12 @@ def test_a_cancelled_one_ends_between_two_transactions(world: World) -> None:
     one = redrive(world, chunk=3)
     one.step(world.now_ms)
     one.step(world.now_ms)
-    done = one.progress.done
+    done = one.progress.handled_count
     assert 0 < done < 20
     one.cancel()
     progress = drive(world, one)
-    assert (progress.done, progress.end) == (done, RedriveEnd.CANCELLED)
-    assert drive(world, redrive(world, "r2")).done == 20 - done
+    assert (progress.handled_count, progress.end) == (done, RedriveEnd.CANCELLED)
+    assert drive(world, redrive(world, "r2")).handled_count == 20 - done
 
 
 def test_one_that_runs_elsewhere_is_cancelled_and_fenced(world: World) -> None:
@@ -221,7 +221,7 @@ def test_the_audit_record_says_who_why_which_and_how_many(world: World) -> None:
 
 def test_nothing_is_written_where_no_letter_is_meant(world: World) -> None:
     before = len(world.letters())
-    assert drive(world, redrive(world, which=Filter(error="KeyError"))).done == 0
+    assert drive(world, redrive(world, which=Filter(error="KeyError"))).handled_count == 0
     assert len(world.letters()) == before
 
 
@@ -245,7 +245,7 @@ def test_what_left_the_log_is_unknown_and_never_open(world: World) -> None:
 
 def test_letters_that_were_dropped_have_an_audit_record_and_no_outcome(world: World) -> None:
     progress = drive(world, redrive(world, action=LetterAction.DROPPED))
-    assert (progress.done, progress.outcomes.total()) == (20, 0)
+    assert (progress.handled_count, progress.outcomes.total()) == (20, 0)
     (record,) = find_redrives(world.cluster.log(), INPUT, wait_ms=100)
     assert (record.begun.action, record.state) == ("DROPPED", "DONE")
     assert outcomes(world) == {}
@@ -273,7 +273,11 @@ def test_a_clock_that_is_set_back_holds_no_redrive_up(world: World) -> None:
 
     limits = RedriveLimits(at_once=5, wait_ms=60_000)
     progress = drive(world, redrive(world, rate=5, limits=limits), between)
-    assert (progress.done, progress.end, progress.outcomes[LetterOutcome.ACKED]) == (20, RedriveEnd.DONE, 20)
+    assert (progress.handled_count, progress.end, progress.outcomes[LetterOutcome.ACKED]) == (
+        20,
+        RedriveEnd.DONE,
+        20,
+    )
     assert not back_ms
 
 
@@ -314,7 +318,7 @@ def test_no_letter_is_marked_whose_copy_a_transaction_that_ended_too_early_did_n
     with pytest.raises(Unreachable):
         drive(world, redrive(world, log=TornLog(world.cluster, NoFaults())))
     progress = drive(world, redrive(world, "r2"), between=Query(world))
-    assert progress.done == 0, "all have their marks"
+    assert progress.handled_count == 0, "all have their marks"
     assert len(world.copies()) == 20
 
 
@@ -329,8 +333,8 @@ def test_letters_are_not_handled_while_an_open_transaction_may_hide_their_marks(
             drive(world, redrive(world, name))
     assert world.copies() == []
     killed.abort(0)
-    assert drive(world, redrive(world, "r3"), between=Query(world)).done == 20
-    assert drive(world, redrive(world, "r4"), between=Query(world)).done == 0
+    assert drive(world, redrive(world, "r3"), between=Query(world)).handled_count == 20
+    assert drive(world, redrive(world, "r4"), between=Query(world)).handled_count == 0
     assert len(world.copies()) == 20
 
 
@@ -345,13 +349,13 @@ def test_a_letter_whose_copy_is_refused_is_left_alone_and_the_others_are_handled
     world.cluster.delete_topic(COPIES)
     world.cluster.create_topic(COPIES, 2, settings={"message.timestamp.after.max.ms": "1000"})
     progress = drive(world, redrive(world), Query(world))
-    assert (progress.done, progress.end) == (10 - len(bad), RedriveEnd.DONE)
-    assert progress.left == {Left.REFUSED: len(bad)}
+    assert (progress.handled_count, progress.end) == (10 - len(bad), RedriveEnd.DONE)
+    assert progress.left_by_why == {Left.REFUSED: len(bad)}
     assert sorted(int(copy.value or b"") for copy in world.copies()) == sorted(set(range(10)) - bad)
     world.cluster.delete_topic(COPIES)
     world.cluster.create_topic(COPIES, 2)
     again = drive(world, redrive(world, "r2"))
-    assert (again.letters, again.done) == (len(bad), len(bad))
+    assert (again.letter_count, again.handled_count) == (len(bad), len(bad))
     assert sorted(int(copy.value or b"") for copy in world.copies()) == sorted(bad)
 
 

@@ -113,7 +113,7 @@ def test_without_a_query_it_is_stalled_after_the_limit_by_any_clock(step_ms: int
     world = world_of_letters()
     limits = RedriveLimits(at_once=2, stalled_ms=STALLED_MS)
     redrive, took_ms = driven(world, limits, rate, None, steps_ms=(step_ms,))
-    assert (redrive.progress.end, redrive.progress.done) == (RedriveEnd.STALLED, 2)
+    assert (redrive.progress.end, redrive.progress.handled_count) == (RedriveEnd.STALLED, 2)
     # the second one a slow rate lets through later, once more later where the clock is set back before
     handled_ms = 0 if rate is None else 2 * SLOW_MS
     assert STALLED_MS - READING_MS_MAX <= took_ms <= handled_ms + STALLED_MS + 3 * STEP_MS_MAX

@@ -15,7 +15,7 @@ RUN = DamagedRun("sentences", 3, 10, 20, "a CRC is wrong")
 
 def met(*runs: DamagedRun, now_ms: int = NOW_MS) -> DamagedBatches:
     batches = DamagedBatches(RETRY_MS)
-    batches.record(runs, now_ms)
+    batches.put_off(runs, now_ms)
     return batches
 
 
@@ -24,7 +24,7 @@ def held_offsets(
 ) -> list[int]:
     """Return which of the first thirty offsets are not to be read."""
     return [
-        offset for offset in range(30) if batches.held_up_at(topic, partition, offset, now_ms) is not None
+        offset for offset in range(30) if batches.put_off_run_at(topic, partition, offset, now_ms) is not None
     ]
 
 
@@ -33,7 +33,7 @@ def test_exactly_the_offsets_of_a_damaged_batch_wait_in_its_partition_alone() ->
     assert held_offsets(batches, NOW_MS) == [*range(10, 20)]
     assert held_offsets(batches, NOW_MS, partition=0) == []
     assert held_offsets(batches, NOW_MS, topic="sentences.g.replay") == []
-    held = batches.held_up_at("sentences", 3, 10, NOW_MS)
+    held = batches.put_off_run_at("sentences", 3, 10, NOW_MS)
     assert held is not None
     assert (held.run, held.until_ms) == (RUN, NOW_MS + RETRY_MS)
 
@@ -69,10 +69,10 @@ def test_what_belongs_to_a_batch_that_is_known_is_tried_again_together_with_it(
     start: int, end: int, until_ms: int
 ) -> None:
     batches = met(RUN)
-    batches.record([RUN._replace(start=start, end=end)], NOW_MS + 9)
+    batches.put_off([RUN._replace(start=start, end=end)], NOW_MS + 9)
     new = [offset for offset in range(start, end) if not 10 <= offset < 20]
     for offset in new:
-        held = batches.held_up_at("sentences", 3, offset, NOW_MS + 9)
+        held = batches.put_off_run_at("sentences", 3, offset, NOW_MS + 9)
         assert held is not None
         assert held.until_ms == until_ms
     assert held_offsets(batches, NOW_MS + 9) == sorted({*range(10, 20), *new})
@@ -81,20 +81,20 @@ def test_what_belongs_to_a_batch_that_is_known_is_tried_again_together_with_it(
 @pytest.mark.parametrize(("start", "end"), [(10, 20), (10, 12), (18, 20), (12, 18)])
 def test_what_lies_in_a_batch_that_is_known_is_nothing_new(start: int, end: int) -> None:
     batches = met(RUN)
-    batches.record([RUN._replace(start=start, end=end, why="again")], NOW_MS + 9)
-    assert [entry.run for entry in batches._held_up_by_partition["sentences", 3]] == [RUN]
+    batches.put_off([RUN._replace(start=start, end=end, why="again")], NOW_MS + 9)
+    assert [entry.run for entry in batches._put_off_by_partition["sentences", 3]] == [RUN]
 
 
 def test_a_run_without_an_offset_holds_nothing() -> None:
     batches = met(RUN._replace(end=10), RUN._replace(start=15, end=14))
-    assert batches._held_up_by_partition["sentences", 3] == []
+    assert batches._put_off_by_partition["sentences", 3] == []
 
 
 def test_of_several_runs_that_a_new_one_meets_the_earliest_says_when() -> None:
     batches = met(RUN)
-    batches.record([RUN._replace(start=22, end=24)], NOW_MS + 500)
-    batches.record([RUN._replace(start=19, end=23)], NOW_MS + 900)
-    held = batches.held_up_at("sentences", 3, 21, NOW_MS + 900)
+    batches.put_off([RUN._replace(start=22, end=24)], NOW_MS + 500)
+    batches.put_off([RUN._replace(start=19, end=23)], NOW_MS + 900)
+    held = batches.put_off_run_at("sentences", 3, 21, NOW_MS + 900)
     assert held is not None
     assert held.until_ms == NOW_MS + RETRY_MS
 
@@ -105,10 +105,10 @@ def test_of_several_runs_that_a_new_one_meets_the_earliest_says_when() -> None:
 )
 def test_a_run_is_named_at_once_and_again_when_it_has_been_tried(later_ms: int, reports: bool) -> None:
     batches = DamagedBatches(RETRY_MS)
-    assert batches.take_due_report(RUN, NOW_MS)
-    assert batches.take_due_report(RUN, NOW_MS + later_ms) is reports
+    assert batches.record_report_if_due(RUN, NOW_MS)
+    assert batches.record_report_if_due(RUN, NOW_MS + later_ms) is reports
     # the same end that a reader came upon further in front is the same batch
-    assert not batches.take_due_report(RUN._replace(start=12), NOW_MS + later_ms)
+    assert not batches.record_report_if_due(RUN._replace(start=12), NOW_MS + later_ms)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_run_is_named_at_once_and_again_when_it_has_been_tried(later_ms: int, 
 )
 def test_each_batch_is_named_by_itself(other: DamagedRun) -> None:
     batches = DamagedBatches(RETRY_MS)
-    assert batches.take_due_report(RUN, NOW_MS)
-    assert batches.take_due_report(other, NOW_MS)
+    assert batches.record_report_if_due(RUN, NOW_MS)
+    assert batches.record_report_if_due(other, NOW_MS)
 
 
 def test_a_run_is_named_though_the_clock_stands_at_0() -> None:
-    assert DamagedBatches(RETRY_MS).take_due_report(RUN, 0)
+    assert DamagedBatches(RETRY_MS).record_report_if_due(RUN, 0)
 
 
 @pytest.mark.parametrize(

@@ -24,30 +24,30 @@ def breaker(
 def test_as_many_in_a_row_may_die_as_max_consecutive_says() -> None:
     """P62"""
     one = breaker(max_consecutive=3)
-    assert one.allowed_letters(0) == 3
+    assert one.allow_letters_or_open(0) == 3
     one.count_dead(2, 0)
-    assert one.allowed_letters(0) == 1
+    assert one.allow_letters_or_open(0) == 1
     one.count_dead(1, 0)
-    assert one.allowed_letters(0) == 0
+    assert one.allow_letters_or_open(0) == 0
     assert "max_consecutive 3" in one.why
     one.close()
-    assert (one.allowed_letters(0), one.why) == (3, "")
+    assert (one.allow_letters_or_open(0), one.why) == (3, "")
 
 
 def test_a_root_that_is_acked_begins_the_row_anew() -> None:
     one = breaker(max_consecutive=3)
     one.count_dead(3, 0)
     one.count_acked(1, 0)
-    assert one.allowed_letters(0) == 3
+    assert one.allow_letters_or_open(0) == 3
 
 
 def test_the_share_of_the_window_bounds_what_may_die() -> None:
     """P62"""
     one = breaker(max_ratio=0.1)
     one.count_acked(900, 0)
-    assert one.allowed_letters(0) == 100
+    assert one.allow_letters_or_open(0) == 100
     one.count_dead(100, 0)
-    assert one.allowed_letters(0) == 0
+    assert one.allow_letters_or_open(0) == 0
     assert one.why.startswith("100 of 1000 roots")
     assert one.why.endswith("(max_ratio 0.1)")
 
@@ -55,30 +55,30 @@ def test_the_share_of_the_window_bounds_what_may_die() -> None:
 def test_few_dead_letters_never_open_the_breaker_by_their_share() -> None:
     one = breaker(max_ratio=0.0, dead_min=10)
     one.count_dead(9, 0)
-    assert one.allowed_letters(0) == 1
+    assert one.allow_letters_or_open(0) == 1
 
 
 def test_a_stream_that_is_too_small_to_tell_never_opens_the_breaker_by_its_share() -> None:
     one = breaker(max_ratio=0.1, settled_min=1_000)
     one.count_acked(100, 0)
     one.count_dead(899, 0)
-    assert one.allowed_letters(0) == 1
+    assert one.allow_letters_or_open(0) == 1
     one.count_dead(1, 0)
-    assert one.allowed_letters(0) == 0
+    assert one.allow_letters_or_open(0) == 0
 
 
 def test_what_is_older_than_the_window_does_not_count() -> None:
     one = breaker(max_ratio=0.1)
     one.count_dead(50, 0)
-    assert one.allowed_letters(59_999) == 0
-    assert one.allowed_letters(61_000) == 10
+    assert one.allow_letters_or_open(59_999) == 0
+    assert one.allow_letters_or_open(61_000) == 10
 
 
 def test_a_clock_that_steps_back_does_no_harm() -> None:
     one = breaker(max_ratio=0.1)
     one.count_acked(90, 10_000)
     one.count_dead(1, 2_000)
-    assert one.allowed_letters(1_000) == 9
+    assert one.allow_letters_or_open(1_000) == 9
 
 
 def test_how_near_it_is_to_open_follows_the_nearer_of_its_two_rules() -> None:
@@ -102,7 +102,7 @@ def test_a_small_stream_opens_the_breaker_by_the_share_of_its_last_roots() -> No
     """D603: ten records an hour, of which each second one dies; a minute has none of them or one."""
     small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
     settled = 0
-    while small.allowed_letters(settled * HOUR_MS // 10) and settled < 200:
+    while small.allow_letters_or_open(settled * HOUR_MS // 10) and settled < 200:
         now_ms = settled * HOUR_MS // 10
         if settled % 2:
             small.count_dead(1, now_ms)
@@ -118,10 +118,10 @@ def test_what_a_small_stream_settled_before_its_last_roots_does_not_count() -> N
     small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
     small.count_acked(90, 0)
     small.count_dead(19, 0)
-    assert small.allowed_letters(HOUR_MS) == 1
+    assert small.allow_letters_or_open(HOUR_MS) == 1
     for hour in range(1, 11):
         small.count_acked(10, hour * HOUR_MS)
-    assert small.allowed_letters(11 * HOUR_MS) == 20
+    assert small.allow_letters_or_open(11 * HOUR_MS) == 20
     assert small.used_share(11 * HOUR_MS) == 0
 
 
@@ -130,7 +130,7 @@ def test_a_busy_stream_counts_its_last_minute_alone() -> None:
     busy = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
     busy.count_dead(50, 0)
     busy.count_acked(1_000, 59_000)
-    assert busy.allowed_letters(61_000) == 111
+    assert busy.allow_letters_or_open(61_000) == 111
 
 
 def test_how_much_it_remembers_is_bounded() -> None:
@@ -138,8 +138,8 @@ def test_how_much_it_remembers_is_bounded() -> None:
     small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
     for second in range(10_000):
         small.count_acked(1, second * 10_000)
-        small.allowed_letters(second * 10_000 + 5_000)
-    assert len(small._buckets) <= 100 + 60
+        small.allow_letters_or_open(second * 10_000 + 5_000)
+    assert len(small._seconds) <= 100 + 60
 
 
 def test_how_much_it_remembers_is_bounded_though_nothing_is_lost() -> None:
@@ -147,17 +147,17 @@ def test_how_much_it_remembers_is_bounded_though_nothing_is_lost() -> None:
     small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
     for second in range(1_000):
         small.count_acked(1, second * 10_000)
-    assert len(small._buckets) <= 100 + 60
+    assert len(small._seconds) <= 100 + 60
 
 
 def test_a_breaker_that_has_room_for_one_more_is_closed() -> None:
     in_a_row = breaker(max_consecutive=2)
     in_a_row.count_dead(1, 0)
-    assert (in_a_row.allowed_letters(0), in_a_row.why) == (1, "")
+    assert (in_a_row.allow_letters_or_open(0), in_a_row.why) == (1, "")
     in_window = breaker(max_ratio=0.5, dead_min=0)
     in_window.count_acked(2, 0)
     in_window.count_dead(1, 0)
-    assert (in_window.allowed_letters(0), in_window.why) == (1, "")
+    assert (in_window.allow_letters_or_open(0), in_window.why) == (1, "")
 
 
 def test_a_person_who_resumes_an_input_lets_it_count_anew_in_a_row_and_in_its_window() -> None:
@@ -165,9 +165,9 @@ def test_a_person_who_resumes_an_input_lets_it_count_anew_in_a_row_and_in_its_wi
     one = breaker(max_ratio=0.1)
     one.count_acked(900, 0)
     one.count_dead(100, 0)
-    assert one.allowed_letters(0) == 0
+    assert one.allow_letters_or_open(0) == 0
     one.close()
-    assert (one.allowed_letters(0), one.used_share(0), one.why) == (10, 0, "")
+    assert (one.allow_letters_or_open(0), one.used_share(0), one.why) == (10, 0, "")
 
 
 @pytest.mark.parametrize(("settled_ms", "leaves_ms"), [(5_000, 65_000), (5_001, 65_000), (5_999, 65_000)])
@@ -175,8 +175,8 @@ def test_roots_leave_the_window_together_with_their_second(settled_ms: int, leav
     """A window of a minute holds the second that began less than a minute ago."""
     one = breaker(max_ratio=0.1)
     one.count_dead(50, settled_ms)
-    assert one.allowed_letters(leaves_ms - 1) == 0
-    assert one.allowed_letters(leaves_ms) == 10
+    assert one.allow_letters_or_open(leaves_ms - 1) == 0
+    assert one.allow_letters_or_open(leaves_ms) == 10
 
 
 def test_the_roots_of_one_second_stay_together_where_few_settle() -> None:
@@ -189,5 +189,5 @@ def test_the_roots_of_one_second_stay_together_where_few_settle() -> None:
     small.count_acked(1, HOUR_MS)
     assert small.used_share(2 * HOUR_MS) == 1
     assert small.why == ""
-    assert small.allowed_letters(2 * HOUR_MS) == 0
+    assert small.allow_letters_or_open(2 * HOUR_MS) == 0
     assert small.why.startswith("3 of 5 roots")

@@ -26,8 +26,8 @@ from replay.records.due import (
     Progress,
     RefusedRoot,
     Stored,
+    append_loss,
     due_codec,
-    extended,
     flaw_of,
     history_json,
     left_out_entry,
@@ -217,7 +217,7 @@ def test_a_history_is_whole_as_long_as_its_texts_have_room_and_then_leaves_out_n
         more = min(512 - len(loss.message), room)
         padded.append(loss._replace(message=loss.message + "x" * more))
         room -= more
-    full = extended(tuple(padded[:-1]), padded[-1])
+    full = append_loss(tuple(padded[:-1]), padded[-1])
     if room:  # so few entries always fit
         assert full == tuple(padded)
         return
@@ -225,7 +225,7 @@ def test_a_history_is_whole_as_long_as_its_texts_have_room_and_then_leaves_out_n
     assert full == tuple(padded)
     first_small = next(number for number, loss in enumerate(padded) if len(loss.message) < 512)
     padded[first_small] = padded[first_small]._replace(message=padded[first_small].message + "x")
-    shortened = extended(tuple(padded[:-1]), padded[-1])
+    shortened = append_loss(tuple(padded[:-1]), padded[-1])
     left_out = left_out_of(shortened)
     assert shortened == (padded[0], left_out_entry(padded[left_out], left_out), *padded[1 + left_out :])
     kept = (padded[0], *padded[1 + left_out :])
@@ -240,7 +240,7 @@ def test_the_entry_for_what_was_left_out_tells_of_no_place_and_no_age() -> None:
 def test_a_history_that_leaves_out_more_and_more_counts_on() -> None:
     history: tuple[Loss, ...] = ()
     for loss in losses(HISTORY_MAX + 50):
-        history = extended(history, loss)
+        history = append_loss(history, loss)
         assert left_out_of(history) + len(history) - (1 if left_out_of(history) else 0) == loss.attempt
 
 
@@ -294,7 +294,7 @@ def test_a_history_may_have_its_last_byte_of_room_when_it_was_shortened() -> Non
         loss._replace(message=loss.message + "x" * (484 - text_bytes((loss,)))) for loss in history
     )
     assert HISTORY_BYTES_MAX == 96 * 484 + 1_536
-    shortened = extended(padded[:-1], padded[-1])
+    shortened = append_loss(padded[:-1], padded[-1])
     assert shortened == (padded[0], left_out_entry(padded[4], 4), *padded[5:])
 
 

@@ -18,7 +18,7 @@ from replay.records.letters import (
     Letter,
     LetterAction,
     Mark,
-    copy_of,
+    copy_of_letter,
     mark_record,
     own_headers,
     parse_letter,
@@ -212,7 +212,7 @@ def test_the_copy_of_a_letter_begins_its_counts_and_its_age_anew_and_keeps_its_s
     assert isinstance(letter, Letter)
     assert (letter.lineage.attempt, letter.lineage.abandoned) == (9, 3)
     assert (letter.lineage.timed_out, letter.lineage.held, letter.lineage.first_emitted_ms) == (2, 1, 900)
-    copy = copy_of(letter, record, "sentences.g.replay", redrive)
+    copy = copy_of_letter(letter, record, "sentences.g.replay", redrive)
     assert (copy.topic, copy.partition, copy.key, copy.value) == ("sentences.g.replay", 3, b"k", b"v")
     lineage = parse_lineage(copy.headers, "sentences.g.replay", 3, 1)
     assert lineage == Lineage("sentences/3@5", reason="FAILED", record_id="id/3@5#0")

@@ -13,7 +13,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import Due, Loss
-from replay.records.letters import Letter, copy_of, parse_letter
+from replay.records.letters import Letter, copy_of_letter, parse_letter
 from replay.records.record_time import RecordTime, parse_record_time, time_of
 from tests.support.memory.clients import as_sent
 from tests.support.odd_times import ODD_TIMES_MS
@@ -63,7 +63,8 @@ def test_a_copy_of_a_copy_its_letter_and_its_redrive_tell_the_time_of_the_record
     assert isinstance(letter, Letter)
     assert letter.time == wanted
     again = written(
-        copy_of(letter, letter_record, "t.replay", "r1", keeps_times=keeps_times), keeps_times=keeps_times
+        copy_of_letter(letter, letter_record, "t.replay", "r1", keeps_times=keeps_times),
+        keeps_times=keeps_times,
     )
     assert time_of(again, is_copy=True) == wanted
 
@@ -96,4 +97,4 @@ def test_a_letter_that_tells_no_time_is_written_again_with_the_present_one() -> 
     dead = build_dead_letter(due_of(is_copy=False), Death(DeadReason.ATTEMPTS), record, LETTER_TOPIC, NOW_MS)
     letter = parse_letter(Record(*dead[:2], 3, dead.key, dead.value, dead.headers, NOW_MS))
     assert isinstance(letter, Letter)
-    assert copy_of(replace(letter, time=None), record, "t.replay").timestamp_ms is None
+    assert copy_of_letter(replace(letter, time=None), record, "t.replay").timestamp_ms is None

@@ -18,8 +18,8 @@ from replay.records.due import (
     Due,
     Loss,
     Progress,
+    append_loss,
     due_codec,
-    extended,
     history_json,
     left_out_of,
     parse_history,
@@ -92,7 +92,7 @@ def lost(times: int, message: str = "bad") -> tuple[Loss, ...]:
     """Return the history of a root that was lost so often."""
     history: tuple[Loss, ...] = ()
     for attempt in range(1, times + 1):
-        history = extended(history, LOSS._replace(attempt=attempt, message=message, emitted_ms=attempt))
+        history = append_loss(history, LOSS._replace(attempt=attempt, message=message, emitted_ms=attempt))
     return history
 
 
@@ -130,7 +130,7 @@ def test_long_causes_shorten_a_history_and_are_cut() -> None:
 
 
 def test_a_cause_that_says_what_an_entry_for_others_says_is_a_loss_all_the_same() -> None:
-    history = extended((), LOSS._replace(error="LEFT_OUT", message="losses left out here: 7"))
+    history = append_loss((), LOSS._replace(error="LEFT_OUT", message="losses left out here: 7"))
     assert left_out_of(history) == 0
 
 
@@ -140,7 +140,7 @@ def test_a_copy_is_never_larger_than_its_record_by_more_than_is_reckoned_with() 
     )
     history: tuple[Loss, ...] = ()
     for attempt in range(1, 200):
-        history = extended(history, worst._replace(attempt=attempt, emitted_ms=2**52, age_ms=2**52))
+        history = append_loss(history, worst._replace(attempt=attempt, emitted_ms=2**52, age_ms=2**52))
     record = Record("t", 0, 7, None, b"x", (), 77)
     copy = build_copy(replace(DUE, history=history, origin=worst.root), record, "t.replay")
     assert record_bytes(copy) - record_bytes(record) <= OUR_HEADERS_BYTES_MAX
@@ -172,10 +172,10 @@ def test_a_history_that_is_none_of_ours_is_empty(value: bytes | None) -> None:
 def test_losses_in_a_row_that_were_held_are_one_entry_of_a_history() -> None:
     """A head that waits for days must not push out what happened to those behind it."""
     held = LOSS._replace(error="HELD", message="waits for sentences/0@3")
-    history = extended((), LOSS)
+    history = append_loss((), LOSS)
     for attempt in range(2, 100):
-        history = extended(history, held._replace(attempt=attempt))
-    history = extended(history, LOSS._replace(attempt=100))
+        history = append_loss(history, held._replace(attempt=attempt))
+    history = append_loss(history, LOSS._replace(attempt=100))
     assert [(loss.attempt, loss.error) for loss in history] == [
         (1, "ValueError"),
         (99, "HELD"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acker.kafka.port import Outgoing, Record
-from replay.records.letters import Letter, LetterAction, Mark, copy_of, mark_record, parse_letter
+from replay.records.letters import Letter, LetterAction, Mark, copy_of_letter, mark_record, parse_letter
 from tests.support.odd_keys import KEYS, VALUES
 from tests.support.worlds.replay_world import COPIES, LETTERS, Emission, World
 
@@ -54,7 +54,7 @@ def test_copies_the_dead_letter_and_what_a_redrive_writes_have_the_record_s_key_
     letter = parse_letter(letter_record)
     assert isinstance(letter, Letter)
     assert letter.key == key
-    again = copy_of(letter, letter_record, COPIES, "r1")
+    again = copy_of_letter(letter, letter_record, COPIES, "r1")
     assert has(again) == (key, value)
     mark = mark_record(letter, LETTERS, Mark(str(letter.place), LetterAction.REPLAYED, "me", "why", 5))
     assert has(mark) == (None, None)

@@ -16,7 +16,7 @@ from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.builder.topology import TopologyBuilder
-from spout.publishing.batch_warnings import held_open
+from spout.publishing.batch_warnings import held_left_open
 from spout.publishing.delayed import KeyedRoots, RootPositions
 from spout.tuples.tuple import Tuple
 from tests.support.bolts.keyed_topology_bolts import Words
@@ -146,7 +146,7 @@ def test_what_a_bolt_behind_keeps_leaves_its_records_open(parallelism: int | Non
     assert left_open(second).keys() == {0}
     assert older(second).keys() == {0}
     assert older(second)[0] not in (0, left_open(first)[0], root_edge(SOURCE, 0))
-    assert (held_open(first.outcome), held_open(second.outcome)) == (
+    assert (held_left_open(first.outcome), held_left_open(second.outcome)) == (
         {},
         {"last": [(SOURCE, 0), (SOURCE, 1)]},
     ), "the driver logs its name"

@@ -19,7 +19,7 @@ from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.builder.compiled import Compiled
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
-from spout.held.keyed_entry import EntryTask, held_block, keyed_streams
+from spout.held.keyed_entry import EntryTask, held_batch, keyed_streams
 from spout.isolation.isolation import IsolatedRun
 from spout.publishing.delayed import own_and_older
 from spout.publishing.fold import TaskReport
@@ -355,7 +355,7 @@ def test_what_does_not_reach_the_keyed_bolt_stops_the_batch() -> None:
 
 def test_an_unanchored_tuple_is_held_and_best_effort() -> None:
     roots = pa.array([None, {"source": SOURCE, "position": 5}], ROOT_TYPE)
-    found = held_block(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots)
+    found = held_batch(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots)
     assert found.anchors.is_valid().to_pylist() == [False, True]
     assert (found.held.roots.positions.tolist(), found.refused_rows.tolist()) == ([5], [])
 

@@ -18,7 +18,7 @@ from spout.cli.dlq import end_of
 
 def ended(*, died: int, waits: bool, end: RedriveEnd = RedriveEnd.DONE) -> int:
     outcomes = Counter({LetterOutcome.ACKED: 4, LetterOutcome.DIED: died})
-    progress = RedriveProgress(letters=5, done=5, outcomes=outcomes, end=end)
+    progress = RedriveProgress(letter_count=5, handled_count=5, outcomes=outcomes, end=end)
     return end_of("r1", LetterAction.REPLAYED, progress, Path("topics.yaml"), waits=waits)
 
 

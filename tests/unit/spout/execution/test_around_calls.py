@@ -15,9 +15,9 @@ from acker.wire.causes import HELD, error_class
 from spout.bolts.hooks import TaskHook
 from spout.bolts.trace_hook import TraceHook
 from spout.execution.bolt_work import BoltWork
-from spout.execution.calls import Block, EmittedRows, Outcome, Turns
+from spout.execution.calls import Block, EmittedRows, Outcome, RowsToCall
 from spout.execution.guards import CallMemory, Guard, guarded_bolt
-from spout.execution.wrappers import FitRows, FreeTurns, Ordered, PlacesGuarded, Pulsed, Timed
+from spout.execution.wrappers import FitRows, GuardWithPlaces, Ordered, Pulsed, Timed, UnblockedRows
 from spout.planning.order import Gate, LineUp
 from spout.runtime.pulse import Pulse
 from spout.topology.stage_pass import BoltPass, StreamPass
@@ -45,7 +45,7 @@ def block_of(count: int, first: int = 0) -> Block:
     """Make a block of rows, each a root of its own."""
     rows = ArrowRows(pa.record_batch({"word": pa.array([f"w{row}" for row in range(count)])}))
     places = [(Delivery(first + row, ()),) for row in range(count)]
-    return Block(rows, places, Turns(count))
+    return Block(rows, places, RowsToCall(count))
 
 
 @dataclass(slots=True)
@@ -63,14 +63,14 @@ class Fake:
     def call(self, block: Block) -> Outcome:
         """Work on the rows whose turn comes."""
         self.blocks.append(block)
-        for row in block.turns:
+        for row in block.rows_to_call:
             self.worked.append(row)
             self.looks(row)
             if row in self.fails:
-                block.turns.block_behind(row)
+                block.rows_to_call.block_later_rows(row)
         if self.ends is not None:
             raise self.ends
-        self.taken = block.turns.rows_taken().tolist()
+        self.taken = block.rows_to_call.called_rows().tolist()
         return self.outcome._replace(failures=[*self.outcome.failures, *((row, BAD) for row in self.fails)])
 
 
@@ -130,11 +130,11 @@ def test_a_block_in_which_something_raised_blocks_what_failed_until_then() -> No
 def test_a_tuple_of_several_roots_is_blocked_by_each_of_them() -> None:
     gate = gate_of(b"xyzz")
     places = [(Delivery(0, ()),), (Delivery(1, ()), Delivery(2, ())), ()]
-    turns = FreeTurns(gate, [*places, (Delivery(1, ()), Delivery(3, ()))])
+    turns = UnblockedRows(gate, [*places, (Delivery(1, ()), Delivery(3, ()))])
     rows = iter(turns)
     assert next(rows) == 0
     assert next(rows) == 1
-    turns.block_behind(1)
+    turns.block_later_rows(1)
     assert list(rows) == [2], "what has no root waits for nobody"
     assert [row for row, _ in turns.blocked] == [3]
 
@@ -208,7 +208,7 @@ def test_another_thread_sees_whose_turn_it_is_and_that_the_bolt_has_ended(is_ord
 
     gate = gate_of(b"xyxy")
     fake = Fake([0] if is_ordered else [], looks=look)
-    pulsed = Pulsed(fake, pulse, "it", at_once=False)
+    pulsed = Pulsed(fake, pulse, "it", is_one_call=False)
     (Ordered(pulsed, gate) if is_ordered else pulsed).call(block_of(4))
     worked = [0, 1, 3] if is_ordered else [0, 1, 2, 3]
     assert seen == [("it", row, {row}) for row in worked]
@@ -234,14 +234,14 @@ def test_a_bolt_that_works_on_all_rows_at_once_makes_one_call() -> None:
         _, progress, roots = pulse.work
         seen.append((progress(), set(roots())))
 
-    Pulsed(Fake(looks=look), pulse, "it", at_once=True).call(block_of(3))
+    Pulsed(Fake(looks=look), pulse, "it", is_one_call=True).call(block_of(3))
     assert seen == [(0, {0, 1, 2})] * 3
 
 
 def test_a_guard_knows_the_places_of_the_block_that_is_worked_on() -> None:
     guard = Guard("it", CallMemory(["it"]), Orders())
     fake = Fake()
-    guarded = PlacesGuarded(fake, guard)
+    guarded = GuardWithPlaces(fake, guard)
     for block in (block_of(2), block_of(0), block_of(3, first=2)):
         guarded.call(block)
         assert guard.places is block.places
@@ -295,7 +295,7 @@ def work_of(bolt: Any, *hooks: TaskHook, pulse: Pulse | None = None) -> BoltWork
 def around(work: BoltWork) -> list[str]:
     """Return what is called, from the outside in."""
     names = []
-    call: Any = work._call
+    call: Any = work._bolt_call
     while call is not None:
         names.append(type(call).__name__)
         call = getattr(call, "inner", None)
@@ -305,8 +305,8 @@ def around(work: BoltWork) -> list[str]:
 @pytest.mark.parametrize(
     ("bolt", "plain", "watched"),
     [
-        (Row(), ["FitRows", "Timed", "RowCall"], ["Timed", "HandCall"]),
-        (Rich(), ["Timed", "HandCall"], ["Timed", "HandCall"]),
+        (Row(), ["FitRows", "Timed", "RowCall"], ["Timed", "TupleCall"]),
+        (Rich(), ["Timed", "TupleCall"], ["Timed", "TupleCall"]),
         (Columns(), ["Timed", "BatchCall"], ["Timed", "WatchedBatchCall", "BatchCall"]),
     ],
 )
@@ -328,7 +328,7 @@ def test_around_a_bolt_is_what_somebody_asked_for_and_no_more(
 def test_around_a_guarded_bolt_its_guard_learns_the_places_only_where_it_needs_them() -> None:
     for bolt, needs in ((Columns(), True), (Row(), False), (Rich(), False)):
         guarded = guarded_bolt("it", bolt, CallMemory(["it"]), Orders())
-        assert ("PlacesGuarded" in around(work_of(guarded))) is needs
+        assert ("GuardWithPlaces" in around(work_of(guarded))) is needs
 
 
 def test_a_hook_that_a_bolt_adds_or_takes_off_while_it_works_counts_from_the_next_block_on() -> None:
@@ -336,9 +336,9 @@ def test_a_hook_that_a_bolt_adds_or_takes_off_while_it_works_counts_from_the_nex
     forms = []
     for first in range(4):
         block = block_of(first + 1)
-        work.receive(ArrowRows(block.rows.arrow(None).slice(first)), block.places[first:])
+        work.call_bolt(ArrowRows(block.rows.arrow(None).slice(first)), block.places[first:])
         forms.append(around(work)[-1])
-    assert forms == ["RowCall", "RowCall", "HandCall", "RowCall"]
+    assert forms == ["RowCall", "RowCall", "TupleCall", "RowCall"]
 
 
 def test_a_hook_that_only_traces_does_not_make_a_basic_bolt_work_by_hand() -> None:

@@ -195,7 +195,7 @@ class Mute(spout.KeyedBolt):
 
 def test_a_keyed_bolt_emits_by_field_name_too() -> None:
     task = KeyedTask("it", Mute(), SCHEMA)
-    collector = spout.KeyedCollector("it", [KeyedTuple({}, None)], task._check, ["word", "n"])
+    collector = spout.KeyedCollector("it", [KeyedTuple({}, None)], task._check_emission, ["word", "n"])
     collector.emit({"n": 1, "word": "a"})
     assert collector.emissions == [("a", 1)]
     refused: list[tuple[Any, str]] = [

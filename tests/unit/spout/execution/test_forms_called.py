@@ -18,14 +18,14 @@ from spout.bolts.hooks import AckInfo, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.execution.adapters import (
     BatchCall,
     Causes,
-    HandCall,
-    HandObserver,
+    CollectorObserver,
     RowCall,
+    TupleCall,
     WatchedBatchCall,
-    rich_execute,
-    watched_execute,
+    execute_function_of_rich,
+    execute_function_with_hooks,
 )
-from spout.execution.calls import Block, BoltCall, Outcome, Turns
+from spout.execution.calls import Block, BoltCall, Outcome, RowsToCall
 from spout.execution.emitted import RowCollector, TreeCollector
 from spout.planning.order import Gate, LineUp
 from spout.topology.stage_pass import StreamPass
@@ -43,7 +43,7 @@ def block_of(words: Sequence[str], first: int = 0, source: StreamId = LEFT) -> B
     """Make a block of words, each a root of its own."""
     rows = ArrowRows(pa.record_batch({"word": pa.array(words, pa.string())}), came_from=source)
     places = [(Delivery(first + row, ()),) for row in range(len(words))]
-    return Block(rows, places, Turns(len(words)))
+    return Block(rows, places, RowsToCall(len(words)))
 
 
 def does(word: str) -> object:
@@ -139,14 +139,14 @@ class Alone:
     hooks: list[TaskHook] = field(default_factory=list)
     call: BoltCall = field(init=False)
     collector: OutputCollector = field(init=False)
-    observer: HandObserver = field(init=False)
+    observer: CollectorObserver = field(init=False)
     tally: Tally = field(default_factory=Tally)
     columns: Columns = field(default_factory=Columns)
 
     def __post_init__(self) -> None:
         """Make the adapter of the form."""
         emits = {name: stream.emits for name, stream in STREAMS.items()}
-        self.observer = HandObserver(
+        self.observer = CollectorObserver(
             "it", self.tally, self.hooks, {"default": 1}, self.report, lambda: 1_000_000
         )
         collector = self.collector = OutputCollector("it", emits, self.observer)
@@ -154,7 +154,7 @@ class Alone:
         bolt = {"row": row, "watched row": row, "rich": rich}.get(self.form, columns)
         causes = Causes("it", bolt, collector, self.tracked)
         batch = BatchCall("it", columns, STREAMS, collector, causes, collector.tracebacks)
-        execute = rich_execute("it", rich)
+        execute = execute_function_of_rich("it", rich)
         if self.form == "row":
             self.call = RowCall("it", row, STREAMS, RowCollector(collector.report_error), causes)
         elif self.form == "batch":
@@ -162,10 +162,12 @@ class Alone:
         elif self.form == "watched batch":
             self.call = WatchedBatchCall("it", batch, collector, causes, lambda: 0)
         elif self.form == "watched row":
-            execute = watched_execute("it", row, collector, TreeCollector("it", collector))
-            self.call = HandCall("it", execute, collector, causes, self.observer, lambda: 0, takes_back=True)
+            execute = execute_function_with_hooks("it", row, collector, TreeCollector("it", collector))
+            self.call = TupleCall(
+                "it", execute, collector, causes, self.observer, lambda: 0, drops_emissions_on_error=True
+            )
         else:
-            self.call = HandCall("it", execute, collector, causes, self.observer, lambda: 0)
+            self.call = TupleCall("it", execute, collector, causes, self.observer, lambda: 0)
 
     def report(self, error: Exception) -> None:
         """Report what a hook raised."""
@@ -192,7 +194,7 @@ def became_of(alone: Alone, block: Block) -> Became:
         words = rows.batch.column("word").to_pylist() if values is None else [row[0] for row in values]
         pairs += zip(words, rows.parents.tolist(), strict=True)
     failed = {row: error_class(cause.error) for row, cause in outcome.failures}
-    if not outcome.by_hand:
+    if not outcome.settled_by_collector:
         return Became(pairs, failed, list(outcome.left_open))
     assert (pairs, failed, outcome.left_open, outcome.blocked) == ([], {}, (), ())
     row_of = {deliveries[0].root: row for row, deliveries in enumerate(block.places)}
@@ -306,23 +308,23 @@ def test_a_row_is_asked_for_when_its_turn_comes_and_a_failed_one_is_noted_before
     alone = Alone(form)
     happened: list[str] = []
 
-    class Noted(Turns):
+    class Noted(RowsToCall):
         def __iter__(self) -> Any:
             for row in super().__iter__():
                 happened.append(f"turn {row}")
                 if row != 1:
                     yield row
 
-        def block_behind(self, row: int) -> None:
+        def block_later_rows(self, row: int) -> None:
             happened.append(f"failed {row}")
 
-        def rows_taken(self) -> Any:
+        def called_rows(self) -> Any:
             return np.array([0, 2])
 
-    block = block_of(["bad", "a", "b"])._replace(turns=Noted(3))
+    block = block_of(["bad", "a", "b"])._replace(rows_to_call=Noted(3))
     became = became_of(alone, block)
     assert became == Became([("bad", 0)] * (form == "rich") + [("b", 2)], {0: "ValueError"}, [])
-    noted = ["failed 0"] * (form == "row")  # a rich bolt may fail any tuple: `HandObserver` hears of it
+    noted = ["failed 0"] * (form == "row")  # a rich bolt may fail any tuple: `CollectorObserver` hears of it
     assert happened == ["turn 0", *noted, "turn 1", "turn 2"]
 
 
@@ -381,7 +383,7 @@ def test_what_a_hook_raises_fails_the_row_or_its_batch(form: str, row: int) -> N
 
 
 def received_of(word: str, root: int, source: StreamId) -> AnchoredTuple:
-    """Make a tuple as `HandCall` does."""
+    """Make a tuple as `TupleCall` does."""
     block = block_of([word], root, source)
     return AnchoredTuple(block.rows, 0, block.places, "it", since_ns=0)
 
@@ -400,7 +402,7 @@ def test_what_is_settled_by_hand_is_counted_by_source_before_the_gate_and_the_ho
     gate = Gate("t/0", "lines", LineUp("partition"))
     for index in range(2):
         assert gate.admit(index, None, index) is None
-    observer = HandObserver("it", tally, [Asks()], {"default": 1}, happened.append, lambda: 5)  # type: ignore[arg-type]  # what it reports is only looked at
+    observer = CollectorObserver("it", tally, [Asks()], {"default": 1}, happened.append, lambda: 5)  # type: ignore[arg-type]  # what it reports is only looked at
     observer.gate = gate
     observer.acked(received_of("a", 7, LEFT))
     observer.acked(received_of("a", 8, StreamId("right")))
@@ -416,7 +418,7 @@ def test_what_is_settled_by_hand_is_counted_by_source_before_the_gate_and_the_ho
 
 def test_an_observer_without_hooks_and_gate_does_nothing_but_count() -> None:
     tally = Tally()
-    observer: BoltObserver = HandObserver("it", tally, [], {}, lambda _: None, lambda: 1)
+    observer: BoltObserver = CollectorObserver("it", tally, [], {}, lambda _: None, lambda: 1)
     observer.failed(received_of("b", 0, LEFT), Cause("it", "", "no"))
     assert [of.what for of in tally.counts()] == [What.FAILED]
 

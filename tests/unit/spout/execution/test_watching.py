@@ -213,9 +213,9 @@ def test_each_tuple_counts_with_the_mean_time_of_the_rows_that_it_was_timed_with
     run = StageRun(pass_of(Split()), CONTEXT, clock_ns=lambda: next(clock))
     for texts in (["a", "b", "c", "d"], ["e", "f"]):
         run.feed(lines(*texts), packed(lines(*texts)))
-    first = decode(encode(run.take_report())).counts
+    first = decode(encode(run.pop_report())).counts
     run.feed(lines("g"), packed(lines("g")))
-    second = decode(encode(run.take_report())).counts
+    second = decode(encode(run.pop_report())).counts
     executed = Counted(What.EXECUTED, "Split", SPARK)
     ms = {number * MS: bisect_left(TIME_BOUNDS_NS, number * MS) for number in (1, 2, 50)}
     assert first[executed].times == ((ms[2 * MS], 4), (ms[50 * MS], 2))

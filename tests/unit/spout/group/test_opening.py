@@ -165,9 +165,9 @@ def test_a_fresh_group_is_asked_for_first_and_then_taken_with_all_its_sources(gr
     group.answer()
     opened = group.step(50).opened
     assert opened is not None
-    assert (opened.name, opened.is_restart, opened.now) == (SessionName(1, "new"), False, WALL_MS + 200)
+    assert (opened.name, opened.is_restart, opened.clock_ms) == (SessionName(1, "new"), False, WALL_MS + 200)
     assert {source: history.from_ for source, history in opened.histories.items()} == BEGINNINGS
-    assert (opened.later, opened.answered_at) == ((), dict.fromkeys(EVERYBODY, 7))
+    assert (opened.later_events, opened.answer_offsets) == ((), dict.fromkeys(EVERYBODY, 7))
     assert (group.reports, group.left_out) == ([], {})
 
 
@@ -186,8 +186,8 @@ def test_what_an_acker_partition_writes_behind_its_answer_is_kept_and_what_came_
     group.answer([1, 2], offset=13)
     opened = group.step().opened
     assert opened is not None
-    assert [(partition, offset) for partition, offset, _ in opened.later] == [(0, 11), (0, 12)]
-    assert opened.answered_at == {0: 10, 1: 13, 2: 13}
+    assert [(partition, offset) for partition, offset, _ in opened.later_events] == [(0, 11), (0, 12)]
+    assert opened.answer_offsets == {0: 10, 1: 13, 2: 13}
 
 
 def test_a_take_is_repeated_to_those_that_do_not_answer_and_to_nobody_else(group: Group) -> None:
@@ -248,7 +248,7 @@ def test_a_new_session_follows_on_the_owner_and_its_clock_on_every_clock(
     group.answer()
     opened = group.step(1_000).opened
     assert opened is not None
-    assert opened.now == WALL_MS + 5_000
+    assert opened.clock_ms == WALL_MS + 5_000
     assert group.reports == []
 
 
@@ -287,7 +287,7 @@ def test_a_restart_asks_and_goes_on_with_its_own_session_and_the_highest_clock(g
     group.answer([1, 2], owner=OWN, clock=WALL_MS - 90_000)
     opened = group.step().opened
     assert opened is not None
-    assert (opened.name, opened.is_restart, opened.now) == (OWN, True, WALL_MS - 30_000)
+    assert (opened.name, opened.is_restart, opened.clock_ms) == (OWN, True, WALL_MS - 30_000)
 
 
 def test_a_restart_never_goes_back_behind_the_clock_of_its_journal(group: Group) -> None:
@@ -297,7 +297,7 @@ def test_a_restart_never_goes_back_behind_the_clock_of_its_journal(group: Group)
     group.answer(owner=OWN, clock=JOURNAL.now - 1)
     opened = group.step().opened
     assert opened is not None
-    assert opened.now == JOURNAL.now
+    assert opened.clock_ms == JOURNAL.now
 
 
 @pytest.mark.parametrize(("apart_ms", "times"), [(STEP_MS_MAX - 100, 1), (STEP_MS_MAX, 2)])
@@ -342,7 +342,7 @@ def test_a_restart_leaves_its_session_where_no_acker_would_take_its_clock(
     opened = group.step().opened
     if ahead_ms <= CLOCK_AHEAD_MS_MAX:
         assert opened is not None
-        assert opened.now == WALL_MS + ahead_ms
+        assert opened.clock_ms == WALL_MS + ahead_ms
     else:
         assert group.takes[-1] == SentTake(SessionName(5, "new"), WALL_MS, BEGINNINGS, EVERYBODY)
 

@@ -122,7 +122,7 @@ def test_the_first_record_of_time_counts_as_every_other_one() -> None:
     group.cluster.now_ms = 5_000
     presence = group.presence()
     assert presence.wait_ms(NAME) == SILENT_MS_MAX - 5_000
-    assert presence.last_ms == 0
+    assert presence.last_sign_ms == 0
 
 
 def test_a_session_of_which_no_sign_is_there_is_gone(group: Group) -> None:
@@ -130,7 +130,7 @@ def test_a_session_of_which_no_sign_is_there_is_gone(group: Group) -> None:
     presence = group.presence()
     assert (presence.wait_ms(NAME), presence.wait_ms(SessionName(0, ""))) == (0, 0)
     assert presence.describe(NAME) == "session 4/s"
-    assert presence.inputs() is None
+    assert presence.input_ids() is None
 
 
 @pytest.mark.parametrize("kept", [0, 1])
@@ -172,18 +172,18 @@ def test_who_gives_a_sign_after_the_first_read_lives_until_it_leaves(group: Grou
     assert presence.lives(NAME)
     group.sign(who=THERE, leaves=True)
     group.look(presence)
-    assert (presence.lives(NAME), presence.wait_ms(NAME), presence.last_ms) == (False, 0, None)
+    assert (presence.lives(NAME), presence.wait_ms(NAME), presence.last_sign_ms) == (False, 0, None)
 
 
 @pytest.mark.parametrize("named", [SessionName(0, ""), NAME, SessionName(9, "z")])
 def test_the_newest_session_is_the_highest_of_those_that_live(group: Group, named: SessionName) -> None:
     group.sign(SessionName(8, "old"))
     presence = group.presence()
-    assert presence.newest(named) == named
+    assert presence.highest_seen(named) == named
     group.sign(LOWER)
     group.sign(SessionName(5, "u"))
     group.look(presence)
-    assert presence.newest(named) == max(named, SessionName(5, "u"))
+    assert presence.highest_seen(named) == max(named, SessionName(5, "u"))
 
 
 def test_of_several_processes_of_a_session_the_last_sign_counts(group: Group) -> None:
@@ -193,7 +193,7 @@ def test_of_several_processes_of_a_session_the_last_sign_counts(group: Group) ->
     presence = group.presence()
     assert presence.wait_ms(NAME) == SILENT_MS_MAX - 2_000
     assert presence.describe(NAME) == f"session 4/s ({THERE}, last sign of life 2.0 s ago)"
-    assert presence.last_ms == WALL_MS - 2_000
+    assert presence.last_sign_ms == WALL_MS - 2_000
     assert presence.is_same_application(NAME, HERE._replace(pid=1))
     assert presence.is_same_application(NAME, THERE._replace(pid=1))
     assert not presence.is_same_application(NAME, Who("web-1", "other", 11, WALL_MS))
@@ -220,7 +220,7 @@ def test_what_is_no_sign_of_the_group_is_passed_over(group: Group, event: Event)
     presence = group.presence()
     group.sign(event=event)
     group.look(presence)
-    assert (presence.wait_ms(NAME), presence.lives(NAME), presence.last_ms) == (0, False, None)
+    assert (presence.wait_ms(NAME), presence.lives(NAME), presence.last_sign_ms) == (0, False, None)
 
 
 INIT: Final = Init("g", "s", 4, 0, WALL_MS - 700, 0, 3, "t", "id", (SourceRun(65_536, 0, 1),))
@@ -232,7 +232,7 @@ def test_takes_and_inits_are_signs_too(group: Group, event: Event) -> None:
     group.sign(event=event, reads=[1])
     group.look(presence)
     assert presence.lives(NAME)
-    assert presence.inputs() is None, "a tick says it"
+    assert presence.input_ids() is None, "a tick says it"
 
 
 def test_the_inputs_that_living_processes_read(group: Group) -> None:
@@ -241,10 +241,10 @@ def test_the_inputs_that_living_processes_read(group: Group) -> None:
     group.sign(SessionName(5, "u"), reads=[2, 3])
     group.sign(SessionName(5, "u"), event=Init("g", "u", 5, 0, 0, 0, 3, "t", "id", ()))
     presence = group.presence()
-    assert presence.inputs() == frozenset({1, 2, 3})
+    assert presence.input_ids() == frozenset({1, 2, 3})
     group.sign(SessionName(6, "v"))
     group.look(presence)
-    assert presence.inputs() is None, "one does not say it"
+    assert presence.input_ids() is None, "one does not say it"
 
 
 def test_what_the_reads_header_says() -> None:
@@ -264,7 +264,7 @@ def test_the_times_of_the_newest_signs_of_the_living_are_kept() -> None:
         group.sign(clock_ms=topic_ms + number)
     group.sign(LOWER, clock_ms=5, leaves=True)
     group.sign(SessionName(5, "u"), event=INIT.__class__("g", "u", 5, 0, 99, 0, 3, "t", "id", ()))
-    times = group.presence().times()
+    times = group.presence().writer_times()
     assert times == [
         *(WriterTime(topic_ms + number, topic_ms) for number in range(3, TIMES_MAX + 3)),
         WriterTime(99, topic_ms),

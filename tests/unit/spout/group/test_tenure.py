@@ -63,7 +63,7 @@ def set_of(runs: Iterable[tuple[int, int]]) -> set[int]:
 def settled_after(tenure: Tenure, journal: Journal) -> dict[int, set[int]]:
     """Return, by source, the settled positions that a journal does not have."""
     found: dict[int, set[int]] = {}
-    for source, *run in tenure.settled_after(journal).runs():
+    for source, *run in tenure.settled_outside(journal).runs():
         found.setdefault(source, set()).update(range(*run))
     return found
 
@@ -134,7 +134,7 @@ def test_what_is_emitted_and_settled_agrees_with_plain_sets(
     for source, step, positions in steps:
         if step == "emit":
             fresh = positions - plain.used[source]
-            tenure.emit(runs_of_set(source, fresh), WALL_MS)
+            tenure.record_emitted(runs_of_set(source, fresh), WALL_MS)
             plain.emit(source, fresh)
         else:
             for partition in range(PARTITIONS):
@@ -265,7 +265,7 @@ def test_the_first_position_of_a_source_is_planned_again_where_the_journal_does_
 
 def test_a_query_that_is_not_tracked_settles_what_it_emits_and_ticks_nowhere() -> None:
     tenure = Tenure(SessionName(0, ""), SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
-    tenure.emit([SourceRun(A, 0, 4), SourceRun(A, 6, 8)], WALL_MS)
+    tenure.record_emitted([SourceRun(A, 0, 4), SourceRun(A, 6, 8)], WALL_MS)
     assert tenure.is_idle
     assert tenure.ticked_partitions() == []
     assert tenure.window.counts == {Verdict.ACKED: 6}
@@ -274,7 +274,7 @@ def test_a_query_that_is_not_tracked_settles_what_it_emits_and_ticks_nowhere() -
 
 def test_positions_without_a_record_are_pending_and_no_record() -> None:
     tenure = Tenure(NAME, SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
-    tenure.emit([SourceRun(A, 0, 10)], WALL_MS, [SourceRun(A, 2, 5)])
+    tenure.record_emitted([SourceRun(A, 0, 10)], WALL_MS, [SourceRun(A, 2, 5)])
     assert (tenure.window.pending_of(A), tenure.window.records_of(A)) == (10, 7)
     assert tenure.window.oldest_emitted_ms() == WALL_MS
 
@@ -393,7 +393,7 @@ def test_an_idle_session_s_clock_stands_and_its_next_tick_adds_a_second_at_most(
     tenure = restarted(is_restart=False)
     assert tenure.sibling is None
     assert tenure.advance_clock(WALL_MS + 60_000) == 5_000
-    tenure.emit([SourceRun(A, 10, 12)], WALL_MS)
+    tenure.record_emitted([SourceRun(A, 10, 12)], WALL_MS)
     assert tenure.advance_clock(WALL_MS + 60_400) == 5_400
     assert tenure.advance_clock(WALL_MS + 90_000) == 5_000 + STEP_MS_MAX
     assert tenure.advance_clock(WALL_MS + 120_000) == 5_000 + STEP_MS_MAX
@@ -403,11 +403,11 @@ def test_a_session_that_was_idle_for_a_while_may_add_a_whole_second_again() -> N
     """The Init of its next batch carries the clock, so what was not ticked before it counts no more."""
     tenure = restarted(is_restart=False)
     runs = [SourceRun(A, 10, 12)]
-    tenure.emit(runs, WALL_MS)
+    tenure.record_emitted(runs, WALL_MS)
     assert tenure.advance_clock(WALL_MS + 600) == 5_600
     tenure.settle(owner_of(A, 10), Verdicts(tuple(runs), (), ()))
     assert tenure.advance_clock(WALL_MS + 700) == 5_600
-    tenure.emit([SourceRun(A, 12, 13)], WALL_MS)
+    tenure.record_emitted([SourceRun(A, 12, 13)], WALL_MS)
     assert tenure.advance_clock(WALL_MS + 9_000) == 5_600 + STEP_MS_MAX
 
 
@@ -437,7 +437,7 @@ def test_a_source_that_joins_is_committable_to_its_beginning() -> None:
 def test_a_clock_that_was_stopped_stands_and_goes_on_from_there() -> None:
     """Rule 12: it is moved once more before it stands, and does not catch up."""
     tenure = restarted(is_restart=False)
-    tenure.emit([SourceRun(A, 10, 12)], WALL_MS)
+    tenure.record_emitted([SourceRun(A, 10, 12)], WALL_MS)
     tenure.stop_clock(WALL_MS + 300)
     assert [tenure.advance_clock(WALL_MS + ms) for ms in (400, 900, 60_000)] == [5_300] * 3
     tenure.start_clock()
@@ -447,7 +447,7 @@ def test_a_clock_that_was_stopped_stands_and_goes_on_from_there() -> None:
 def test_a_clock_that_was_stopped_adds_a_second_at_most_to_the_last_tick() -> None:
     """Rule 8: what it moved before it stood was not told, so it counts for the second, too."""
     tenure = restarted(is_restart=False)
-    tenure.emit([SourceRun(A, 10, 12)], WALL_MS)
+    tenure.record_emitted([SourceRun(A, 10, 12)], WALL_MS)
     tenure.stop_clock(WALL_MS + 700)
     tenure.advance_clock(WALL_MS + 5_000)
     tenure.start_clock()

@@ -133,7 +133,7 @@ def test_what_is_waited_for_agrees_with_plain_tables(steps: Sequence[tuple[str, 
                 assert watch.changes > changes
             elif step in ("end", "resume"):
                 assert watch.changes == changes
-            assert watch.waiting == len(waiting)
+            assert watch.waiting_count == len(waiting)
             free = [
                 due
                 for (partition, input_id, _), (due, why) in waiting.items()
@@ -192,7 +192,7 @@ def test_roots_of_another_group_or_of_a_replay_topic_that_is_not_read_are_not_wa
         topic.put_due(0, replace(due_of(1, 1, 5), group="another"))
         topic.put_due(0, replace(due_of(1, 1, 5), source=source_of(1, 0, replay=True)))
         watch.read()
-        assert (watch.waiting, watch.changes) == (0, 0)
+        assert (watch.waiting_count, watch.changes) == (0, 0)
 
 
 def test_a_root_whose_entry_another_group_wrote_over_is_not_waited_for() -> None:
@@ -202,22 +202,22 @@ def test_a_root_whose_entry_another_group_wrote_over_is_not_waited_for() -> None
         topic.put_due(0, due_of(1, 1, 5))
         topic.put_due(0, replace(due_of(1, 1, 5), group="another"))
         watch.read()
-        assert (watch.waiting, watch.next_due_ms()) == (0, None)
+        assert (watch.waiting_count, watch.next_due_ms()) == (0, None)
         topic.put_due(0, due_of(1, 1, 7))
         watch.read()
-        assert (watch.waiting, watch.next_due_ms()) == (1, 7)
+        assert (watch.waiting_count, watch.next_due_ms()) == (1, 7)
 
 
 def test_all_is_replayed_when_nothing_waits_and_every_lost_root_was_taken_over() -> None:
     topic = Topic()
     with closing(topic.watch()) as watch:
         watch.read()
-        assert watch.taken_over == {0: 0, 1: 0}
+        assert watch.taken_over_to == {0: 0, 1: 0}
         assert watch.has_replayed_all({})
         assert watch.not_taken_over({1: 4, 0: 1}) == [0, 1]
         topic.put(1, PROGRESS_KEY, due_codec().encode(Progress(4, 0)))
         watch.read()
-        assert watch.taken_over == {0: 0, 1: 4}
+        assert watch.taken_over_to == {0: 0, 1: 4}
         assert watch.not_taken_over({1: 4, 0: 0}) == []
         assert watch.not_taken_over({1: 5}) == [1]
         assert watch.has_replayed_all({1: 4})
@@ -264,7 +264,7 @@ def test_what_cannot_be_read_changes_nothing_of_what_waits() -> None:
         topic.put_due(0, due_of(1, 1, 5))
         topic.put(0, root_key(due_of(1, 1, 5)), b"garbage")
         watch.read()
-        assert (watch.waiting, watch.next_due_ms()) == (1, 5)
+        assert (watch.waiting_count, watch.next_due_ms()) == (1, 5)
 
 
 @contextmanager

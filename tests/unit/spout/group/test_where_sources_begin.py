@@ -357,14 +357,14 @@ def test_a_carried_commit_is_described_by_the_latest_record_below_the_commits(
     [commit] = carried(cluster)
     assert commit.input.name == "sentences", "the other input begins at the latest record"
     assert commit.offsets == {SENTENCES[0]: 10, SENTENCES[1]: 4}
-    assert (commit.is_ours, commit.last_ms) == (is_ours, WALL_MS + 14 * 60_000)
+    assert (commit.is_ours, commit.last_read_ms) == (is_ours, WALL_MS + 14 * 60_000)
     need_ms = longest_need_ms(commit.input)
     assert need_ms is not None
-    assert commit.begin == second_text(WALL_MS + 14 * 60_000 - in_seconds_ms(need_ms))
+    assert commit.begin_text == second_text(WALL_MS + 14 * 60_000 - in_seconds_ms(need_ms))
     fields = commit.fields()
     assert fields["committed"] == "sentences/0@10, sentences/1@4"
     assert fields["committed_by"] == ("windhover" if is_ours else "another program")
-    assert f"sentences --to {commit.begin} --execute` (earlier" in str(fields["next_step"])
+    assert f"sentences --to {commit.begin_text} --execute` (earlier" in str(fields["next_step"])
 
 
 @pytest.mark.parametrize("offsets", [(10, 0), (0, 4)])
@@ -374,7 +374,7 @@ def test_a_commit_of_one_partition_is_enough(cluster: Cluster, offsets: tuple[in
         cluster.commit(f"sentences/{number}", offset)
     [commit] = carried(cluster)
     last = {10: 10, 4: 14}[max(offsets)]
-    assert commit.last_ms == WALL_MS + last * 60_000
+    assert commit.last_read_ms == WALL_MS + last * 60_000
 
 
 @pytest.mark.parametrize(
@@ -387,8 +387,8 @@ def test_the_record_below_a_commit_is_looked_at_where_the_log_has_it(
 ) -> None:
     cluster.commit("sentences/0", offset)
     [commit] = carried(cluster)
-    assert commit.last_ms == (None if minute is None else WALL_MS + minute * 60_000)
-    assert (commit.begin == "earliest") == (minute is None)
+    assert commit.last_read_ms == (None if minute is None else WALL_MS + minute * 60_000)
+    assert (commit.begin_text == "earliest") == (minute is None)
 
 
 @pytest.mark.parametrize(("offset", "minute"), [(2, None), (3, 13)])
@@ -397,7 +397,7 @@ def test_what_was_deleted_up_to_the_commit_says_nothing(
 ) -> None:
     cluster.commit("sentences/1", offset)
     [commit] = carried(cluster)
-    assert commit.last_ms == (None if minute is None else WALL_MS + minute * 60_000)
+    assert commit.last_read_ms == (None if minute is None else WALL_MS + minute * 60_000)
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_only_fresh_partitions_are_looked_at(cluster: Cluster) -> None:
     cluster.commit("sentences/0", 10)
     cluster.commit("sentences/1", 4)
     [commit] = carried(cluster, [A])
-    assert (commit.offsets, commit.last_ms) == ({SENTENCES[0]: 10}, WALL_MS + 10 * 60_000)
+    assert (commit.offsets, commit.last_read_ms) == ({SENTENCES[0]: 10}, WALL_MS + 10 * 60_000)
 
 
 def test_a_marker_below_a_commit_is_no_record_and_is_not_waited_for(cluster: Cluster) -> None:
@@ -428,7 +428,7 @@ def test_a_marker_below_a_commit_is_no_record_and_is_not_waited_for(cluster: Clu
     cluster.commit("sentences/0", 12)
     polls = Polls()
     [commit] = carried(cluster, log=MemoryLog(cluster.memory, polls))
-    assert commit.last_ms is None
+    assert commit.last_read_ms is None
     assert polls.count == 1
 
 
@@ -469,7 +469,7 @@ def test_the_records_below_the_commits_are_waited_for_two_seconds_in_all(cluster
     log = SilentLog(cluster.memory, NoFaults())
     SilentLog.waited_ms = 0
     [commit] = carried(cluster, log=log)
-    assert (commit.last_ms, SilentLog.waited_ms) == (None, READ_MS_MAX)
+    assert (commit.last_read_ms, SilentLog.waited_ms) == (None, READ_MS_MAX)
     assert not log.open_readers
 
 
@@ -483,7 +483,7 @@ def test_where_nobody_knows_how_far_back_a_record_waits_it_begins_at_the_earlies
     source = cluster.topics.input("sentences").model_copy(update={"timeout_ms": timeout_ms})
     offsets = {TopicPartition("sentences", number): 7 for number in range(NAMED_MAX + 2)}
     commit = CarriedCommit(source, offsets, True, last_ms)
-    assert commit.begin == begin
+    assert commit.begin_text == begin
     assert "earlier" not in str(commit.fields()["next_step"])
     assert str(commit.fields()["committed"]).endswith("sentences/2@7, and 2 more")
 
@@ -492,8 +492,8 @@ def test_a_record_as_old_as_the_longest_need_begins_at_1970(cluster: Cluster) ->
     source = cluster.topics.input("sentences")
     need_ms = longest_need_ms(source)
     assert need_ms is not None
-    assert CarriedCommit(source, {}, True, in_seconds_ms(need_ms)).begin == "1970-01-01T00:00:00Z"
-    assert CarriedCommit(source, {}, True, in_seconds_ms(need_ms) - 1).begin == "earliest"
+    assert CarriedCommit(source, {}, True, in_seconds_ms(need_ms)).begin_text == "1970-01-01T00:00:00Z"
+    assert CarriedCommit(source, {}, True, in_seconds_ms(need_ms) - 1).begin_text == "earliest"
 
 
 def test_an_input_that_does_not_begin_at_its_commit_hides_none_behind_it() -> None:
@@ -512,7 +512,7 @@ def test_a_record_that_was_aborted_below_a_commit_says_nothing(cluster: Cluster)
     writer.send(Outgoing("sentences", 0, b"x"))
     writer.abort(0)
     cluster.commit("sentences/0", 11)
-    assert [commit.last_ms for commit in carried(cluster)] == [None]
+    assert [commit.last_read_ms for commit in carried(cluster)] == [None]
 
 
 def test_a_record_of_1970_has_a_time() -> None:
@@ -520,7 +520,7 @@ def test_a_record_of_1970_has_a_time() -> None:
     cluster.memory.now_ms = -60_000
     cluster.produce(1)
     cluster.commit("sentences/0", 1)
-    assert [commit.last_ms for commit in carried(cluster)] == [0]
+    assert [commit.last_read_ms for commit in carried(cluster)] == [0]
 
 
 class Deleted(Polls):
@@ -537,7 +537,7 @@ def test_records_that_are_deleted_meanwhile_are_not_waited_for(cluster: Cluster)
     cluster.commit("sentences/0", 10)
     polls = Deleted()
     [commit] = carried(cluster, log=MemoryLog(cluster.memory, polls))
-    assert (commit.last_ms, polls.count) == (None, 1)
+    assert (commit.last_read_ms, polls.count) == (None, 1)
 
 
 # --- sources that join

@@ -112,10 +112,10 @@ def test_who_watches_signs_of_life_learns_whose_clock_is_wrong(kind: str, ahead_
     watched = watch_clocks(world.cluster.log(), signs, SkewedClock(world, ahead_ms))
     # what it differs by is found to the time for which somebody watched
     if kind == "LogAppendTime":
-        assert watched.here_ms == pytest.approx(ahead_ms, abs=20 * WATCH_MS)
+        assert watched.here_ahead_ms == pytest.approx(ahead_ms, abs=20 * WATCH_MS)
         assert watched.driver_ahead_ms is None
     else:
-        assert watched.here_ms is None
+        assert watched.here_ahead_ms is None
         assert watched.driver_ahead_ms == pytest.approx(-ahead_ms, abs=20 * WATCH_MS)
     assert bool(watched.texts(world.now_ms)) == bool(ahead_ms)
 

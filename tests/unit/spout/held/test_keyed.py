@@ -587,10 +587,10 @@ def test_a_value_that_does_not_fit_its_field_fails_where_it_is_emitted(
     """O808: what Spark refuses would end the query, with the rows of all keys of the task."""
     task = KeyedTask("b", Pairs(), pa.schema([field]))
     for value in good:
-        task._check((value,))
+        task._check_emission((value,))
     for value in bad:
         with pytest.raises(TupleError, match=r"^bolt 'b' emitted .*(as 'f', which is |NOT NULL)"):
-            task._check((value,))
+            task._check_emission((value,))
 
 
 def test_a_bolt_that_is_not_keyed_is_refused_at_once() -> None:

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 import spout
 from spout.bolts.keyed_bolt import KeyedTuple
 from spout.held.keyed_exit import EMITTED, REPORT
-from spout.held.keyed_rows import TUPLE, KeyedTask
+from spout.held.keyed_rows import TUPLE, KeyedTask, KeyForm
 from spout.held.keyed_values import TupleDecoder, has_times, needs_encoding, nested_array_within
 from spout.tuples.columns import ANCHOR
 from tests.support.fake_state import FakeState
@@ -191,8 +191,8 @@ class Key:
         self.schema = pa.schema([("us", pa.int64())])
         self.key = key
         self.task = KeyedTask(
-            "shows", Shows(self.keys), self.schema, tracked=True, keys={TUPLE: ("at",)},
-            decoders={TUPLE: TupleDecoder(NAMED, ZONE)}, are_floats=(False,), have_times=(True,),
+            "shows", Shows(self.keys), self.schema, tracked=True, key_fields={TUPLE: ("at",)},
+            decoders={TUPLE: TupleDecoder(NAMED, ZONE)}, key_forms=(KeyForm(has_times=True),),
         )  # fmt: skip
 
     def get(self, *us: int) -> list[dict[str, Any]]:
@@ -269,8 +269,8 @@ def test_a_text_that_is_no_utf8_fails_alone() -> None:
     """O810: the record with the key FF ended the query, each time that it was started."""
     kind = StructType([StructField("text", StringType())])
     task = KeyedTask(
-        "joins", Joins(), pa.schema([("text", pa.string())]), tracked=True, keys={TUPLE: ("text",)},
-        decoders={TUPLE: TupleDecoder(kind)}, are_floats=(False,), have_times=(False,),
+        "joins", Joins(), pa.schema([("text", pa.string())]), tracked=True, key_fields={TUPLE: ("text",)},
+        decoders={TUPLE: TupleDecoder(kind)}, key_forms=(KeyForm(),),
     )  # fmt: skip
     texts = [b"a", b"\xff", "é".encode()]
     anchors = [{"source": 1, "position": place, "edge": 7} for place in range(len(texts))]

@@ -169,7 +169,7 @@ def test_letters_are_found_by_their_own_place_and_by_their_origin_under_both_nam
 def test_a_replayed_letter_is_the_record_as_it_was_and_begins_anew_with_its_history(world: World) -> None:
     """What Windhover and KIP-1191 wrote beside it is gone; key, own headers, time and partition are there."""
     let_die(world, b"a b", key=b"k", headers=(("trace", b"1"), ("trace", b"2")))
-    assert do(world).done == 1
+    assert do(world).handled_count == 1
     (copy,) = world.copies()
     assert (copy.value, copy.key, copy.partition, copy.timestamp_ms) == (b"a b", b"k", 0, 77)
     assert [(name, value) for name, value in copy.headers if name == "trace"] == [
@@ -194,7 +194,7 @@ def test_a_letter_that_is_replayed_and_dies_again_tells_of_both_lives(world: Wor
     world.lose(world.emission_of(world.copies()[-1]))
     world.settle(worker)
     assert len(world.letters()) == 1
-    assert do(world).done == 1
+    assert do(world).handled_count == 1
     for lives in (2, 3):
         assert len(world.copies()) == lives
         world.lose(world.emission_of(world.copies()[-1]), message="still bad")
@@ -212,7 +212,7 @@ def test_a_letter_that_is_replayed_and_dies_again_tells_of_both_lives(world: Wor
 
 def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(world: World) -> None:
     let_die(world, b"a", b"b")
-    assert do(world, LetterAction.DROPPED, "sentences/0@0").done == 1
+    assert do(world, LetterAction.DROPPED, "sentences/0@0").handled_count == 1
     assert world.copies() == []
     assert [one.letter.place for one in found(world).letters] == [f"{LETTERS}/0@1"]
     every = found(world, Filter(handled=True)).letters
@@ -223,9 +223,9 @@ def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(wo
     assert mark.at_ms == world.now_ms
     assert letter_row(every[0])["handled"].startswith("DROPPED 1970-01-01T00:16:40Z by kim")
     assert world.letters()[0].value == b"a"
-    assert do(world).done == 1, "the other one"
-    assert do(world).done == 0
-    assert do(world, wanted=Filter(handled=True)).done == 2
+    assert do(world).handled_count == 1, "the other one"
+    assert do(world).handled_count == 0
+    assert do(world, wanted=Filter(handled=True)).handled_count == 2
 
 
 def test_redrives_of_one_second_are_listed_in_the_order_in_which_they_began(world: World) -> None:
@@ -291,7 +291,7 @@ def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World)
     dead.open()
     with pytest.raises(Unreachable):
         dead.step(1, world.now_ms)
-    assert do(world).done == 2
+    assert do(world).handled_count == 2
     assert len(world.copies()) == 2
 
 
@@ -318,7 +318,7 @@ def test_a_letter_that_is_replayed_has_its_time_limit_anew(world: World) -> None
     limited = topics(attempts=2, waits="initial: 0s", more=", time_limit: 1h")
     let_die(world, b"a")
     world.now_ms += 2 * 24 * 3_600_000
-    assert do(world).done == 1
+    assert do(world).handled_count == 1
     copies = len(world.copies())
     world.lose(world.emission_of(world.copies()[-1]))
     world.settle(world.worker(of=limited))
@@ -373,11 +373,11 @@ def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
     producer.send(Outgoing(LETTERS, 0, b"somebody else's"))
     producer.flush(0)
     outcome = do(world)
-    assert outcome.done == 1
-    assert outcome.left == {Left.NO_PAYLOAD: 1, Left.TOO_LARGE: 1, Left.NO_PARTITION: 1}
+    assert outcome.handled_count == 1
+    assert outcome.left_by_why == {Left.NO_PAYLOAD: 1, Left.TOO_LARGE: 1, Left.NO_PARTITION: 1}
     assert found(world).other_records == 1
     assert len(found(world).letters) == 3
-    assert do(world, LetterAction.DROPPED).done == 3
+    assert do(world, LetterAction.DROPPED).handled_count == 3
     assert found(world).letters == []
 
 
@@ -389,7 +389,7 @@ def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_coun
         world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="w",
         limits=LIMITS, kept_max=3,
     )  # fmt: skip
-    assert (handling.open(), handling.left_out) == (3, 2)
+    assert (handling.open(), handling.left_out_count) == (3, 2)
 
 
 def test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated(world: World) -> None:
@@ -401,14 +401,14 @@ def test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated(
             world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="w",
             limits=LIMITS, kept_max=4,
         )  # fmt: skip
-        found.append((one.open(), one.left_out))
+        found.append((one.open(), one.left_out_count))
         while not one.is_done:
             one.step(3, world.now_ms)
         one.close()
     assert found == [(4, 5), (4, 1), (1, 0), (0, 0)]
     assert [copy.value for copy in world.copies()] == [b"%d" % number for number in range(9)]
     every = find_letters(world.cluster.log(), INPUT, Filter(handled=True), wait_ms=100, kept_max=4)
-    assert ([each.mark is not None for each in every.letters], every.left_out) == ([True] * 4, 5)
+    assert ([each.mark is not None for each in every.letters], every.left_out_count) == ([True] * 4, 5)
 
 
 def test_the_letters_that_are_kept_are_the_first_that_are_not_handled(world: World) -> None:
@@ -427,7 +427,7 @@ def test_the_letters_that_are_kept_are_the_first_that_are_not_handled(world: Wor
     box = find_letters(world.cluster.log(), INPUT, Filter(), wait_ms=100, kept_max=2)
     values = {record.offset: record.value for record in world.letters()}
     assert [values[each.offset] for each in box.letters] == [b"b", b"c"]
-    assert (box.left_out, box.others) == (1, 1)
+    assert (box.left_out_count, box.other_record_count) == (1, 1)
 
 
 def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(world: World) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spout.execution.guards import CallMemory, Phase
+from spout.execution.guards import CallMemory, ChildProgress, Phase
 from spout.isolation import child_process
 from spout.isolation.child_process import Channel, ChildEnded, ChildProcess, Why
 from spout.tuples.poison import Call
@@ -95,18 +95,18 @@ def test_a_call_that_returned_at_the_last_moment_is_not_blamed(start: Start) -> 
         gone_on = False
 
         @property
-        def progress(self) -> tuple[int, Phase]:
+        def progress(self) -> ChildProgress:
             seen = super().progress
             try:
                 os.kill(child.pid, 0)
             except ProcessLookupError:
-                return seen[0] + 1, seen[1]
+                return seen._replace(write_count=seen.write_count + 1)
             return seen
 
     late = Late(["bolt"])
 
     def hangs(channel: Channel) -> None:
-        late.write(Phase.EXECUTE, CALL)
+        late.write_call(Phase.EXECUTE, CALL)
         for_ever()
 
     child = start(hangs, 100, late)
@@ -117,13 +117,13 @@ def test_a_call_that_returned_at_the_last_moment_is_not_blamed(start: Start) -> 
 
 def test_a_call_that_lasts_too_long_is_ended_and_known(start: Start, memory: CallMemory) -> None:
     def hangs(channel: Channel) -> None:
-        memory.write(Phase.EXECUTE, CALL)
+        memory.write_call(Phase.EXECUTE, CALL)
         for_ever()
 
     with pytest.raises(ChildEnded) as ended:
         start(hangs, 100).ask()
     assert ended.value.why is Why.HUNG
-    assert memory.read() == (Phase.EXECUTE, CALL)
+    assert memory.read_last_call() == (Phase.EXECUTE, CALL)
 
 
 def test_a_child_that_ended_by_itself_is_not_taken_for_one_that_hung(
@@ -132,7 +132,7 @@ def test_a_child_that_ended_by_itself_is_not_taken_for_one_that_hung(
     """It takes a while until an end is seen: a large process leaves slowly, one that crashed dumps core."""
 
     def exits(channel: Channel) -> None:
-        memory.write(Phase.EXECUTE, CALL)
+        memory.write_call(Phase.EXECUTE, CALL)
         os._exit(3)
 
     def waitpid(pid: int, options: int) -> tuple[int, int]:
@@ -154,7 +154,7 @@ def test_a_child_that_does_nothing_is_given_up(
     monkeypatch.setattr(child_process, "QUIET_MS", 100)
 
     def waits(channel: Channel) -> None:
-        memory.write(phase, CALL)
+        memory.write_call(phase, CALL)
         for_ever()
 
     with pytest.raises(ChildEnded) as ended:

@@ -18,7 +18,7 @@ from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, FailInfo, TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
-from spout.isolation.feeds import Feed, pack_feed, unpack_feed
+from spout.isolation.feeds import RowBlock, pack_block, unpack_block
 from spout.isolation.isolation import IsolatedRun, can_keep_blocks
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
@@ -222,8 +222,8 @@ def test_records_reach_a_child_as_they_are() -> None:
     column = pa.array(np.arange(3) << ORDINAL_BITS)
     wide = wide_column(column, pa.array([1, 2, 3]), pa.array([4, 5, 6]))
     for anchors in (None, Anchors(Carry.PACKED, column, (7,)), Anchors(Carry.WIDE, wide)):
-        for part, block in enumerate(Feed(rows, anchors).blocks(2)):
-            found = unpack_feed(pack_feed(block))
+        for part, block in enumerate(RowBlock(rows, anchors).cut(2)):
+            found = unpack_block(pack_block(block))
             assert isinstance(found.rows, MessageRows)
             fields = [*rows.names, "headers"]
             assert found.rows.arrow(fields).equals(rows.arrow(fields).slice(2 * part, 2))
@@ -233,8 +233,8 @@ def test_records_reach_a_child_as_they_are() -> None:
                 assert found.anchors is not None
                 assert found.anchors.column.equals(anchors.column.slice(2 * part, 2))
                 assert found.anchors.subscriptions == anchors.subscriptions
-    arrow = Feed(ArrowRows(rows.arrow(None)), None)
-    assert unpack_feed(pack_feed(arrow)).rows.value("offset", 2) == 7
+    arrow = RowBlock(ArrowRows(rows.arrow(None)), None)
+    assert unpack_block(pack_block(arrow)).rows.value("offset", 2) == 7
 
 
 class NoPickle(Exception):

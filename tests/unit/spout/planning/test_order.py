@@ -22,7 +22,7 @@ from spout.planning.order import (
     ROOM_FIRST,
     ROOM_GROWS,
     Gate,
-    Lined,
+    LinedRecords,
     LineUp,
     OrderedRoom,
     WaitingRecord,
@@ -110,7 +110,7 @@ def test_a_gate_holds_what_stands_behind_what_waits_or_failed_here() -> None:
     assert gate.admit(6, b"b", 3) is None
     assert gate.admit(7, None, 10) is None
     assert gate.admit(8, b"b", None) is None
-    assert gate.lined().rows.tolist() == [
+    assert gate.lined_records().rows.tolist() == [
         [0, A, 4], [1, A, 5], [2, A, 6], [3, B, 7], [4, B, 9], [5, B, 8], [6, B, 3],
     ]  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_records_that_are_admitted_together_are_blocked_as_one_by_one(
         if (cause := alone.admit(*record)) is not None
     }
     assert together.admit_all(np.array(indices), keys, origins) == one_by_one
-    assert sorted(together.lined().rows.tolist()) == sorted(alone.lined().rows.tolist())
+    assert sorted(together.lined_records().rows.tolist()) == sorted(alone.lined_records().rows.tolist())
     for gate in (alone, together):
         gate.fail(21)
     held = [[gate.why_blocked_now(index) for index in indices] for gate in (alone, together)]
@@ -172,17 +172,17 @@ def test_a_gate_forgets_lines_before_its_memory_is_full(monkeypatch: pytest.Monk
     gate = Gate("t/0", "lines", LineUp("key"))
     keys = [b"a", b"b", b"c", b"a"]
     gate.admit_all(np.arange(4), keys, np.arange(4))
-    assert gate.lined().rows[:, 1].tolist() == list(map(line_of_key, keys))
+    assert gate.lined_records().lines.tolist() == list(map(line_of_key, keys))
 
 
 def test_of_records_that_passed_only_the_lines_of_those_that_stop_others_are_told() -> None:
     gate = Gate("t/0", "lines", LineUp("key"))
     gate.admit(0, b"a", 0)
     gate.admit_all(np.arange(1, 5), [b"b", b"a", None, b"c"], np.arange(1, 5))
-    assert gate.lined(np.array([2, 3])).rows.tolist() == [[0, A, 0], [2, A, 2]]
-    assert gate.lined(np.array([3])).rows.tolist() == []
-    assert gate.lined(NONE).rows.shape == (0, 3)
-    assert gate.lined().rows[:, 0].tolist() == [0, 1, 2, 4]
+    assert gate.lined_records(np.array([2, 3])).rows.tolist() == [[0, A, 0], [2, A, 2]]
+    assert gate.lined_records(np.array([3])).rows.tolist() == []
+    assert gate.lined_records(NONE).rows.shape == (0, 3)
+    assert gate.lined_records().indices.tolist() == [0, 1, 2, 4]
 
 
 def test_a_gate_keeps_few_keys_whose_lines_nobody_has_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_a_gate_keeps_few_keys_whose_lines_nobody_has_asked_for(monkeypatch: pyt
         sizes.append(len(gate._unlined))
     gate.admit_all(np.arange(0), [], np.arange(0))
     assert sizes == [1, 0, 1, 2]
-    assert len(gate.lined().rows) == 4
+    assert len(gate.lined_records().rows) == 4
 
 
 def test_what_is_refused_holds_back_its_line() -> None:
@@ -206,18 +206,18 @@ def test_what_is_refused_holds_back_its_line() -> None:
 
 def test_behind_a_failure_that_no_task_saw_stands_the_rest_of_its_line() -> None:
     rows = np.array([[0, A, 1], [1, A, 2], [2, B, 3], [3, A, 4], [4, A, 0], [5, A, 9]], np.int64)
-    lined = [Lined("t/0", "lines", rows)]
-    found = behind(lined, np.array([3, 1]), NONE, np.array([5]))
+    lined_records = [LinedRecords("t/0", "lines", rows)]
+    found = behind(lined_records, np.array([3, 1]), NONE, np.array([5]))
     assert [(cause, at.tolist()) for cause, at in found] == []
-    found = behind(lined, np.array([1]), NONE, NONE)
+    found = behind(lined_records, np.array([1]), NONE, NONE)
     assert [(cause.message, at.tolist()) for cause, at in found] == [("waits for t/0@2", [3, 5])]
-    assert behind(lined, NONE, NONE, NONE) == []
+    assert behind(lined_records, NONE, NONE, NONE) == []
 
 
 def test_behind_a_record_that_is_open_stands_the_rest_of_its_line_open_or_not() -> None:
     """Seed 296, profile `ordered`: an open one behind it was done before what came between them."""
     rows = np.array([[0, A, 0], [1, A, 1], [2, A, 2], [3, A, 3], [4, B, 4]], np.int64)
-    found = behind([Lined("t/0", "lines", rows)], NONE, np.array([1, 3, 4]), NONE)
+    found = behind([LinedRecords("t/0", "lines", rows)], NONE, np.array([1, 3, 4]), NONE)
     assert [(cause.message, at.tolist()) for cause, at in found] == [("waits for t/0@1", [2, 3])]
 
 
@@ -229,32 +229,36 @@ def settled(report: TaskReport) -> dict[Cause, list[int]]:
 
 @pytest.mark.parametrize("rows", [[], [[7, A, 2], [8, B, 4], [3, A, 9]]])
 def test_the_lines_of_a_task_come_whole_from_an_executor(rows: list[list[int]]) -> None:
-    there = Lined("t/0", "lines", np.array(rows, np.int64).reshape(-1, 3))
-    (here,) = decode(encode(task_report("split", lined=(there,)))).lined
+    there = LinedRecords("t/0", "lines", np.array(rows, np.int64).reshape(-1, 3))
+    (here,) = decode(encode(task_report("split", lined_records=(there,)))).lined_records
     assert (here.place, here.operator, here.rows.tolist()) == ("t/0", "lines", rows)
 
 
 def test_what_passed_a_failed_or_an_open_record_of_its_line_fails_as_held_at_publication() -> None:
     rows = np.array([[n, A if n % 2 else B, n] for n in range(6)], np.int64)
-    lined = (Lined("t/0", "lines", rows),)
+    lined_records = (LinedRecords("t/0", "lines", rows),)
     boom = Cause("split", "ValueError", "boom")
-    assert settled(task_report("split", failures=((boom, np.array([1])),), lined=lined)) == {
+    assert settled(task_report("split", failures=((boom, np.array([1])),), lined_records=lined_records)) == {
         boom: [1],
         Cause("lines", HELD, "waits for t/0@1"): [3, 5],
     }
     still_open = {(7,): np.array([[2, 0]])}
-    assert settled(task_report("split", outstanding=still_open, lined=lined)) == {
+    assert settled(task_report("split", outstanding=still_open, lined_records=lined_records)) == {
         Cause("lines", HELD, "waits for t/0@2"): [4]
     }
-    assert settled(task_report("split", lined=lined)) == {}
+    assert settled(task_report("split", lined_records=lined_records)) == {}
 
 
 def test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too() -> None:
     """The newer one acked it, and did not tell its line."""
     boom = Cause("split", "ValueError", "boom")
     rows = np.array([[n, A, n] for n in (1, 3)], np.int64)
-    done = task_report("split", plan=PLAN, ranges=PLAN.ranges, lined=(Lined("t/0", "lines", rows[:0]),))
-    failed = changed_report(done, failures=((boom, np.array([1])),), lined=(Lined("t/0", "lines", rows),))
+    done = task_report(
+        "split", plan=PLAN, ranges=PLAN.ranges, lined_records=(LinedRecords("t/0", "lines", rows[:0]),)
+    )
+    failed = changed_report(
+        done, failures=((boom, np.array([1])),), lined_records=(LinedRecords("t/0", "lines", rows),)
+    )
     outcome = settle([reported(1, 0, 0, failed), reported(2, 1, 0, done)], (), lambda _stage: None)
     found = {cause: roots.tolist() for cause, roots in failed_by_cause(outcome)}
     assert found == {boom: [1], Cause("lines", HELD, "waits for t/0@1"): [3]}
@@ -262,12 +266,16 @@ def test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_t
 
 def test_best_effort_records_are_neither_held_nor_waited_for() -> None:
     rows = np.array([[n, A, n] for n in range(6)], np.int64)
-    lined = (Lined("t/0", "lines", rows),)
+    lined_records = (LinedRecords("t/0", "lines", rows),)
     boom = Cause("split", "ValueError", "boom")
     free = np.array([1, 4])
-    report = task_report("split", failures=((boom, np.array([1])),), lined=lined, untracked=free)
+    report = task_report(
+        "split", failures=((boom, np.array([1])),), lined_records=lined_records, untracked=free
+    )
     assert settled(report) == {}
-    later = task_report("split", failures=((boom, np.array([2])),), lined=lined, untracked=free)
+    later = task_report(
+        "split", failures=((boom, np.array([2])),), lined_records=lined_records, untracked=free
+    )
     assert settled(later)[Cause("lines", HELD, "waits for t/0@2")] == [3, 5]
 
 

@@ -468,9 +468,9 @@ def test_a_watermark_that_stands_hides_no_other_one_that_rises() -> None:
     watermarks = Watermarks()
     assert watermarks.unsaid_rows == 0
     outcome = outcome_from(PLAN)
-    watermarks.rise(outcome, stats(50, 60))
-    watermarks.rise(outcome, stats(50, 70))
-    assert [watermarks.mover(at_ms - 10) is not None for at_ms in (50, 60, 70, 80)] == [
+    watermarks.record_rises(outcome, stats(50, 60))
+    watermarks.record_rises(outcome, stats(50, 70))
+    assert [watermarks.mover_to(at_ms - 10) is not None for at_ms in (50, 60, 70, 80)] == [
         True,
         True,
         True,
@@ -482,17 +482,17 @@ def test_a_watermark_that_stands_hides_no_other_one_that_rises() -> None:
 def test_so_many_rises_are_known_and_the_oldest_goes_first(rises: int, is_known: bool) -> None:
     watermarks = Watermarks()
     for number in range(rises):
-        watermarks.rise(outcome_from(PLAN), stats(100 + number))
-    assert (watermarks.mover(90) is not None) is is_known
-    assert watermarks.mover(91) is not None
+        watermarks.record_rises(outcome_from(PLAN), stats(100 + number))
+    assert (watermarks.mover_to(90) is not None) is is_known
+    assert watermarks.mover_to(91) is not None
 
 
 def test_of_equal_times_the_shortest_run_is_named() -> None:
     long, short = HighestTime("x", 50, SourceRun(A, 0, 9)), HighestTime("y", 50, SourceRun(A, 7, 8))
     for newest in ((long, short), (short, long)):
         watermarks = Watermarks()
-        watermarks.rise(outcome_from(PLAN, highest_times=newest), stats(50))
-        mover = watermarks.mover(40)
+        watermarks.record_rises(outcome_from(PLAN, highest_times=newest), stats(50))
+        mover = watermarks.mover_to(40)
         assert mover is not None
         assert mover.runs == (short.run,)
 

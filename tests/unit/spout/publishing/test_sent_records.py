@@ -14,7 +14,7 @@ from acker.kafka.port import Headers, Outgoing
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import FIRST_EMISSIONS, Acks, Fails, SourceRun, positions
 from acker.wire.stacks import CauseKey
-from spout.planning.order import Lined
+from spout.planning.order import LinedRecords
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import LateNote
@@ -191,19 +191,23 @@ def test_what_came_too_late_takes_room_from_emission_times() -> None:
 
 @pytest.mark.parametrize(("count", "is_named"), [(NOT_ACKED_MAX, True), (NOT_ACKED_MAX + 1, False)])
 def test_so_many_roots_that_are_not_acked_are_named_and_no_more(count: int, is_named: bool) -> None:
-    lined = (Lined("t/0", "split", np.zeros((0, 3), np.int64)),)
-    outcome = outcome_from(plan_of(SourceRun(A, 0, count)), ((BAD, np.arange(count)),), lined=lined)
+    lined_records = (LinedRecords("t/0", "split", np.zeros((0, 3), np.int64)),)
+    outcome = outcome_from(
+        plan_of(SourceRun(A, 0, count)), ((BAD, np.arange(count)),), lined_records=lined_records
+    )
     named = not_acked(outcome)
     assert (named is not None and len(named) == count) == is_named
 
 
 def test_roots_of_a_batch_without_lines_or_with_damage_are_not_named() -> None:
     plan = plan_of(SourceRun(A, 0, 2))
-    lined = (Lined("t/0", "split", np.zeros((0, 3), np.int64)),)
+    lined_records = (LinedRecords("t/0", "split", np.zeros((0, 3), np.int64)),)
     assert not_acked(outcome_from(plan)) is None
-    damaged = outcome_from(plan, ((Cause("lines", "UNREADABLE", ""), numbers(0)),), lined=lined)
+    damaged = outcome_from(
+        plan, ((Cause("lines", "UNREADABLE", ""), numbers(0)),), lined_records=lined_records
+    )
     assert (not_acked(damaged) is None) == damaged.stops_for_damage
-    assert not_acked(outcome_from(plan, lined=lined)) == []
+    assert not_acked(outcome_from(plan, lined_records=lined_records)) == []
 
 
 @pytest.mark.parametrize(("count", "is_named"), [(HELD_RUNS_MAX, True), (HELD_RUNS_MAX + 1, False)])

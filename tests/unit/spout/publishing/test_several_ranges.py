@@ -28,9 +28,9 @@ from acker.identity import (
     root_edge,
 )
 from acker.wire.events import SourceRun, positions, values
-from spout.planning.order import Lined, NotAcked
+from spout.planning.order import LinedRecords, NotAcked
 from spout.planning.plan import BatchPlan, read_tasks
-from spout.publishing.batch_warnings import held_open, isolated_records
+from spout.publishing.batch_warnings import held_left_open, isolated_records
 from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
@@ -163,11 +163,11 @@ def test_what_is_not_acked_is_named_by_its_partition_its_position_and_its_line(
     plan = plan_of(name)
     every = roots_of(plan)
     rows = np.array([(index, 100 + index, 1_000 + index) for index in range(0, plan.count, 2)], np.int64)
-    lined = (Lined("t/0", "split", rows),)
+    lined_records = (LinedRecords("t/0", "split", rows),)
     if how == "failed":
-        outcome = outcome_from(plan, ((BAD, numbers(chosen)),), lined=lined)
+        outcome = outcome_from(plan, ((BAD, numbers(chosen)),), lined_records=lined_records)
     else:
-        outcome = open_outcome(plan, numbers(chosen), lined=lined)
+        outcome = open_outcome(plan, numbers(chosen), lined_records=lined_records)
 
     assert not_acked(outcome) == [
         NotAcked(*every[index], *((None, -1) if index % 2 else (100 + index, 1_000 + index)))
@@ -240,12 +240,13 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
         traces=RootMarks.of_traces(places_of(every), ids),
     )
     publication = publication_of(outcome, LANE)
-    for named, expected in ((publication.firsts, wall_ms.tolist()), (publication.traces, ids.tolist())):
+    headers = ((publication.first_emissions, wall_ms.tolist()), (publication.traces, ids.tolist()))
+    for named, expected in headers:
         found = {
             (source, position): value
-            for (source, block), (at, of_roots) in named.items()
-            for position, value in zip(at.tolist(), of_roots.tolist(), strict=True)
-            if position >> WIRE_BLOCK_BITS == block
+            for (source, block), of_block in named.items()
+            for position, value in zip(of_block.positions.tolist(), of_block.numbers.tolist(), strict=True)
+            if position >> WIRE_BLOCK_BITS == block and of_block.source == source
         }
         assert found == {root: value for root, value in zip(every, expected, strict=True) if root not in some}
 
@@ -387,9 +388,9 @@ def test_an_operator_reads_the_place_of_the_root(name: str, chosen: list[int]) -
     isolated = isolated_records(outcome_from(plan, ((died, numbers(chosen)),)), INPUTS)
     assert [record.place for record in isolated] == list(map(named, some))
     opened = (("ack", places_of([*some, *some])),)
-    assert held_open(outcome_from(plan, held_open=opened)) == {"ack": sorted(some)}
+    assert held_left_open(outcome_from(plan, held_open=opened)) == {"ack": sorted(some)}
     failed = outcome_from(plan, ((BAD, numbers(chosen[:1])),), held_open=opened)
-    assert held_open(failed) == ({"ack": sorted(some[1:])} if some[1:] else {})
+    assert held_left_open(failed) == ({"ack": sorted(some[1:])} if some[1:] else {})
 
 
 @pytest.mark.parametrize("name", PLANS)

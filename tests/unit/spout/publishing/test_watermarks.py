@@ -119,10 +119,10 @@ def test_a_held_record_is_named_that_moved_the_watermark() -> None:
     )
     assert outcome.highest_times == (HighestTime("hold", 60_000, SourceRun(A, 19, 20), is_held=True),)
     watermarks = Watermarks()
-    watermarks.rise(outcome, [stats(31_000, hold="hold")])
-    mover = watermarks.mover(21_000)
+    watermarks.record_rises(outcome, [stats(31_000, hold="hold")])
+    mover = watermarks.mover_to(21_000)
     assert mover == Mover(31_000, (SourceRun(A, 19, 20),))
-    assert watermarks.mover(21_001) is None
+    assert watermarks.mover_to(21_001) is None
 
 
 def test_a_record_is_named_by_its_own_time_or_by_what_bolts_emitted() -> None:
@@ -136,15 +136,15 @@ def test_a_record_is_named_by_its_own_time_or_by_what_bolts_emitted() -> None:
         ((other,), PLAN.ranges),
     ):
         watermarks = Watermarks()
-        watermarks.rise(seen(*newest), [stats(31_000)])
-        assert watermarks.mover(21_000) == Mover(31_000, tuple(runs))
+        watermarks.record_rises(seen(*newest), [stats(31_000)])
+        assert watermarks.mover_to(21_000) == Mover(31_000, tuple(runs))
 
 
 def test_of_a_batch_with_many_runs_a_few_are_named() -> None:
     plan = plan_of(*(SourceRun(A, 2 * at, 2 * at + 1) for at in range(MOVED_BY_MAX + 5)))
     watermarks = Watermarks()
-    watermarks.rise(outcome_from(plan), [stats(31_000)])
-    mover = watermarks.mover(21_000)
+    watermarks.record_rises(outcome_from(plan), [stats(31_000)])
+    mover = watermarks.mover_to(21_000)
     assert mover is not None
     assert mover.runs == plan.ranges[:MOVED_BY_MAX]
 
@@ -155,12 +155,13 @@ def test_of_two_watermarks_each_may_be_the_one_that_counts() -> None:
     bought = HighestTime("bought", 90_000, SourceRun(A, 12, 13), is_held=True)
     paid = HighestTime("paid", 40_000, SourceRun(B, 6, 7), is_held=True)
     outcome = seen(bought, paid)
-    watermarks.rise(outcome, [stats(90_000, "b", "bought"), stats(40_000, "p", "paid", delay_ms=5_000)])
-    assert watermarks.mover(80_000) == Mover(90_000, (SourceRun(A, 12, 13),))
-    assert watermarks.mover(35_000) == Mover(40_000, (SourceRun(B, 6, 7),))
+    rises = [stats(90_000, "b", "bought"), stats(40_000, "p", "paid", delay_ms=5_000)]
+    watermarks.record_rises(outcome, rises)
+    assert watermarks.mover_to(80_000) == Mover(90_000, (SourceRun(A, 12, 13),))
+    assert watermarks.mover_to(35_000) == Mover(40_000, (SourceRun(B, 6, 7),))
     later = seen(bought._replace(run=SourceRun(A, 19, 20)))
-    watermarks.rise(later, [stats(89_000, "b", "bought"), stats(90_000, "b", "bought")])
-    assert watermarks.mover(80_000) == Mover(90_000, (SourceRun(A, 12, 13),)), "it was there before"
+    watermarks.record_rises(later, [stats(89_000, "b", "bought"), stats(90_000, "b", "bought")])
+    assert watermarks.mover_to(80_000) == Mover(90_000, (SourceRun(A, 12, 13),)), "it was there before"
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2)])
@@ -174,18 +175,18 @@ def test_each_column_and_each_hold_has_a_watermark_of_its_own(order: Sequence[in
     ]
     watermarks = Watermarks()
     for number in order:
-        watermarks.rise(seen(), [four[number]])
+        watermarks.record_rises(seen(), [four[number]])
     for each in four:
-        assert watermarks.mover(each.highest_ms - each.delay_ms) == Mover(each.highest_ms, PLAN.ranges)
+        assert watermarks.mover_to(each.highest_ms - each.delay_ms) == Mover(each.highest_ms, PLAN.ranges)
 
 
 def test_only_the_last_rises_are_remembered_and_one_that_none_follows_stays() -> None:
     watermarks = Watermarks()
     for second in range(RISES_KEPT + 5):
-        watermarks.rise(seen(), [stats(1_000 * second, "busy"), stats(500, "quiet")])
-    assert watermarks.mover(0 - 10_000) is None
-    assert watermarks.mover(1_000 * (RISES_KEPT + 4) - 10_000) is not None
-    assert watermarks.mover(500 - 10_000) == Mover(500, PLAN.ranges)
+        watermarks.record_rises(seen(), [stats(1_000 * second, "busy"), stats(500, "quiet")])
+    assert watermarks.mover_to(0 - 10_000) is None
+    assert watermarks.mover_to(1_000 * (RISES_KEPT + 4) - 10_000) is not None
+    assert watermarks.mover_to(500 - 10_000) == Mover(500, PLAN.ranges)
 
 
 def test_rows_that_a_hold_knows_are_not_counted_twice() -> None:

@@ -530,8 +530,8 @@ def test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_t
     found = read(
         monkeypatch, b"a", b"b", last, order={SOURCE: LineUp("key")}, sealed_stage=SealedStage(narrow)
     )
-    [lined] = found.report.lined
-    assert lined.rows[:, 0].tolist() == told
+    [lined_records] = found.report.lined_records
+    assert lined_records.indices.tolist() == told
     assert found.values == [b"a", b"b", last][: 2 + (last != b"bad")]
 
 
@@ -548,8 +548,12 @@ def test_a_record_that_fails_holds_back_its_own_partition_alone(
     assert found.values == [b"a"] * 3
     waits = {cause.message: roots for cause, roots in found.failed.items() if cause.error == HELD}
     assert waits == {"waits for lines/0@1": [2], "waits for lines/1@1": [5], "waits for lines/2@1": [8]}
-    assert [lined.place for lined in found.report.lined] == ["lines/0", "lines/1", "lines/2"]
-    assert [lined.rows[:, 0].tolist() for lined in found.report.lined] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert [of_task.place for of_task in found.report.lined_records] == ["lines/0", "lines/1", "lines/2"]
+    assert [of_task.indices.tolist() for of_task in found.report.lined_records] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 7, 8],
+    ]
 
 
 def test_copies_are_reported_with_their_first_emissions_and_other_records_are_not(

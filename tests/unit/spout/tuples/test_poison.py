@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spout.tuples.poison import HUNG, WORKER_DIED, Call, Isolated, Orders, PoisonSearch
+from spout.tuples.poison import HUNG, WORKER_DIED, Call, Isolated, Orders, PoisonSearch, Withheld
 
 NOBODY: frozenset[int] = frozenset()
 
@@ -40,7 +40,7 @@ def test_the_poison_row_of_a_call_is_found_by_halves_and_is_alone_in_its_call(fi
             assert is_found is (high - low == 1)
             children += 1
             assert children <= 1 + ceil(log2(end - first))
-        raised = orders.raised_for(call(poison_row, poison_row + 1))
+        raised = orders.error_for(call(poison_row, poison_row + 1))
         assert raised is not None
         assert (raised.error, str(raised)) == (HUNG, "it hangs")
 
@@ -61,7 +61,7 @@ def test_a_blame_is_for_the_same_bolt_feed_number_row_and_roots() -> None:
     orders = Orders()
     poison = call(2, 3, roots=frozenset({9}))
     assert orders.record_end(poison, WORKER_DIED, "SIGSEGV")
-    assert orders.raised_for(poison) is not None
+    assert orders.error_for(poison) is not None
     for other in (
         call(2, 3),
         call(3, 4, roots=frozenset({9})),
@@ -70,7 +70,7 @@ def test_a_blame_is_for_the_same_bolt_feed_number_row_and_roots() -> None:
         call(2, 3, roots=frozenset({9}), feed=4),
         call(2, 3, roots=frozenset({9}), number=6),
     ):
-        assert orders.raised_for(other) is None
+        assert orders.error_for(other) is None
 
 
 @pytest.mark.parametrize(("first", "end"), [(0, 3), (2, 3), (2, 5), (0, 2), (3, 5), (0, 9)])
@@ -89,23 +89,23 @@ def test_a_call_is_divided_only_if_one_of_its_own_rows_is_poison(
 
 def test_what_a_bolt_holds_is_divided_by_rows_while_it_is_searched() -> None:
     raised = Isolated(WORKER_DIED, "SIGSEGV")
-    orders = Orders(withheld={"it": (frozenset({4, 6}), raised)})
+    orders = Orders(withheld={"it": Withheld(frozenset({4, 6}), raised)})
     assert orders.isolates_part_of(call(0, 9))
     assert not orders.isolates_part_of(call(0, 9, bolt="other"))
-    assert orders.raised_for(call(0, 1, roots=frozenset({5, 6}))) is raised
+    assert orders.error_for(call(0, 1, roots=frozenset({5, 6}))) is raised
     for harmless in (
         call(0, 1),
         call(0, 1, roots=frozenset({5})),
         call(0, 1, roots=frozenset({6}), bolt="x"),
     ):
-        assert orders.raised_for(harmless) is None
+        assert orders.error_for(harmless) is None
 
 
 def test_a_poison_tuple_fails_for_what_it_did_itself_though_its_roots_are_withheld() -> None:
-    orders = Orders(withheld={"it": (frozenset({4}), Isolated(WORKER_DIED, ""))})
+    orders = Orders(withheld={"it": Withheld(frozenset({4}), Isolated(WORKER_DIED, ""))})
     poison = call(0, 1, roots=frozenset({4}))
     orders.record_end(poison, HUNG, "itself")
-    assert str(orders.raised_for(poison)) == "itself"
+    assert str(orders.error_for(poison)) == "itself"
 
 
 def test_what_single_calls_of_a_bolt_named_is_forgotten_for_that_bolt_alone() -> None:

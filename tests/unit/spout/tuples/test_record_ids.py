@@ -14,7 +14,7 @@ from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import Due, Loss
 from replay.records.headers import RECORD_ID, record_id
-from replay.records.letters import Letter, copy_of, parse_letter
+from replay.records.letters import Letter, copy_of_letter, parse_letter
 from spout.tuples.messages import MessageRows
 
 TOPIC_ID = "t2Yz4Qb8R0u0qk1Xn3m1Wg"
@@ -84,7 +84,7 @@ def test_copies_letters_and_redrives_have_the_id_of_the_first_emission() -> None
     read = Record(letter.topic, 3, 0, letter.key, letter.value, letter.headers, 9_000, leader_epoch=2)
     parsed = parse_letter(read)
     assert isinstance(parsed, Letter)
-    redriven = copy_of(parsed, read, "sentences.g.replay")
+    redriven = copy_of_letter(parsed, read, "sentences.g.replay")
     for copy in (first, second, letter, redriven):
         assert dict(copy.headers)[RECORD_ID] == FIRST.encode()
         assert rows(COPIES, "other", 7, 9, copy.headers).message_id(0).record_id == FIRST

@@ -239,7 +239,7 @@ def test_more_than_a_thousand_letters_need_their_number_typed(page: Page) -> Non
     redrive = page.start(count=f"{count:,}").headers["location"].removeprefix("/redrives/")
     job = page.jobs.find(redrive)
     assert job is not None
-    eventually(lambda: job.progress.done == AT_ONCE)
+    eventually(lambda: job.progress.handled_count == AT_ONCE)
     page.jobs.close()
     assert page.copies() == AT_ONCE, "further ones wait until some are settled"
 
@@ -258,7 +258,7 @@ def test_a_job_that_runs_is_cancelled_and_writes_its_end(page: Page) -> None:
     redrive = answer.headers["location"].removeprefix("/redrives/")
     job = page.jobs.find(redrive)
     assert job is not None
-    eventually(lambda: job.progress.done == 1)
+    eventually(lambda: job.progress.handled_count == 1)
     assert job.is_running
     assert "handles letters of sentences" in page.start().text, "two would fence each other"
     assert "Cancel it" in page.client.get(f"/redrives/{redrive}").text
@@ -308,7 +308,7 @@ def test_a_job_that_is_fenced_says_so_and_the_page_goes_on(page: Page) -> None:
     redrive = answer.headers["location"].removeprefix("/redrives/")
     job = page.jobs.find(redrive)
     assert job is not None
-    eventually(lambda: job.progress.done == 1)
+    eventually(lambda: job.progress.handled_count == 1)
     topics = page.world.topics
     order = Order(LetterAction.REPLAYED, Filter(), "bea", "", "cafe")
     there = Redrive(

@@ -113,7 +113,8 @@ class RootCohort:
         indices = indices[self.roots.is_open(indices)]
         if not len(indices):
             return False
-        old_indices, old_deadlines_ms = self._later()
+        old_indices, old_deadlines_ms = self._open_with_later_deadline()
+        # 1. all open roots are touched: then `deadline_ms` moves
         if len(indices) == self.roots.open:
             # What a batch leaves open Spark's state mostly holds, all of it: so no root needs a deadline of
             # its own, which would be 16 bytes for each of them.
@@ -121,12 +122,14 @@ class RootCohort:
             self.deadline_ms = deadline_ms
             self._later_indices, self._later_deadlines_ms = old_indices[is_later], old_deadlines_ms[is_later]
             return True
-        # else merge both: of each root the later deadline stays
+        # 2. some are: they get a deadline of their own. Both lists are merged, ascending, so that
+        # `searchsorted` finds the rows; of each root the later deadline stays
         self._later_indices = distinct(np.concatenate([old_indices, indices]))
         self._later_deadlines_ms = np.full(len(self._later_indices), self.deadline_ms, np.int64)
-        self._later_deadlines_ms[np.searchsorted(self._later_indices, old_indices)] = old_deadlines_ms
-        places = np.searchsorted(self._later_indices, indices)
-        self._later_deadlines_ms[places] = np.maximum(self._later_deadlines_ms[places], deadline_ms)
+        old_rows = np.searchsorted(self._later_indices, old_indices)
+        self._later_deadlines_ms[old_rows] = old_deadlines_ms
+        rows = np.searchsorted(self._later_indices, indices)
+        self._later_deadlines_ms[rows] = np.maximum(self._later_deadlines_ms[rows], deadline_ms)
         return True
 
     def expire(self, clock_ms: int) -> Hits:
@@ -143,27 +146,27 @@ class RootCohort:
         """Return the next deadline of an open root, after `expire` at the same clock; `NEVER` if none."""
         if clock_ms < self.deadline_ms:
             return self.deadline_ms
-        later_indices, later_ms = self._later()
+        later_indices, later_ms = self._open_with_later_deadline()
         return int(later_ms.min()) if len(later_indices) else NEVER
 
     def first_deadline_ms(self) -> int:
         """Return the first deadline of an open root; `NEVER` without a timeout."""
-        later_indices, later_ms = self._later()
+        later_indices, later_ms = self._open_with_later_deadline()
         have_all_their_own = len(later_indices) > 0 and len(later_indices) == self.roots.open
         return int(later_ms.min()) if have_all_their_own else self.deadline_ms
 
     @property
     def is_moved(self) -> bool:
         """Whether the deadline of all open roots was moved, so that Spark's state holds them."""
-        own_ms = self.emission.deadline_ms(self.emission.at_ms)
+        unmoved_ms = self.emission.deadline_ms(self.emission.at_ms)
         # no array is looked at where none has anything: each State asks it of all ranges
-        if self.deadline_ms > own_ms:
+        if self.deadline_ms > unmoved_ms:
             return True
-        return len(self._later_indices) > 0 and self.first_deadline_ms() > own_ms
+        return len(self._later_indices) > 0 and self.first_deadline_ms() > unmoved_ms
 
     def touched(self) -> tuple[I64, I64]:
         """Return the open roots whose deadline was moved (indices), and their deadlines in ms."""
-        later_indices, later_ms = self._later()
+        later_indices, later_ms = self._open_with_later_deadline()
         # the common deadline is still that of the emission: only these were moved
         if self.deadline_ms == self.emission.deadline_ms(self.emission.at_ms):
             return later_indices, later_ms
@@ -180,7 +183,7 @@ class RootCohort:
             indices, later_ms = indices[is_later], later_ms[is_later]
         self._later_indices, self._later_deadlines_ms = indices.copy(), later_ms.copy()
 
-    def _later(self) -> tuple[I64, I64]:
+    def _open_with_later_deadline(self) -> tuple[I64, I64]:
         """Return the open roots that expire after `deadline_ms` (indices), and their deadlines in ms."""
         is_open = self.roots.is_open(self._later_indices)
         return self._later_indices[is_open], self._later_deadlines_ms[is_open]

@@ -39,10 +39,21 @@ class Contribution:
         positions: int64, ``(n,)``, disjoint from the runs; a canonical record has them ascending and
             distinct.
         values: uint64, ``(n,)``, the contributions at the positions.
-        outside: whether a position lies outside the record's block; such a record must not be folded.
+        is_outside: whether a position lies outside the record's block; such a record must not be
+            folded.
     """
 
-    __slots__ = ("_is_distinct", "count", "end", "outside", "positions", "runs", "source", "start", "values")
+    __slots__ = (
+        "_is_distinct",
+        "count",
+        "end",
+        "is_outside",
+        "positions",
+        "runs",
+        "source",
+        "start",
+        "values",
+    )
 
     def __init__(self, record: Acks) -> None:
         """Unpack a record; one that is not canonical is flattened."""
@@ -57,17 +68,18 @@ class Contribution:
         if not self._is_canonical():
             self._flatten()
         self.start, self.end = self._bounds(record.block)
-        self.outside = self.start < record.block << WIRE_BLOCK_BITS or (
+        self.is_outside = self.start < record.block << WIRE_BLOCK_BITS or (
             self.end > (record.block + 1) << WIRE_BLOCK_BITS
         )
 
-    def complete(self, cohort: RootCohort) -> tuple[int, list[Hits]]:
+    def fold_and_settle(self, cohort: RootCohort) -> tuple[int, list[Hits]]:
         """Fold the contributions to the roots of a cohort, and settle those that they complete.
 
-        Returns how many contributions counted, and the roots settled.
+        Returns how many contributions counted, and the roots settled, as several hits.
         """
         roots = cohort.roots
         counted, hits_of_parts = 0, []
+        # 1. those of the runs, each of which is the root's edge
         if len(self.runs) <= FEW_RUNS:
             for run in self._clipped(cohort):
                 counted_of_run, hits = roots.complete_run(run.start, run.end)
@@ -76,6 +88,7 @@ class Contribution:
         else:
             counted, hits = roots.complete_edges(self._run_indices(cohort))
             hits_of_parts.append(hits)
+        # 2. those at single positions
         if len(self.positions) and roots.open:
             indices, values = self._indices_and_values(cohort)
             counted_at_positions, hits = roots.fold(indices, values, is_distinct=self._is_distinct)
@@ -83,7 +96,7 @@ class Contribution:
             hits_of_parts.append(hits)
         return counted, hits_of_parts
 
-    def add(self, cohort: RootCohort) -> int:
+    def fold_unsettled(self, cohort: RootCohort) -> int:
         """Fold the contributions to the open roots of a cohort, settle none, and return how many counted."""
         roots = cohort.roots
         counted = 0

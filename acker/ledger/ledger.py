@@ -25,7 +25,7 @@ import heapq
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -51,16 +51,16 @@ class Ledger:
         self.settled = VerdictSet()  # the verdicts since `take_settled`
         self.counts = Counts()
         self.open = 0  # how many roots are open
-        self.verdict_next = Pin(0, 0)
+        self.verdict_next = Pin(0, 0)  # the end of the verdict log
         # of the newest cohort
         self._serial = 0
-        self._watermarks: dict[int, int] = {}  # by source
+        self._watermarks: dict[int, int] = {}  # by source: the first position that has no root yet
         self._register = Register()
         # Cohorts with the pin of a contribution, the oldest pin first. One that needs its pin no
         # more leaves when it is first.
-        self._ack_pins: deque[RootCohort] = deque()
-        # the same for the pins of verdicts: a heap of offset, serial and cohort
-        self._verdict_pins: list[tuple[int, int, RootCohort]] = []
+        self._ack_pinned: deque[RootCohort] = deque()
+        # the same for the pins of verdicts: a heap, ordered by their offsets
+        self._verdict_pinned: list[_VerdictPinned] = []
         # by source: roots whose verdicts a restart has read before their inits, see `settle_logged`
         self._runs_ahead: dict[int, list[SourceRun]] = {}
         self.ahead_pin: Pin | None = None  # of the first of these verdicts; None: there is none
@@ -84,7 +84,7 @@ class Ledger:
 
     def cohorts(self) -> Iterator[RootCohort]:
         """Return all cohorts with open roots, in the order in which they were emitted."""
-        return iter(self._register.live())
+        return iter(self._register.all_cohorts())
 
     def sessions(self, group: str) -> list[Session]:
         """Return the sessions of a group that have open roots, ascending."""
@@ -93,7 +93,7 @@ class Ledger:
     def open_runs(self, session: Session) -> list[SourceRun]:
         """Return the open roots of a session as maximal, ascending runs."""
         runs = RunCollector()
-        for cohort in self._register.of(session):
+        for cohort in self._register.cohorts_of(session):
             runs.add(cohort.roots.source, cohort.start, cohort.roots.open_at())
         return runs.runs()
 
@@ -107,7 +107,8 @@ class Ledger:
     def init(self, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
         """Open the roots of a run from the watermark on; positions below it are only counted as ignored.
 
-        Contributions below the offset `ack_from` of ``_ack_ack`` were read before this step.
+        Contributions below the offset `ack_from` of ``_ack_ack`` were read before this step, so
+        they are none to these roots.
         """
         watermark = self.watermark(run.source)
         start = max(run.start, watermark)
@@ -124,8 +125,9 @@ class Ledger:
             # in a restart some of its roots may have their verdict already
             for settled_run in self._runs_ahead.get(run.source, ()):
                 if settled_run.start < end and settled_run.end > start:
-                    count = len(cohort.settle_between(settled_run.start, settled_run.end))
-                    self._settle_logged(cohort, count, self.ahead_pin or self.verdict_next)
+                    hits = cohort.settle_between(settled_run.start, settled_run.end)
+                    first_verdict = self.ahead_pin or self.verdict_next
+                    self._record_settled_at(cohort, len(hits), first_verdict)
             start = end
 
     def adopt(self, roots: Roots, emission: InitEmission, ack_from: int) -> RootCohort:
@@ -139,22 +141,25 @@ class Ledger:
     def fail(self, session: Session, source: int, failed_positions: I64, cause: LossCause) -> None:
         """Settle as lost those of some positions (ascending, distinct, one wire block) that are open."""
         settled_count = 0
-        for cohort in self._register.around(session, source, failed_positions):
+        for cohort in self._register.cohorts_around(session, source, failed_positions):
             hits = cohort.roots.settle(clip(failed_positions, cohort))
-            self._lose(cohort, hits, cause)
+            self._record_lost(cohort, hits, cause)
             settled_count += len(hits)
         self.counts.failed += settled_count
         missed_count = len(failed_positions) - settled_count
         self._count_missed(source, missed_count, runs=(), scattered=failed_positions)
 
     def absent(self, session: Session, source: int, runs: Sequence[PositionRun]) -> None:
-        """Settle as ABSENT the open roots of runs that lie in one wire block."""
+        """Settle as ABSENT the open roots of some runs, which all lie in one wire block.
+
+        *Hits* are the indices, in a cohort, of the roots that were settled.
+        """
         settled_count = 0
         for run in runs:
-            for cohort in self._register.within(session, source, run.start, run.end):
+            for cohort in self._register.cohorts_within(session, source, run.start, run.end):
                 hits = cohort.settle_between(run.start, run.end)
                 self.settled.absent.add(source, cohort.start, hits)
-                self._settle(cohort, len(hits))
+                self._record_settled(cohort, len(hits))
                 settled_count += len(hits)
         self.counts.absent += settled_count
         missed_count = sum(run.end - run.start for run in runs) - settled_count
@@ -168,12 +173,13 @@ class Ledger:
         """
         folded = 0
         source = contribution.source
-        for cohort in self._register.within(session, source, contribution.start, contribution.end):
-            counted, hits_of_parts = contribution.complete(cohort)
+        for cohort in self._register.cohorts_within(session, source, contribution.start, contribution.end):
+            # the roots that it completes, as several arrays of indices
+            counted, hits_of_parts = contribution.fold_and_settle(cohort)
             for hits in hits_of_parts:
                 self.settled.ack(cohort.emission, source, cohort.start, hits)
                 self.counts.acked += len(hits)
-            self._settle(cohort, sum(map(len, hits_of_parts)))
+            self._record_settled(cohort, sum(map(len, hits_of_parts)))
             folded += counted
             self._pin_contributed(cohort, counted, pin)
         self.counts.folded += folded
@@ -185,52 +191,62 @@ class Ledger:
     def touch(
         self, session: Session, source: int, touched_positions: I64, touched_at_ms: int, pin: Pin
     ) -> None:
-        """Move the deadlines of the open roots at positions (ascending, distinct) of one wire block."""
-        for cohort in self._register.around(session, source, touched_positions):
+        """Move the deadlines of open roots at positions (ascending, distinct) of one wire block.
+
+        `touched_at_ms` is by the session's clock: a root expires its timeout later. `pin` is the
+        place of the record: a restart has to move the deadlines again.
+        """
+        for cohort in self._register.cohorts_around(session, source, touched_positions):
             if cohort.touch(clip(touched_positions, cohort), touched_at_ms):
                 self._pin(cohort, pin)
 
     def expire(self, session: Session, clock_ms: int) -> None:
         """Settle as TIMED_OUT every root of a session whose deadline the clock has reached."""
-        for cohort in self._register.due(session, clock_ms):
+        for cohort in self._register.pop_due(session, clock_ms):
             hits = cohort.expire(clock_ms)
             self.counts.timed_out += len(hits)
-            self._lose(cohort, hits, LossCause.without_operator(Verdict.TIMED_OUT, clock_ms))
+            self._record_lost(cohort, hits, LossCause.without_operator(Verdict.TIMED_OUT, clock_ms))
             if cohort.roots.open:
-                self._register.remind(cohort, cohort.next_deadline_ms(clock_ms))
+                self._register.add_deadline(cohort, cohort.next_deadline_ms(clock_ms))
 
     def abandon(self, session: Session, decided_at_ms: int) -> None:
         """Settle as ABANDONED every open root of a session."""
-        for cohort in self._register.of(session):
+        for cohort in self._register.cohorts_of(session):
             hits = cohort.roots.settle_all()
             self.counts.abandoned += len(hits)
-            self._lose(cohort, hits, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
+            self._record_lost(cohort, hits, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
 
-    def abandon_sources(self, sources: Collection[int], clock_ms: Callable[[Session], int]) -> None:
-        """Settle as ABANDONED every open root of some sources, each by the clock of its session."""
-        for cohort in self._register.live():
+    def abandon_sources(self, sources: Collection[int], session_time_ms: Callable[[Session], int]) -> None:
+        """Settle as ABANDONED every open root of some sources.
+
+        `session_time_ms` returns what the clock of a session shows: the time of its verdicts.
+        """
+        for cohort in self._register.all_cohorts():
             if cohort.roots.source in sources:
                 hits = cohort.roots.settle_all()
                 self.counts.abandoned += len(hits)
-                decided_at_ms = clock_ms(cohort.emission.session)
-                self._lose(cohort, hits, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
+                decided_at_ms = session_time_ms(cohort.emission.session)
+                self._record_lost(cohort, hits, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
 
     # -- restore: none of these gives a new verdict
 
     def refold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
         """Fold again, in a restart, contributions that were folded before; no root gets a verdict from it."""
         source = contribution.source
-        for cohort in self._register.within(session, source, contribution.start, contribution.end):
-            if cohort.bin is None and cohort.ack_from <= pin.offset:
-                self._pin_contributed(cohort, contribution.add(cohort), pin)
+        start, end = contribution.start, contribution.end
+        for cohort in self._register.cohorts_within(session, source, start, end):
+            if _must_repeat(cohort, pin):
+                counted = contribution.fold_unsettled(cohort)
+                self._pin_contributed(cohort, counted, pin)
 
     def retouch(
         self, session: Session, source: int, touched_positions: I64, touched_at_ms: int, pin: Pin
     ) -> None:
-        """Move again, in a restart, deadlines that were moved before."""
-        for cohort in self._register.around(session, source, touched_positions):
-            is_needed = cohort.bin is None and cohort.ack_from <= pin.offset
-            if is_needed and cohort.touch(clip(touched_positions, cohort), touched_at_ms):
+        """Move again, in a restart, deadlines that were moved before; see `touch`."""
+        for cohort in self._register.cohorts_around(session, source, touched_positions):
+            if not _must_repeat(cohort, pin):
+                continue
+            if cohort.touch(clip(touched_positions, cohort), touched_at_ms):
                 self._pin(cohort, pin)
 
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
@@ -242,20 +258,20 @@ class Ledger:
         """
         for run in verdicts.done_runs():
             self._keep_ahead(run, pin)
-            for cohort in self._register.spanning(run):
+            for cohort in self._register.cohorts_spanning(run):
                 settled_count = len(cohort.settle_between(run.start, run.end))
-                self._settle_logged(cohort, settled_count, pin)
+                self._record_settled_at(cohort, settled_count, pin)
         for lost in verdicts.lost:
             lost_positions = distinct(positions(lost.positions))
             positions_ahead = lost_positions[lost_positions >= self.watermark(lost.source)]
             for run in RootSet.of_positions(lost.source, positions_ahead).runs():
                 self._keep_ahead(run, pin)
             for run in block_runs(lost.source, lost_positions):
-                for cohort in self._register.spanning(run):
+                for cohort in self._register.cohorts_spanning(run):
                     settled_count = len(cohort.roots.settle(clip(lost_positions, cohort)))
-                    self._settle_logged(cohort, settled_count, pin)
+                    self._record_settled_at(cohort, settled_count, pin)
 
-    def forget_ahead(self) -> None:
+    def forget_verdicts_ahead(self) -> None:
         """Forget the verdicts that are kept for inits: all of these were read again."""
         self._runs_ahead, self.ahead_pin = {}, None
 
@@ -267,19 +283,19 @@ class Ledger:
         One that is carried in a bin of State, with its values, needs none.
         """
         # drop those that need none any more; they were kept until they came first
-        pinned_cohorts = self._ack_pins
-        while pinned_cohorts and not _is_pinned(pinned_cohorts[0]):
+        pinned_cohorts = self._ack_pinned
+        while pinned_cohorts and not _needs_its_pin(pinned_cohorts[0]):
             pinned_cohorts.popleft()
         return pinned_cohorts[0] if pinned_cohorts else None
 
     def oldest_verdict_pinned(self) -> RootCohort | None:
         """Return the cohort that needs the oldest verdict, chosen as in `oldest_ack_pinned`, or None."""
-        pins = self._verdict_pins
-        while pins and not _is_pinned(pins[0][2]):
-            heapq.heappop(pins)
-        return pins[0][2] if pins else None
+        pinned = self._verdict_pinned
+        while pinned and not _needs_its_pin(pinned[0].cohort):
+            heapq.heappop(pinned)
+        return pinned[0].cohort if pinned else None
 
-    def mark_changed(self, cohort: RootCohort) -> None:
+    def mark_bin_changed(self, cohort: RootCohort) -> None:
         """Mark the bin of a changed cohort as to be written; a cohort without a bin needs nothing."""
         if cohort.bin is not None:
             self._changed_bins.add(cohort.bin)
@@ -314,32 +330,33 @@ class Ledger:
         self.counts.above += min(above_count, missed_count)
         self.counts.late += max(0, missed_count - above_count)
 
-    def _lose(self, cohort: RootCohort, hits: Hits, cause: LossCause) -> None:
+    def _record_lost(self, cohort: RootCohort, hits: Hits, cause: LossCause) -> None:
         """Collect the verdicts of roots that were settled as lost, and count them as settled."""
         if len(hits):
             self.settled.lose(cause, cohort.emission, cohort.roots.source, cohort.start, hits)
-            self._settle(cohort, len(hits))
+            self._record_settled(cohort, len(hits))
 
-    def _settle(self, cohort: RootCohort, count: int) -> None:
+    def _record_settled(self, cohort: RootCohort, count: int) -> None:
         """Count roots of a cohort as settled by verdicts of this step; those are written from now on."""
         if count:
-            self._settle_logged(cohort, count, self.verdict_next)
+            self._record_settled_at(cohort, count, self.verdict_next)
 
-    def _settle_logged(self, cohort: RootCohort, count: int, verdict: Pin) -> None:
-        """Count roots of a cohort as settled by verdicts at `verdict` or behind it.
+    def _record_settled_at(self, cohort: RootCohort, count: int, verdict: Pin) -> None:
+        """Record that `count` roots of a cohort were settled by verdicts at `verdict` or behind it.
 
         A cohort without open roots is dropped. Of another one a restart begins with all roots, and so needs
-        the first of its verdicts: that is pinned.
+        the first of its verdicts: that is pinned. Without a root nothing changes.
         """
         if not count:
             return
         self.open -= count
-        self.mark_changed(cohort)
+        self.mark_bin_changed(cohort)
         if not cohort.roots.open:
             self._register.drop(cohort)
         elif cohort.verdict_pin is None:
             cohort.verdict_pin = verdict
-            heapq.heappush(self._verdict_pins, (verdict.offset, cohort.serial, cohort))
+            pinned = _VerdictPinned(verdict.offset, cohort.serial, cohort)
+            heapq.heappush(self._verdict_pinned, pinned)
 
     def _pin_contributed(self, cohort: RootCohort, counted: int, pin: Pin) -> None:
         """Pin a cohort if some contributions counted, and an open root may have one of them."""
@@ -348,96 +365,120 @@ class Ledger:
 
     def _pin(self, cohort: RootCohort, pin: Pin) -> None:
         """Record that a restart needs the record at `pin` for a cohort, if it needs no earlier one."""
-        self.mark_changed(cohort)
+        self.mark_bin_changed(cohort)
         if cohort.ack_pin is None:
             cohort.ack_pin = pin
-            self._ack_pins.append(cohort)
+            self._ack_pinned.append(cohort)
 
 
-def _is_pinned(cohort: RootCohort) -> bool:
+def _needs_its_pin(cohort: RootCohort) -> bool:
+    """Return whether a cohort has open roots, and no bin of State has them."""
     return bool(cohort.roots.open) and cohort.bin is None
+
+
+def _must_repeat(cohort: RootCohort, pin: Pin) -> bool:
+    """Return whether a restart applies the contributions at `pin` to a cohort again.
+
+    A bin has what its cohorts got of them, and what was read before a cohort's init did not count.
+    """
+    return cohort.bin is None and cohort.ack_from <= pin.offset
+
+
+class _VerdictPinned(NamedTuple):
+    """A cohort whose first verdict a restart needs, at `offset`; no two have the same serial."""
+
+    offset: int
+    serial: int
+    cohort: RootCohort
+
+
+class _Deadline(NamedTuple):
+    """A deadline of a cohort, by its session's clock; no two cohorts have the same serial."""
+
+    at_ms: int
+    serial: int
+    cohort: RootCohort
 
 
 _PRUNE: Final = 1_024
 """So many deadlines of settled cohorts a session may keep, however few open cohorts it has."""
 
 
-class _Book:
-    """The cohorts of one session by their serial, and a heap of (deadline in ms, serial, cohort)."""
+class _SessionBook:
+    """The cohorts of one session by their serial, and a heap of their deadlines."""
 
     __slots__ = ("cohorts", "deadlines")
 
     def __init__(self) -> None:
         self.cohorts: dict[int, RootCohort] = {}
-        self.deadlines: list[tuple[int, int, RootCohort]] = []
+        self.deadlines: list[_Deadline] = []
 
     def prune(self) -> None:
         """Remove the deadlines of settled cohorts once they are most of all, so that memory stays bounded."""
         if len(self.deadlines) > 4 * len(self.cohorts) + _PRUNE:
-            self.deadlines = [entry for entry in self.deadlines if entry[2].roots.open]
+            self.deadlines = [deadline for deadline in self.deadlines if deadline.cohort.roots.open]
             heapq.heapify(self.deadlines)
 
 
 class Register:
-    """All cohorts of an acker partition that have open roots.
-
-    `_blocks` has them by source and wire block, where those of one block ascend and do not overlap;
-    `_books` by their sessions.
-    """
+    """All cohorts of an acker partition that have open roots; a block is a wire block, by its number."""
 
     def __init__(self) -> None:
         """Begin without a cohort."""
-        self._blocks: dict[int, dict[int, list[RootCohort]]] = {}
-        self._books: dict[Session, _Book] = {}
+        # by source, then by block; those of one block ascend and do not overlap
+        self._cohorts_by_block: dict[int, dict[int, list[RootCohort]]] = {}
+        self._book_by_session: dict[Session, _SessionBook] = {}
 
     def add(self, cohort: RootCohort) -> None:
         """Add a cohort, behind all others of its source and of its session, with its deadline."""
-        blocks = self._blocks.setdefault(cohort.roots.source, {})
+        blocks = self._cohorts_by_block.setdefault(cohort.roots.source, {})
         blocks.setdefault(cohort.start >> WIRE_BLOCK_BITS, []).append(cohort)
-        self._books.setdefault(cohort.emission.session, _Book()).cohorts[cohort.serial] = cohort
-        self.remind(cohort, cohort.deadline_ms)
+        book = self._book_by_session.setdefault(cohort.emission.session, _SessionBook())
+        book.cohorts[cohort.serial] = cohort
+        self.add_deadline(cohort, cohort.deadline_ms)
 
     def drop(self, cohort: RootCohort) -> None:
         """Remove a cohort, and what was kept of its source and its session if it was their last one."""
-        blocks = self._blocks[cohort.roots.source]
+        blocks = self._cohorts_by_block[cohort.roots.source]
         block = cohort.start >> WIRE_BLOCK_BITS
         blocks[block].remove(cohort)
         if not blocks[block]:
             del blocks[block]
         if not blocks:
-            del self._blocks[cohort.roots.source]
-        book = self._books[cohort.emission.session]
+            del self._cohorts_by_block[cohort.roots.source]
+        book = self._book_by_session[cohort.emission.session]
         del book.cohorts[cohort.serial]
         book.prune()
         if not book.cohorts:
-            del self._books[cohort.emission.session]
+            del self._book_by_session[cohort.emission.session]
 
     def count(self) -> int:
         """Return how many cohorts there are."""
-        return sum(len(book.cohorts) for book in self._books.values())
+        return sum(len(book.cohorts) for book in self._book_by_session.values())
 
-    def live(self) -> list[RootCohort]:
+    def all_cohorts(self) -> list[RootCohort]:
         """Return all cohorts, in the order in which they were emitted."""
         cohorts: list[RootCohort] = []
-        for book in self._books.values():
+        for book in self._book_by_session.values():
             cohorts += book.cohorts.values()
         return sorted(cohorts, key=lambda cohort: cohort.serial)
 
     def sessions(self, group: str) -> list[Session]:
         """Return the sessions of a group that have cohorts, ascending."""
-        return sorted(session for session in self._books if session.group == group)
+        return sorted(session for session in self._book_by_session if session.group == group)
 
-    def of(self, session: Session) -> list[RootCohort]:
+    def cohorts_of(self, session: Session) -> list[RootCohort]:
         """Return the cohorts of a session, in the order in which they were emitted."""
-        book = self._books.get(session)
+        book = self._book_by_session.get(session)
         return list(book.cohorts.values()) if book else []
 
-    def within(self, session: Session, source: int, start: int, end: int) -> Iterable[RootCohort]:
+    def cohorts_within(self, session: Session, source: int, start: int, end: int) -> Iterable[RootCohort]:
         """Return the cohorts of a session that overlap [start, end), which lies in one wire block."""
-        cohorts_of_block = self._blocks.get(source, {}).get(start >> WIRE_BLOCK_BITS)
+        cohorts_of_block = self._cohorts_by_block.get(source, {}).get(start >> WIRE_BLOCK_BITS)
         if not cohorts_of_block or start >= end:
             return ()
-        if len(cohorts_of_block) == 1:  # as of most blocks
+        # mostly a block has one
+        if len(cohorts_of_block) == 1:
             only = cohorts_of_block[0]
             does_overlap = only.start < end and only.end > start
             return (only,) if does_overlap and only.emission.session == session else ()
@@ -451,16 +492,16 @@ class Register:
             if cohort.end > start and cohort.emission.session == session
         ]
 
-    def around(self, session: Session, source: int, some_positions: I64) -> Iterable[RootCohort]:
+    def cohorts_around(self, session: Session, source: int, some_positions: I64) -> Iterable[RootCohort]:
         """Return the cohorts of a session around ascending positions, first to last, of one wire block."""
         if not len(some_positions):
             return ()
         first, last = int(some_positions[0]), int(some_positions[-1])
-        return self.within(session, source, first, last + 1)
+        return self.cohorts_within(session, source, first, last + 1)
 
-    def spanning(self, run: SourceRun) -> Iterator[RootCohort]:
-        """Return the cohorts of any session that overlap a run of any length."""
-        blocks = self._blocks.get(run.source, {})
+    def cohorts_spanning(self, run: SourceRun) -> Iterator[RootCohort]:
+        """Yield the cohorts of any session that overlap a run of any length."""
+        blocks = self._cohorts_by_block.get(run.source, {})
         first_block, last_block = run.start >> WIRE_BLOCK_BITS, (run.end - 1) >> WIRE_BLOCK_BITS
         candidates: Iterable[int] = range(first_block, last_block + 1)
         # a run of a verdict may span millions of blocks: then the few that have cohorts are looked
@@ -473,20 +514,20 @@ class Register:
                 if cohort.start < run.end and cohort.end > run.start:
                     yield cohort
 
-    def remind(self, cohort: RootCohort, deadline_ms: int) -> None:
-        """Add a deadline, at which `due` returns the cohort; `NEVER` adds none."""
+    def add_deadline(self, cohort: RootCohort, deadline_ms: int) -> None:
+        """Add a deadline, at which `pop_due` returns the cohort; `NEVER` adds none."""
         if deadline_ms != NEVER:
-            book = self._books[cohort.emission.session]
-            heapq.heappush(book.deadlines, (deadline_ms, cohort.serial, cohort))
+            book = self._book_by_session[cohort.emission.session]
+            heapq.heappush(book.deadlines, _Deadline(deadline_ms, cohort.serial, cohort))
 
-    def due(self, session: Session, clock_ms: int) -> Iterator[RootCohort]:
-        """Take out and yield the cohorts with open roots whose deadline the clock has reached.
+    def pop_due(self, session: Session, clock_ms: int) -> Iterator[RootCohort]:
+        """Remove the deadlines that the clock has reached; yield their cohorts with open roots.
 
-        Each comes once for each `remind`.
+        A cohort comes once for each `add_deadline`.
         """
-        book = self._books.get(session)
-        while book and book.deadlines and book.deadlines[0][0] <= clock_ms:
-            cohort = heapq.heappop(book.deadlines)[2]
+        book = self._book_by_session.get(session)
+        while book and book.deadlines and book.deadlines[0].at_ms <= clock_ms:
+            cohort = heapq.heappop(book.deadlines).cohort
             if cohort.roots.open:
                 yield cohort
 

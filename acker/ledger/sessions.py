@@ -81,10 +81,11 @@ class TickQueue(OrderedDict[QueuedTick, None]):
     def popleft(self) -> QueuedTick:
         """Remove and return what has waited longest."""
         queued, _ = self.popitem(last=False)
-        of_its_kind = self._waiting_by_kind[queued.session, queued.is_take]
-        of_its_kind.popleft()
-        if not of_its_kind:
-            del self._waiting_by_kind[queued.session, queued.is_take]
+        kind = (queued.session, queued.is_take)
+        waiting_of_kind = self._waiting_by_kind[kind]
+        waiting_of_kind.popleft()  # the same item: of its kind it has waited longest, too
+        if not waiting_of_kind:
+            del self._waiting_by_kind[kind]
         return queued
 
     def withdraw_takes(self, session: Session) -> Iterable[QueuedTick]:
@@ -148,7 +149,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class SourceGeneration:
-    """A source in its present generation, as the first `Take` of that generation describes it."""
+    """A source in its present generation, as the first `Take` of that generation describes it.
+
+    `from_` is the first position that its session reads.
+    """
 
     group: str
     topic: str
@@ -261,7 +265,7 @@ class Sessions:
             self._groups_by_input_id[input_id_of(source)] = entry.group
 
     def free(self, sources: Iterable[int], generations: Mapping[int, int]) -> None:
-        """Forget which group has some sources, all of an input: the next take of any group may have them.
+        """Let any group have some sources, which are all of an input: the next take decides.
 
         `generations` has those of which positions are initialised somewhere, each with the generation in
         which it goes on: positions only rise. The others are forgotten.
@@ -272,8 +276,14 @@ class Sessions:
             self._groups_by_input_id.pop(input_id_of(source), None)
             if source in generations:
                 generation = generations[source]
-                from_position = position_at(generation, 0)
-                self.set_source(source, SourceGeneration(FREE, "", "", generation, from_position))
+                freed = SourceGeneration(
+                    group=FREE,
+                    topic="",
+                    topic_id="",
+                    generation=generation,
+                    from_=position_at(generation, 0),
+                )
+                self.set_source(source, freed)
 
     def forget_group(self, name: str) -> None:
         """Remove a group without sources and open roots, and its queued ticks and takes."""
@@ -292,28 +302,30 @@ class Sessions:
         topics_by_wire_id: dict[int, str] = {}
         new_sources = 0
         for source in take.sources:
-            flaw = self.contradiction(take.group, source.source, source.topic) or self._jump(source)
+            flaw = self.contradiction(take.group, source.source, source.topic)
+            flaw = flaw or self._wrong_generation(source)
             if flaw:
                 return flaw
             wire_id = _wire_id(source.source)
             if topics_by_wire_id.setdefault(wire_id, source.topic) != source.topic:
                 return f"input {input_id_of(source.source)} is named with two topics"
-            new_sources += source.source not in self.sources
+            if source.source not in self.sources:
+                new_sources += 1
         if new_sources and len(self.sources) + new_sources > self._sources_max:
             return f"more than {self._sources_max:,} sources{NO_ROOM}"
         if take.group not in self.groups and len(self.groups) >= self._groups_max:
             return f"more than {self._groups_max:,} groups{NO_ROOM}"
         return ""
 
-    def _jump(self, source: TakeSource) -> str:
-        """Return what is wrong with the new generation of a taken source, by text; empty: nothing is.
+    def _wrong_generation(self, source: TakeSource) -> str:
+        """Return what is wrong with the generation of a taken source, as a text; empty: nothing is.
 
         A rewind leads to the next few generations, and begins within the one that it names.
         """
-        entry = self.sources.get(source.source)
-        if entry is not None and source.generation <= entry.generation:
+        stored = self.sources.get(source.source)
+        if stored is not None and source.generation <= stored.generation:
             return ""  # no new generation: then the stored values count
-        highest = GENERATION_FIRST_MAX if entry is None else entry.generation + GENERATION_STEP_MAX
+        highest = GENERATION_FIRST_MAX if stored is None else stored.generation + GENERATION_STEP_MAX
         if source.generation > highest:
             return (
                 f"source {source.source} may go to generation {highest} now, and not to {source.generation}"
@@ -330,7 +342,8 @@ class Sessions:
         """
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
-        before_ms: int | None = None  # a restart of the same session
+        # what the clock of the former owner shows: 0 without one, None for a restart of the session
+        before_ms: int | None = None
         overtaken: Iterable[QueuedTick] = ()
         if group is None:  # nobody owned it
             before_ms = 0
@@ -381,6 +394,7 @@ class Sessions:
         shared_until_ms: dict[Session, int] = {}
         for group in self.groups.values():
             for session, clock in group.clocks.items():
+                # `is_shared` implies the second, which the types do not know
                 if clock.is_shared and clock.shared_until_ms is not None:
                     shared_until_ms[session] = clock.shared_until_ms
         return shared_until_ms
@@ -406,9 +420,10 @@ class Sessions:
             queued.barrier = barrier
 
     def pop_reached(self, reached: Barrier) -> Iterator[QueuedTick]:
-        """Remove from the queue and yield, in order, what counts since all below `reached` is applied.
+        """Remove from the queue and yield, in order, the ticks and takes whose barrier is reached.
 
-        A tick also moves the clock of its session that counts.
+        All contributions and fails below `reached` are applied. A tick moves `counted_ms` of its
+        session's clock before it is yielded.
         """
         while (oldest := next(iter(self.queue), None)) is not None:
             barrier = oldest.barrier

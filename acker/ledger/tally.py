@@ -22,8 +22,7 @@ import numpy as np
 
 from acker.identity import I64, Position, Root, Source, input_id_of, is_replay
 from acker.kafka.port import Record
-from acker.ledger.cohort import InitEmission
-from acker.ledger.verdicts import LossCause, VerdictSet
+from acker.ledger.verdicts import AckedCopies, LossCause, VerdictSet
 from acker.wire.causes import EXPLICIT, HELD, error_class
 from acker.wire.events import FIRST_EMISSIONS, first_emissions
 from acker.wire.lateness import LateCounts, TooLate
@@ -71,9 +70,10 @@ class InputTally:
     Attributes:
         verdicts: roots by one of `REASONS`.
         failures: failed roots by operator and error class.
-        took: acked roots by class of time, of shape (len(BOUNDS_MS) + 1,).
+        took: how many acked roots took a time of each class; class i is up to ``BOUNDS_MS[i]``, and
+            the last one above all bounds.
         took_ms: the times of all of them together.
-        last: the last root of each class; None: there was none.
+        last: by class, the last root that took such a time; None: there was none.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -90,8 +90,7 @@ class InputTally:
         self.failures[cause] += count
 
     def ack(self, took_ms: int, count: int, root: Root, now_ms: int) -> None:
-        """Count acked roots that took as long, with one of them as an example.
-
+        """Count `count` acked roots that all took `took_ms`; `root` is one of them, as an example.
         `now_ms` is wall time.
         """
         time_class = bisect_left(BOUNDS_MS, took_ms)
@@ -106,7 +105,7 @@ class EmissionTimes:
     def __init__(self, limit: int = FIRST_EMISSIONS_MAX) -> None:
         """Begin without a time."""
         self._limit = limit
-        # by source: positions of copies, and the wall times for them, in parts as they came
+        # by source: parts as they came, each with positions of copies, and as many wall times
         self._parts: dict[int, list[tuple[I64, I64]]] = {}
 
     def add(self, source: int, root_positions: I64, wall_ms: I64) -> None:
@@ -118,23 +117,25 @@ class EmissionTimes:
         kept_count = sum(len(positions) for positions, _ in parts)
         # joined only at twice the limit: else each header of a full source would cost a sort of all
         if len(parts) > PARTS_MAX or kept_count > 2 * self._limit:
-            self._keep(source, *_ascending(parts))
+            self._replace(source, *_ascending(parts))
 
     def take(self, source: int, root_positions: I64, else_ms: int) -> I64:
-        """Take out the wall time of each of some positions; `else_ms` where none was kept."""
+        """Remove and return the wall times of some positions; `else_ms` where none was kept."""
         parts = self._parts.pop(source, [])
         if not parts:
             return np.full(len(root_positions), else_ms)
         kept_positions, wall_ms = _ascending(parts)
-        # the row where each position is, if it was kept at all; behind the last one, the last row
+        is_left = ~np.isin(kept_positions, root_positions)
+        if is_left.any():
+            self._replace(source, kept_positions[is_left], wall_ms[is_left])
+        # The row where each position would be, at most the last one. Of kept 3 and 7, the positions
+        # 3, 5 and 9 have the rows 0, 1 and 1, and only the first of them was kept.
         rows = np.minimum(np.searchsorted(kept_positions, root_positions), len(kept_positions) - 1)
-        stays = ~np.isin(kept_positions, root_positions)
-        if stays.any():
-            self._keep(source, kept_positions[stays], wall_ms[stays])
-        return np.where(kept_positions[rows] == root_positions, wall_ms[rows], else_ms)
+        was_kept = kept_positions[rows] == root_positions
+        return np.where(was_kept, wall_ms[rows], else_ms)
 
-    def _keep(self, source: int, root_positions: I64, wall_ms: I64) -> None:
-        """Keep only these times of a source, the last `limit` of them."""
+    def _replace(self, source: int, root_positions: I64, wall_ms: I64) -> None:
+        """Replace the times of a source by these, of which the last `limit` are kept."""
         self._parts[source] = [(root_positions[-self._limit :], wall_ms[-self._limit :])]
 
 
@@ -170,23 +171,24 @@ class VerdictTally:
     def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
         """Count the verdicts of a step; `now_ms` is wall time."""
         for verdicts in settled:
-            for emission, source, copy_positions in verdicts.copies:
-                self._add_copies(emission, source, copy_positions, now_ms)
-            for emission, source, start, hits in verdicts.completed:
-                tally = self._of(source)
-                tally.verdicts[Verdict.ACKED] += len(hits)
-                took_ms = max(0, now_ms - emission.wall_ms)
-                first_root = Root(Source(source), Position(start + int(hits[0])))
-                tally.ack(took_ms, len(hits), first_root, now_ms)
+            for copies in verdicts.copies:
+                self._add_copies(copies, now_ms)
+            for acked in verdicts.completed:
+                tally = self._tally_of(acked.source)
+                tally.verdicts[Verdict.ACKED] += len(acked.hits)
+                took_ms = max(0, now_ms - acked.emission.wall_ms)
+                first_position = acked.start + int(acked.hits[0])
+                first_root = Root(Source(acked.source), Position(first_position))
+                tally.ack(took_ms, len(acked.hits), first_root, now_ms)
             for run in verdicts.absent.runs():
-                self._of(run.source).verdicts[Verdict.ABSENT] += run.end - run.start
+                self._tally_of(run.source).verdicts[Verdict.ABSENT] += run.end - run.start
             for cause, source, count in verdicts.lost_counts():
                 self._add_lost(cause, source, count)
 
     def _add_lost(self, cause: LossCause, source: int, count: int) -> None:
-        """Count lost roots of one cause at their input."""
-        tally = self._of(source)
-        if cause.error == HELD:
+        """Count lost roots of one cause at the input of their source."""
+        tally = self._tally_of(source)
+        if cause.error == HELD:  # they only waited behind an earlier record
             tally.verdicts[BLOCKED] += count
             return
         tally.verdicts[cause.reason] += count
@@ -205,15 +207,19 @@ class VerdictTally:
             group = note.group if has_room else OTHERS
             self.too_late[group] = self.too_late.get(group, LateCounts()).plus(note)
 
-    def _add_copies(self, emission: InitEmission, source: int, copy_positions: I64, now_ms: int) -> None:
+    def _add_copies(self, copies: AckedCopies, now_ms: int) -> None:
         """Count acked copies, and how long it took since their records were emitted first."""
-        tally = self._of(source)
-        tally.verdicts[Verdict.ACKED] += len(copy_positions)
-        emitted_ms = self._emission_times.take(source, copy_positions, emission.wall_ms)
+        tally = self._tally_of(copies.source)
+        tally.verdicts[Verdict.ACKED] += len(copies.positions)
+        # of each copy the wall time of its record's first emission, or of its own
+        own_ms = copies.emission.wall_ms
+        emitted_ms = self._emission_times.take(copies.source, copies.positions, own_ms)
+
         # records of one batch were emitted at one time, so there are few
         for wall_ms in np.unique(emitted_ms).tolist():
             (rows,) = np.nonzero(emitted_ms == wall_ms)
-            root = Root(Source(source), Position(int(copy_positions[rows[0]])))
+            first_position = int(copies.positions[rows[0]])
+            root = Root(Source(copies.source), Position(first_position))
             tally.ack(max(0, now_ms - wall_ms), len(rows), root, now_ms)
 
     def copy(self) -> VerdictTally:
@@ -230,6 +236,6 @@ class VerdictTally:
         copied.too_late = dict(self.too_late)
         return copied
 
-    def _of(self, source: int) -> InputTally:
+    def _tally_of(self, source: int) -> InputTally:
         """Return the tally of a source's input; begin one if there is none."""
         return self.inputs.setdefault(input_id_of(source), InputTally())

@@ -63,8 +63,8 @@ class RunCollector:
 
     def __init__(self) -> None:
         """Begin without a root."""
-        self._neighbours: list[tuple[int, int, int]] = []  # source, start and end of runs
-        self._scattered: list[tuple[int, I64]] = []  # source, and positions
+        self._neighbours: list[tuple[int, int, int]] = []  # runs: source, start and end
+        self._scattered: list[tuple[int, I64]] = []  # single positions: source, and positions
 
     def __bool__(self) -> bool:
         return bool(self._neighbours or self._scattered)
@@ -97,20 +97,38 @@ class _LostRoots(NamedTuple):
         return verdict_rank, self.emission.at_ms, self.source, int(self.positions[0])
 
 
+class AckedRoots(NamedTuple):
+    """Acked roots of one emission, at the positions ``start + i`` for each i of `hits`."""
+
+    emission: InitEmission
+    source: int
+    start: int
+    hits: Hits
+
+
+class AckedCopies(NamedTuple):
+    """Acked roots of one emission that are copies, all of them."""
+
+    emission: InitEmission
+    source: int
+    positions: I64
+
+
 class VerdictSet:
-    """The verdicts of one step, of the roots at ``start + i`` for each i of some hits.
+    """The verdicts of one step.
 
     Attributes:
-        completed: of acked roots their emission, source, start and hits.
-        copies: of acked roots that are copies their emission, source, and all positions.
+        acked: the positions of all acked roots; `absent`: of those without a record.
+        completed: acked roots that are no copies, in parts.
+        copies: acked roots that are copies, in parts.
     """
 
     def __init__(self) -> None:
         """Begin without a verdict."""
         self.acked = RunCollector()
         self.absent = RunCollector()
-        self.completed: list[tuple[InitEmission, int, int, Hits]] = []
-        self.copies: list[tuple[InitEmission, int, I64]] = []
+        self.completed: list[AckedRoots] = []
+        self.copies: list[AckedCopies] = []
         # by cause, emission and source: the positions of lost roots, in parts
         self._lost: dict[tuple[LossCause, InitEmission, int], list[I64]] = {}
 
@@ -122,9 +140,9 @@ class VerdictSet:
         if len(hits):
             self.acked.add(source, start, hits)
             if is_replay(source):
-                self.copies.append((emission, source, as_array(hits) + start))
+                self.copies.append(AckedCopies(emission, source, as_array(hits) + start))
             else:
-                self.completed.append((emission, source, start, hits))
+                self.completed.append(AckedRoots(emission, source, start, hits))
 
     def lost_counts(self) -> Iterator[tuple[LossCause, int, int]]:
         """Yield the causes of losses, each with a source and how many roots of it were lost."""

@@ -192,6 +192,7 @@ class KafkaAdmin:
         self, doing: str, futures: Mapping[str, Future[None]], harmless_code: int, operation: Operation
     ) -> tuple[set[str], dict[str, KafkaError]]:
         """Wait for answers; return the topics with the harmless error, and other errors by topic.
+
         Args:
             doing: what was asked, for messages, such as ``making``.
             futures: the answers, by topic.

@@ -400,7 +400,7 @@ class PartitionCore:
         if flaw:
             return None, flaw
         contribution = Contribution(acks)
-        if contribution.outside:  # it has positions of another block than it says
+        if contribution.is_outside:  # it has positions of another block than it says
             return None, checks.OUTSIDE
         return contribution, ""
 
@@ -479,7 +479,7 @@ class PartitionCore:
         self.fail_next = max(self.fail_next, fail_next)
         self.ack_next = max(self.ack_next, ack_next)
         if self.ledger.ahead_pin and self.init_next >= self.ahead_inits_end:
-            self.ledger.forget_ahead()  # no init that it was kept for can come any more
+            self.ledger.forget_verdicts_ahead()  # no init that it was kept for can come any more
 
     def apply_reached_ticks(self) -> bool:
         """Apply the queued ticks and takes whose barrier is reached; return whether there were any.

@@ -62,7 +62,7 @@ def _load_last_state(core: PartitionCore, last_state: LastState) -> None:
         # transaction that was committed in part. They do not count: the next
         # step writes all bins again.
         for cohort in core.ledger.cohorts():
-            core.ledger.mark_changed(cohort)
+            core.ledger.mark_bin_changed(cohort)
 
 
 @dataclass(frozen=True, slots=True)

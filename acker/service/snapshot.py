@@ -86,7 +86,7 @@ def _bytes_since(pin: Pin | None, end_bytes: int) -> int:
 def _carry_cohort(core: PartitionCore, cohort: RootCohort) -> None:
     """Put a cohort into a bin, which this step writes."""
     core.bins.add(cohort)
-    core.ledger.mark_changed(cohort)
+    core.ledger.mark_bin_changed(cohort)
     core.ledger.counts.carried += 1
 
 

@@ -208,7 +208,8 @@ def wrong_touch(acks: Acks, written_ms: int) -> str:
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
     """Return what is wrong with contributions that acker partition `partition` of `partitions` has read.
 
-    Whether packed positions lie in the block is checked by `Contribution.outside`, which reads them anyway.
+    Whether packed positions lie in the block is checked by `Contribution.is_outside`, which reads
+    them anyway.
     """
     if len(acks.positions) != len(acks.values):
         return "positions and values differ in length"

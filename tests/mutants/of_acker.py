@@ -259,8 +259,8 @@ MUTANTS = (
     Mutant(
         "a-touch-moves-no-deadline-back",
         "acker/ledger/cohort.py",
-        "self._later_deadlines_ms[places] = np.maximum(self._later_deadlines_ms[places], deadline_ms)",
-        "self._later_deadlines_ms[places] = deadline_ms",
+        "self._later_deadlines_ms[rows] = np.maximum(self._later_deadlines_ms[rows], deadline_ms)",
+        "self._later_deadlines_ms[rows] = deadline_ms",
         "tests/unit/acker/ledger/test_cohort.py"
         "::test_a_touch_that_comes_late_moves_no_moved_deadline_backwards",
         "a late report of an old batch would let a record time out early",

@@ -96,11 +96,11 @@ def failed_left_out() -> Replaced:
 def session_of_acks() -> Replaced:
     """Let contributions count for whatever root is there."""
 
-    def within(self: Register, session: Session, source: int, start: int, end: int) -> Iterable[Any]:
-        found = self._blocks.get(source, {}).get(start >> 15, [])
+    def cohorts_within(self: Register, session: Session, source: int, start: int, end: int) -> Iterable[Any]:
+        found = self._cohorts_by_block.get(source, {}).get(start >> 15, [])
         return [cohort for cohort in found if cohort.start < end and cohort.end > start]
 
-    return [(Register, "within", within)]
+    return [(Register, "cohorts_within", cohorts_within)]
 
 
 def timeout_reset() -> Replaced:
@@ -206,10 +206,12 @@ def safe_position() -> Replaced:
 def settled_by_log() -> Replaced:
     """Leave the verdict log unread."""
 
-    def _settle_logged(self: Restore, core: PartitionCore, state: object, place: object, end: int) -> None:
+    def _settle_logged_roots(
+        self: Restore, core: PartitionCore, state: object, place: object, end: int
+    ) -> None:
         core.ledger.verdict_next = Pin(end, 0)
 
-    return [(Restore, "_settle_logged", _settle_logged)]
+    return [(Restore, "_settle_logged_roots", _settle_logged_roots)]
 
 
 def state_watermarks() -> Replaced:
@@ -229,10 +231,10 @@ def carried() -> Replaced:
     """Fold again what State carries with its value."""
 
     def refold(self: Ledger, session: Session, contribution: Contribution, pin: Pin) -> None:
-        for cohort in self._register.within(
+        for cohort in self._register.cohorts_within(
             session, contribution.source, contribution.start, contribution.end
         ):
-            self._pin_contributed(cohort, contribution.add(cohort), pin)
+            self._pin_contributed(cohort, contribution.fold_unsettled(cohort), pin)
 
     return [(Ledger, "refold", refold)]
 

@@ -297,7 +297,7 @@ class LedgerScript:
                 self.retouch,
                 self.retouch,
                 self.carry,
-                self.forget_ahead,
+                self.forget_verdicts_ahead,
             ]
         )
 
@@ -442,7 +442,7 @@ class LedgerScript:
 
     def _fold(self, session: Session, record: Acks) -> None:
         contribution = Contribution(record)
-        assert not contribution.outside
+        assert not contribution.is_outside
         self.ledger.fold(session, contribution, self.pin)
         self.model.fold(session, record, self.pin)
 
@@ -533,10 +533,10 @@ class LedgerScript:
         singles = [SourceRun(source, position, position + 1) for position in drawn]
         self.model.settle_logged([run, *singles], self.pin)
 
-    def forget_ahead(self) -> None:
+    def forget_verdicts_ahead(self) -> None:
         """End a restart."""
         if self.random.random() < 0.3:
-            self.ledger.forget_ahead()
+            self.ledger.forget_verdicts_ahead()
             self.model.ahead, self.model.ahead_pin = [], None
 
     def carry(self) -> None:

@@ -145,9 +145,9 @@ def test_a_register_returns_a_cohort_when_the_clock_reaches_its_deadline_and_not
     register = Register()
     cohort = cohort_of()
     register.add(cohort)
-    assert list(register.due(SESSION, DUE_MS - 1)) == []
-    assert list(register.due(SESSION, DUE_MS)) == [cohort]
-    assert list(register.due(SESSION, DUE_MS)) == [], "it was not reminded of again"
+    assert list(register.pop_due(SESSION, DUE_MS - 1)) == []
+    assert list(register.pop_due(SESSION, DUE_MS)) == [cohort]
+    assert list(register.pop_due(SESSION, DUE_MS)) == [], "it was not reminded of again"
 
 
 @pytest.mark.parametrize("others", [0, 3])
@@ -164,13 +164,18 @@ def test_deadlines_of_settled_cohorts_are_removed_when_they_are_most_of_all(othe
         register.add(passing)
         passing.roots.settle_all()
         register.drop(passing)
-        sizes.append(len(register._books[SESSION].deadlines))
+        sizes.append(len(register._book_by_session[SESSION].deadlines))
     assert max(sizes) == deadlines_max, "it is not done at each drop, which would be dear"
     assert min(sizes[deadlines_max:]) == len(kept)
-    assert list(register.due(SESSION, DUE_MS + others)) == kept
+    assert list(register.pop_due(SESSION, DUE_MS + others)) == kept
     for cohort in kept:
         register.drop(cohort)
-    assert (register.count(), register.sessions("g"), register._blocks, register._books) == (0, [], {}, {})
+    assert (
+        register.count(),
+        register.sessions("g"),
+        register._cohorts_by_block,
+        register._book_by_session,
+    ) == (0, [], {}, {})
 
 
 def test_only_deadlines_behind_the_shared_one_need_memory() -> None:
@@ -225,10 +230,10 @@ def test_the_first_deadline_stays_first_when_those_of_settled_cohorts_are_remove
         register.add(passing)
         passing.roots.settle_all()
         register.drop(passing)
-        deadlines, before = len(register._books[SESSION].deadlines), deadlines
+        deadlines, before = len(register._book_by_session[SESSION].deadlines), deadlines
         if deadlines < before:
             break
     assert deadlines == 2
-    assert list(register.due(SESSION, EMITTED_MS + 19)) == []
-    assert list(register.due(SESSION, EMITTED_MS + 20)) == [soon]
-    assert list(register.due(SESSION, EMITTED_MS + 500)) == [late]
+    assert list(register.pop_due(SESSION, EMITTED_MS + 19)) == []
+    assert list(register.pop_due(SESSION, EMITTED_MS + 20)) == [soon]
+    assert list(register.pop_due(SESSION, EMITTED_MS + 500)) == [late]

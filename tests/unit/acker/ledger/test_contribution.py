@@ -134,20 +134,20 @@ def test_a_contribution_counts_at_each_root_as_its_list_of_positions_does(shape:
         nowhere = block * BLOCK
         bounds = (min(named), max(named) + 1) if named else (nowhere, nowhere)
         assert (contribution.start, contribution.end) == bounds
-        assert not contribution.outside
+        assert not contribution.is_outside
         for settles in (False, True):
             cohort, missing = cohort_of(random, block)
             counting = [(position, value) for position, value in listed if position in missing]
             for position, value in counting:
                 missing[position] ^= value
             if settles:
-                counted, hits = contribution.complete(cohort)
+                counted, hits = contribution.fold_and_settle(cohort)
                 complete = {position for position, _ in counting if not missing[position]}
                 missing = {position: value for position, value in missing.items() if position not in complete}
                 found = [cohort.start + index for part in hits for index in as_array(part).tolist()]
                 assert sorted(found) == sorted(complete)
             else:
-                counted = contribution.add(cohort)
+                counted = contribution.fold_unsettled(cohort)
             assert counted == len(counting)
             assert missing_in(cohort) == missing
 
@@ -187,13 +187,13 @@ def test_a_position_outside_the_block_is_noticed_at_each_end(
         if kind == "position"
         else acks(block, [PositionRun(position, position + 1)], [])
     )
-    assert Contribution(alone).outside is outside
+    assert Contribution(alone).is_outside is outside
     both = acks(block, [PositionRun(inside, inside + 1)], [position])
     if kind == "run":
         both = acks(block, [PositionRun(position, position + 1)], [inside])
-    assert Contribution(both).outside is outside
+    assert Contribution(both).is_outside is outside
     unordered = acks(block, [], [inside, position, inside + 1])
-    assert Contribution(unordered).outside is outside
+    assert Contribution(unordered).is_outside is outside
 
 
 @pytest.mark.parametrize("block", [0, 5])
@@ -201,7 +201,7 @@ def test_a_record_without_positions_lies_nowhere_and_not_outside(block: int) -> 
     for runs in ([], [PositionRun(block * BLOCK + 4, block * BLOCK + 4)]):
         contribution = Contribution(acks(block, runs, []))
         assert (contribution.start, contribution.end) == (block * BLOCK, block * BLOCK)
-        assert (contribution.count, contribution.outside) == (0, False)
+        assert (contribution.count, contribution.is_outside) == (0, False)
 
 
 def test_positions_are_cut_to_those_of_a_range() -> None:

@@ -149,7 +149,7 @@ def test_verdicts_from_before_an_init_settle_just_what_they_name(is_lost: bool) 
     assert (beside.roots.bytes, other.roots.bytes) == (0, 0)
     assert list(named.roots.open_at()) == list(range(1, SIZE))
     assert (beside.verdict_pin, named.verdict_pin, ledger.ahead_pin) == (None, PIN, PIN)
-    ledger.forget_ahead()
+    ledger.forget_verdicts_ahead()
     assert ledger.ahead_pin is None
 
 
@@ -166,7 +166,7 @@ def test_neighbours_that_are_completed_together_come_as_a_run() -> None:
     named = np.arange(102, 106)
     packed = pack_positions(named), pack_values(cohort.roots.missing()[2:6])
     record = Acks("q", 1, "g", "a", 1, SOURCE, 0, (), *packed, (), b"", 0)
-    counted, hits = Contribution(record).complete(cohort)
+    counted, hits = Contribution(record).fold_and_settle(cohort)
     assert (counted, hits) == (4, [range(2, 6)])
 
 
@@ -235,10 +235,10 @@ def test_an_empty_run_lies_in_no_range(starts: tuple[int, ...]) -> None:
         register.add(cohort)
     for start in range(95, 155):
         for end in (start - 1, start):
-            assert list(register.within(SESSION, SOURCE, start, end)) == []
+            assert list(register.cohorts_within(SESSION, SOURCE, start, end)) == []
         overlapping = [cohort for cohort in cohorts if cohort.start <= start < cohort.end]
-        assert list(register.within(SESSION, SOURCE, start, start + 1)) == overlapping
-        assert list(register.within(OTHER, SOURCE, start, start + 1)) == []
+        assert list(register.cohorts_within(SESSION, SOURCE, start, start + 1)) == overlapping
+        assert list(register.cohorts_within(OTHER, SOURCE, start, start + 1)) == []
 
 
 @pytest.mark.parametrize("first", range(4))
@@ -261,5 +261,5 @@ def test_a_run_of_any_length_spans_the_ranges_that_it_overlaps(
     for begin in (0, 1, BLOCK - 1):
         run = SourceRun(SOURCE, first * BLOCK + begin, last * BLOCK + at + 1)
         expected = [cohort for cohort in ledger.cohorts() if run.start <= cohort.start < run.end]
-        assert sorted(register.spanning(run), key=lambda cohort: cohort.start) == expected
-    assert list(register.spanning(SourceRun(SOURCE + 1, 0, 9 * BLOCK))) == []
+        assert sorted(register.cohorts_spanning(run), key=lambda cohort: cohort.start) == expected
+    assert list(register.cohorts_spanning(SourceRun(SOURCE + 1, 0, 9 * BLOCK))) == []

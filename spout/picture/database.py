@@ -35,6 +35,7 @@ from spout.picture.schema import (
     VERSION,
     ColumnKind,
     Holds,
+    Table,
     TableColumn,
     statements,
 )

@@ -215,7 +215,11 @@ def test_behind_stands_what_has_a_higher_origin_than_the_first_that_stops_its_li
             stops = [o for i, other, o in bound if other == line and i in failed | open_]
             if stops and min(stops) < origin and at not in failed:
                 expected[f"waits for t/{partition}@{min(stops)}", OPERATOR].add(at)
-    stops = [numbers(sorted(failed)), numbers(sorted(open_))]
-    found = find_blocked_behind(lined_records, *stops, numbers(sorted(free)))
+    found = find_blocked_behind(
+        lined_records,
+        failed=numbers(sorted(failed)),
+        open_=numbers(sorted(open_)),
+        best_effort=numbers(sorted(free)),
+    )
     assert {(cause.message, cause.operator): set(at.tolist()) for cause, at in found} == expected
     assert all(cause.error == HELD for cause, _ in found)

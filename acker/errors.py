@@ -140,7 +140,7 @@ class SessionSuperseded(SessionError):
 
 
 class StoreFenced(SessionError):
-    """A later start of a query has opened the store; this one writes no more, and must stop."""
+    """A later start has opened the store, or somebody restored it; this one writes no more, and must stop."""
 
 
 class TrackingError(WindhoverError):

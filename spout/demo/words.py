@@ -77,7 +77,7 @@ def special_keys_by_line(records: int) -> dict[int, bytes]:
 
     All others are plain.
 
-    Small demos have fewer: below four lines none is special, below forty there is one of each kind.
+    Small demos have fewer: below four lines none is special, below eighty there is one of each kind.
     """
     if records < 4:
         return {}

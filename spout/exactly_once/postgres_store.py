@@ -33,10 +33,10 @@ from typing import Any, Final, LiteralString
 
 import pyarrow as pa
 
-from acker.errors import NotAuthorized, StoreFenced, Unreachable, UsageError
+from acker.errors import NotAuthorized, Unreachable, UsageError
 from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
-from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
+from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error
 from spout.exactly_once.value_encoding import column_values, json_texts
 from spout.store_columns.postgres_columns import COLUMNS, TableColumn, changes, takes
 
@@ -182,20 +182,16 @@ class PostgresStore:
         """Write a batch; see `Store.commit`.
 
         Raises:
-            StoreFenced: a later start has opened the store.
+            StoreFenced: a later start has opened the store, or it was emptied or restored meanwhile.
             UsageError: the table lacks a column of the rows, or does not take a value of them.
             NotAuthorized: the user may not write.
             Unreachable: PostgreSQL does not answer, or a lock is not free.
         """
         with self._transaction(key.group) as connection:
             entry = self._one(connection, _LOCK, (key.group,))
-            granted = 0 if entry is None else entry[0]  # no entry: nobody has opened it yet
+            granted = 0 if entry is None else entry[0]
             if granted != key.epoch:
-                raise StoreFenced(
-                    f"a later start has opened {self._name} of {self._place} for group {key.group}:"
-                    f" epoch {granted} is granted, and this one has {key.epoch}; nothing of batch"
-                    f" {key.batch} is written. Let one query read the group"
-                )
+                raise fenced_error(f"{self._name} of {self._place}", key, granted)
             self._copy(connection, rows)
             keep = sql.SQL(_KEEP).format(self._sink)
             last_batch = (key.epoch, key.session, key.query, key.batch, publication)

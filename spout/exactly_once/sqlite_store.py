@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from acker.errors import StoreFenced, Unreachable, UsageError
+from acker.errors import Unreachable, UsageError
 from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
-from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
+from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error
 from spout.exactly_once.value_encoding import column_values
 from spout.store_columns.sqlite_columns import (
     Affinity,
@@ -126,7 +126,7 @@ class SQLiteStore:
         """Write a batch; see `Store.commit`.
 
         Raises:
-            StoreFenced: a later start has opened the store.
+            StoreFenced: a later start has opened the store, or it was emptied or restored meanwhile.
             UsageError: the table lacks a column of the rows or refuses a value, or would change it.
             Unreachable: the file is locked, or cannot be written.
         """
@@ -134,11 +134,7 @@ class SQLiteStore:
             entry = connection.execute(_READ, (key.group,)).fetchone()
             granted = 0 if entry is None else int(entry[1])
             if granted != key.epoch:
-                raise StoreFenced(
-                    f"a later start has opened {self._path} for group {key.group}: epoch {granted}"
-                    f" is granted, and this one has {key.epoch}; nothing of batch {key.batch} is"
-                    " written. Let one query read the group"
-                )
+                raise fenced_error(str(self._path), key, granted)
             self._insert(connection, rows)
             last_batch = (key.epoch, key.session, key.query, key.batch, publication)
             connection.execute(_KEEP, (*last_batch, key.group))

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from acker.errors import UsageError
+from acker.errors import StoreFenced, UsageError
 
 
 class BatchKey(NamedTuple):
@@ -105,3 +105,27 @@ def refuse_exact(write: object, where: str) -> None:
             f"{where} does not write exactly once, as a store is written: give"
             " foreachBatch(spout.exact_sink(store, rows)) the rows of bolts on a DataFrame"
         )
+
+
+def fenced_error(store: str, key: BatchKey, granted: int) -> StoreFenced:
+    """Return the error of a batch whose epoch is not the one that a database has granted last.
+
+    Args:
+        store: names the database, for people.
+        key: of the batch.
+        granted: the epoch that the database has of the group; 0: it has nothing of the group.
+    """
+    if granted > key.epoch:
+        reason = f"a later start has opened {store} for group {key.group}: epoch {granted} is granted"
+        cure = "Let one query read the group"
+    else:
+        # epochs only rise, so this one was taken away: by a backup, a new file, an emptied table
+        now = f"it has epoch {granted} now" if granted else "it has nothing of the group now"
+        reason = f"{store} was emptied, replaced or restored since this start opened it: {now}"
+        cure = (
+            f"Before you start the query of group {key.group} again, read what becomes of its rows in"
+            " docs/guide/exactly_once.md, *What can still go wrong*"
+        )
+    return StoreFenced(
+        f"{reason}, and this one has {key.epoch}; nothing of batch {key.batch} is written. {cure}"
+    )

@@ -84,6 +84,31 @@ def test_of_two_writers_the_one_that_opened_first_writes_nothing_any_more(path: 
     assert second.open("g", 1).last_batch == LastBatch(key_of(2), b"2")
 
 
+@pytest.mark.parametrize(
+    ("change", "now"),
+    [
+        ("DELETE FROM windhover_sink", "it has nothing of the group now, and this one has 2"),
+        ("UPDATE windhover_sink SET granted_epoch = 1", "it has epoch 1 now, and this one has 2"),
+    ],
+    ids=["emptied", "restored"],
+)
+def test_who_emptied_or_restored_the_store_is_not_called_a_later_start(
+    path: Path, change: str, now: str
+) -> None:
+    store = SQLiteStore(path, "words")
+    store.open("g", 1)
+    store.open("g", 1)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(change)
+
+    with pytest.raises(
+        StoreFenced, match=f"was emptied, replaced or restored .*: {now}; nothing of"
+    ) as fenced:
+        store.commit(key_of(2), rows_of("lost"), b"2")
+    assert "a later start" not in str(fenced.value)
+    assert words_in(path) == []
+
+
 def test_a_writer_that_never_opened_the_store_writes_nothing(path: Path) -> None:
     store = SQLiteStore(path, "words")
     store.open("g", 1)

@@ -132,8 +132,8 @@ class KafkaAdmin:
         entries_of_brokers = self._read_configs(ConfigResource.Type.BROKER, map(str, metadata.brokers))
         if entries_of_brokers:
             return defaults_of_brokers(map(_values, entries_of_brokers))
-        topics_asked = sorted(metadata.topics)[:DEFAULTS_TOPICS_MAX]
-        entries_of_topics = self._read_configs(ConfigResource.Type.TOPIC, topics_asked)
+        requested_topics = sorted(metadata.topics)[:DEFAULTS_TOPICS_MAX]
+        entries_of_topics = self._read_configs(ConfigResource.Type.TOPIC, requested_topics)
         if not entries_of_topics:
             return None
         return defaults_of_topics(map(_default_values, entries_of_topics))

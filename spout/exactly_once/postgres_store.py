@@ -38,7 +38,7 @@ from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error
 from spout.exactly_once.value_encoding import column_values, json_texts
-from spout.store_columns.postgres_columns import COLUMNS, TableColumn, changes, takes
+from spout.store_columns.postgres_columns import COLUMNS, PostgresColumn, changes, takes
 
 try:
     import psycopg
@@ -201,7 +201,7 @@ class PostgresStore:
         refuse_columns_of_one_name(rows)
         table = self._table.as_string(connection)
         types = {
-            name: TableColumn(kind, modifier)
+            name: PostgresColumn(kind, modifier)
             for name, kind, modifier in connection.execute(COLUMNS, (table,)).fetchall()
         }
         columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
@@ -223,7 +223,7 @@ class PostgresStore:
                         ) from error
 
     def _copied_values(
-        self, values_of_column: pa.ChunkedArray, name: str, start: int, column: TableColumn | None
+        self, values_of_column: pa.ChunkedArray, name: str, start: int, column: PostgresColumn | None
     ) -> list[Any]:
         """Return a part of a column as psycopg writes it; `start` is the number of its first row.
 

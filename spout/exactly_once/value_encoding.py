@@ -324,7 +324,7 @@ def _is_same(value: Any, read_back: Any) -> bool:
             is_time = isinstance(read_back, datetime)
             if not is_time or (value.tzinfo is None) != (read_back.tzinfo is None):
                 return False
-            # two equal hours of a clock are told apart by their zones alone
+            # only their zones distinguish two equal hours of a clock
             if value.tzinfo is not None:
                 value, read_back = value.astimezone(UTC), read_back.astimezone(UTC)
         case float() if math.isnan(value):

@@ -129,11 +129,11 @@ class Announcer:
 
         A record has room for some 9,000 sources; the answer that counts is the one that names all.
         """
-        asked_partitions = list(to)
+        partitions = list(to)
         sign = self._sign_headers()
         for part in _parts_that_fit(sources):
             take = Take(self._group, name.id, name.epoch, clock_ms, self._partitions, part)
-            for partition in asked_partitions:
+            for partition in partitions:
                 self._send(self._topics.init, partition, take, sign)
         self._is_unflushed = True
         if not self._defers_wait:

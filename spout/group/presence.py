@@ -205,14 +205,14 @@ class Presence:
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         since_ms = max(0, now_ms - SILENT_MS_MAX)
         if patient:
-            wanted_offsets = log.offsets_at(places, since_ms)
+            since_offsets = log.offsets_at(places, since_ms)
             start_offsets = log.starts(places)
         else:
-            wanted_offsets = all_answers(log.bounds(since_ms, places), self._unknown_text)
+            since_offsets = all_answers(log.bounds(since_ms, places), self._unknown_text)
             start_offsets = all_answers(log.bounds(Bound.START, places), self._unknown_text)
         # an acker has shortened the log up to the time from which on signs are wanted, or beyond
-        self._may_lack_signs = any(0 < start_offsets[place] >= wanted_offsets[place] for place in places)
-        first_offsets = {place: max(wanted_offsets[place], start_offsets[place]) for place in places}
+        self._may_lack_signs = any(0 < start_offsets[place] >= since_offsets[place] for place in places)
+        first_offsets = {place: max(since_offsets[place], start_offsets[place]) for place in places}
         self._follower = Follower(
             log, places, first=first_offsets, committed=False, on_damage=damage_handler(log)
         )

@@ -235,7 +235,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _was_interrupted(error: Exception) -> bool:
-    """Return whether SQLite has ended a statement since `_is_late` told it to, or raised."""
+    """Return whether SQLite has ended a statement since `_is_late` asked for that, or raised."""
     return isinstance(error, sqlite3.OperationalError) and str(error) == "interrupted"
 
 

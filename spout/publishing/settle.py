@@ -20,7 +20,7 @@ evaluated twice, and the operator that holds each side once.
 
 In this file an *index* is a root's number in the plan, from 0. Roots of earlier batches have none:
 they are named by source and position. Marks are *placed* when all their roots are named so. What
-happens to a tuple that Spark's state *holds* is told in `spout.publishing.delayed`; an operator
+happens to a tuple that Spark's state *holds* is described in `spout.publishing.delayed`; an operator
 that holds tuples is their *holder*.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").

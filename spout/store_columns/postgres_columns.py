@@ -38,7 +38,7 @@ _NO_TEXT: Final = _NUMBERS | _TIMES | {"bool", "bytea", "name", "char", "money",
 """Types of which the text may be written in many ways: a query casts it, and sees what comes of it."""
 
 
-class TableColumn(NamedTuple):
+class PostgresColumn(NamedTuple):
     """The type of a column.
 
     Attributes:
@@ -50,9 +50,9 @@ class TableColumn(NamedTuple):
     modifier: int
 
     @property
-    def element(self) -> TableColumn | None:
+    def element(self) -> PostgresColumn | None:
         """The type of the elements; None: it is no array."""
-        return TableColumn(self.type[1:], self.modifier) if self.type.startswith("_") else None
+        return PostgresColumn(self.type[1:], self.modifier) if self.type.startswith("_") else None
 
     @property
     def is_json(self) -> bool:
@@ -79,8 +79,8 @@ def types_for(kind: pa.DataType) -> frozenset[str]:
     return _TEXTS | _JSONS
 
 
-def takes(kind: pa.DataType, column: TableColumn) -> bool:
-    """Return whether a column takes values of a type as they are, but for its digits."""
+def takes(kind: pa.DataType, column: PostgresColumn) -> bool:
+    """Return whether a column takes values of a type as they are, except for its digits."""
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if is_text:
         # types that others have made are read as they like it
@@ -95,7 +95,7 @@ def takes(kind: pa.DataType, column: TableColumn) -> bool:
     return column.type in types_for(kind)
 
 
-def changes(column: TableColumn) -> Callable[[Any], bool]:
+def changes(column: PostgresColumn) -> Callable[[Any], bool]:
     """Return what tells whether a column would change a value, which is none of null."""
     element = column.element
     if element is not None:

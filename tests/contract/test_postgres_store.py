@@ -19,7 +19,9 @@ from psycopg import sql
 
 from acker.errors import NotAuthorized, StoreFenced, Unreachable, UsageError
 from spout.exactly_once.postgres_store import PostgresStore
-from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
+from spout.exactly_once.store import LastBatch, StoreGrant
+from tests.support.exact_batches import key_of
+from tests.support.postgres_tables import Tables
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -48,37 +50,10 @@ class Copying(psycopg.Connection[tuple[Any, ...]]):
         """Do nothing."""
 
 
-class Tables:
-    """A schema of a test's own."""
-
-    def __init__(self, dsn: str, schema: str) -> None:
-        self.dsn = dsn
-        self.schema = schema
-        self.run("CREATE SCHEMA {}", schema)
-        self.run("CREATE TABLE {} (word text)", f"{schema}.words")
-
-    def run(self, statement: str, *names: str) -> list[tuple[Any, ...]]:
-        """Run a statement in which braces stand for names; return the rows that it has."""
-        identifiers = [sql.Identifier(*name.split(".")) for name in names]
-        with psycopg.connect(self.dsn) as connection:
-            cursor = connection.execute(sql.SQL(statement).format(*identifiers))  # type: ignore[arg-type]
-            return cursor.fetchall() if cursor.description else []
-
-    def store(self, table: str = "words", dsn: str = "", **options: Any) -> PostgresStore:
-        return PostgresStore(dsn or self.dsn, f"{self.schema}.{table}", **options)
-
-    def words(self) -> list[str]:
-        return [word for (word,) in self.run("SELECT word FROM {} ORDER BY 1", f"{self.schema}.words")]
-
-
 @pytest.fixture
 def tables(database: str) -> Tables:
     # PostgreSQL cuts names at 63 bytes, so that those of two long tests would be one
     return Tables(database, f"words-{uuid.uuid4().hex}")
-
-
-def key_of(epoch: int = 1, batch: int = 0, group: str = "g") -> BatchKey:
-    return BatchKey(group, epoch, "s", "q", batch)
 
 
 def words(*names: str) -> pa.Table:
@@ -419,5 +394,5 @@ def test_names_may_be_odd_and_a_dot_ends_the_schema(tables: Tables) -> None:
     store.open("g", 1)
     store.commit(key_of(), pa.table({'a "b"': [b"\x00", None], "group": ["x", None]}), b"1")
     assert tables.run("SELECT * FROM {}", f"{tables.schema}.{table}") == [(b"\x00", "x"), (None, None)]
-    with pytest.raises(StoreFenced, match="epoch 1 is granted, and this one has 7"):
+    with pytest.raises(StoreFenced, match="it has epoch 1 now, and this one has 7"):
         store.commit(key_of(7), words("stray"), b"1")

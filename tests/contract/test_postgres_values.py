@@ -14,8 +14,9 @@ import pytest
 
 from acker.errors import UsageError
 from spout.exactly_once.postgres_store import PostgresStore
-from tests.contract.test_postgres_store import Tables, key_of
+from tests.support.exact_batches import key_of
 from tests.support.odd_values import ODD_VALUES
+from tests.support.postgres_tables import Tables
 
 COLUMNS: Final = (
     "text", "varchar(9)", "char(4)", "bytea", "boolean", "integer", "bigint", "real", "double precision",

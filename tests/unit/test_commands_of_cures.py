@@ -55,7 +55,7 @@ VALUES = {
     r".*(name|input)": "sentences",
     r"shell_word\(name\)": "sentences",
     r"options": "--to earliest --execute",
-    r"self\.begin": "earliest",
+    r"self\.begin_text": "earliest",
     r"lag_hint": "",
 }
 """What stands for an expression, the first that fits."""

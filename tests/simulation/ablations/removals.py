@@ -139,7 +139,7 @@ def ticks_last() -> Replaced:
 
 def pending_in_state() -> Replaced:
     """Forget ticks and takes that wait when State is written."""
-    return [(acker.service.snapshot, "_stored_ticks", lambda queue, number_of: ())]
+    return [(acker.service.snapshot, "_stored_ticks", lambda queue, number_session: ())]
 
 
 def high_watermark() -> Replaced:

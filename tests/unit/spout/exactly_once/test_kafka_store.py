@@ -25,59 +25,17 @@ from acker.errors import (
     Unreachable,
     UsageError,
 )
-from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.kafka.port import Outgoing, Record
 from spout.exactly_once.kafka_store import ATTEMPTS_MAX, LINGER_MS, KafkaStore, store_settings
-from spout.exactly_once.sink_records import PART_BYTES, sink_place
-from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
-from tests.support.memory.clients import FailingByPlan, Faults, NoFaults
+from spout.exactly_once.sink_records import PART_BYTES
+from spout.exactly_once.store import LastBatch, StoreGrant
+from tests.support.exact_batches import key_of
+from tests.support.memory.clients import FailingByPlan, NoFaults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
-
-TOPICS: Final = parse(
-    "{kafka: {transaction.timeout.ms: 59000}, acker: {partitions: 2},"
-    " inputs: {lines: {id: 1, group: g}, others: {id: 2, group: h}}}",
-    file="topics.yaml",
-    environ={},
-)
-SINK: Final = TOPICS.ack_topics.sink
-PLACE: Final = sink_place(SINK, 2, "g")
-
+from tests.support.worlds.kafka_stores import PLACE, SINK, TOPICS, KafkaStoreWorld
 
 BROKEN_TEXT: Final = pa.array([b"whole", b"\xff"], pa.binary()).view(pa.string())
 """A column of texts as Arrow has it, of which the second is no UTF-8."""
-
-
-class World:
-    """A cluster with the topics of rows."""
-
-    def __init__(self, **settings: str) -> None:
-        self.cluster = MemoryCluster(now_ms=1_000)
-        self.cluster.create_topic(SINK, 2, compacted=True)
-        self.cluster.create_topic("words", 3, settings=settings)
-        self.cluster.create_topic("verbs", 1)
-
-    def store(
-        self, *, faults: Faults | None = None, log: MemoryLog | None = None, **options: Any
-    ) -> KafkaStore:
-        made = log or self.cluster.log(faults)
-        return KafkaStore(TOPICS, "words", connect=lambda: made, **options)
-
-    def records(self, topic: str = "words") -> list[Record]:
-        """Return the committed records of a topic, by partition."""
-        log = self.cluster.log()
-        reader = log.reader(committed=True)
-        places = [TopicPartition(topic, number) for number in range(3 if topic == "words" else 1)]
-        reader.assign(dict.fromkeys(places, 0))
-        records: list[Record] = []
-        while batch := reader.poll(10):
-            records += batch
-        return sorted(records)
-
-    def values(self, topic: str = "words") -> list[Any]:
-        return [json.loads(record.value or b"") for record in self.records(topic)]
-
-
-def key_of(epoch: int = 1, batch: int = 0, group: str = "g") -> BatchKey:
-    return BatchKey(group, epoch, "s", "q", batch)
 
 
 def words(*names: str) -> pa.Table:
@@ -86,7 +44,7 @@ def words(*names: str) -> pa.Table:
 
 def written(rows: pa.Table, **options: Any) -> list[Record]:
     """Return the records of rows that are written by a new store."""
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store(**options)
     store.open("g", 1)
     store.commit(key_of(), rows, b"1")
@@ -212,7 +170,7 @@ def test_a_column_of_bytes_is_the_value_as_it_is() -> None:
 def test_rows_that_cannot_be_written_are_refused_and_the_writer_goes_on(
     rows: pa.Table, options: Mapping[str, Any], why: str
 ) -> None:
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store(**options)
     store.open("g", 1)
     with pytest.raises(UsageError, match=why):
@@ -242,7 +200,7 @@ def test_rows_go_into_no_topic_that_windhover_writes(topic: str) -> None:
 
 
 def test_rows_go_to_the_topics_that_they_name() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store(topic_column="topic")
     store.open("g", 1)
     rows = pa.table({"word": ["the", "flies", "hawk"], "topic": [None, "verbs", "words"]})
@@ -253,7 +211,7 @@ def test_rows_go_to_the_topics_that_they_name() -> None:
 
 def test_rows_of_several_topics_have_what_their_columns_have_in_the_order_of_the_rows() -> None:
     """Of each topic and partition; keys have the partition that they have in a batch of one topic."""
-    world = World()
+    world = KafkaStoreWorld()
     options = {"topic_column": "topic", "key": "key", "value": "v", "timestamp": "at", "headers": "headers"}
     store = world.store(**options)
     store.open("g", 1)
@@ -281,7 +239,7 @@ def test_rows_of_several_topics_have_what_their_columns_have_in_the_order_of_the
 
 
 def test_a_topic_whose_name_is_no_text_is_named_as_one_that_is_missing() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store(topic_column="t")
     store.open("g", 1)
     with pytest.raises(TopicError, match=r"there is no topic \\xff; no topic can have that name"):
@@ -291,7 +249,7 @@ def test_a_topic_whose_name_is_no_text_is_named_as_one_that_is_missing() -> None
 
 def test_rows_without_a_key_go_on_in_the_next_partition_and_each_batch_begins_in_another() -> None:
     """A run of 1,000 in each, also where the rows are encoded in several parts."""
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store(value="v")
     store.open("g", 1)
     for batch in range(2):
@@ -306,7 +264,7 @@ def test_rows_without_a_key_go_on_in_the_next_partition_and_each_batch_begins_in
 
 
 def test_a_topic_that_is_missing_is_named_and_nothing_is_written() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store(topic_column="topic")
     store.open("g", 1)
     with pytest.raises(TopicError, match="there is no topic nouns; create it"):
@@ -320,7 +278,7 @@ def test_a_topic_that_is_missing_is_named_and_nothing_is_written() -> None:
     ("missing", "cure"), [(SINK, "run `windhover topics create`"), ("words", "create it")]
 )
 def test_a_missing_topic_is_named_before_a_writer_is_fenced(missing: str, cure: str) -> None:
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store()
     store.open("g", 1)
     asking = world.store(log=_LackingLog(world.cluster, missing))
@@ -357,7 +315,7 @@ class _Pausing(NoFaults):
 @pytest.mark.parametrize("operation", ["starts", "ends", "commit"])
 def test_of_two_starts_that_open_at_once_the_one_that_fenced_first_gets_nothing(operation: str) -> None:
     """It sleeps after its fence; the other one opens meanwhile, and commits."""
-    world = World()
+    world = KafkaStoreWorld()
     quick = world.store()
 
     def opens_and_commits() -> None:
@@ -374,7 +332,7 @@ def test_of_two_starts_that_open_at_once_the_one_that_fenced_first_gets_nothing(
 
 
 def test_a_writer_is_fenced_between_its_rows_and_its_commit() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     later = world.store()
     store = world.store(faults=_Once(lambda: later.open("g", 1)))
     store.open("g", 1)
@@ -399,7 +357,7 @@ class _Once(NoFaults):
 
 def test_an_open_transaction_of_another_group_hides_no_batch() -> None:
     """Both groups have one partition of `_ack_sink`, and the other's transaction began before ours."""
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store()
     store.open("g", 1)
     of_another = world.cluster.log().transactions("another")
@@ -415,7 +373,7 @@ def test_an_open_transaction_of_another_group_hides_no_batch() -> None:
 
 
 def test_a_transaction_that_is_aborted_is_begun_again() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     plan = [False, *[True] * (ATTEMPTS_MAX - 1)]
     store = world.store(faults=FailingByPlan("commit", Aborted("the coordinator has moved"), plan))
     store.open("g", 1)
@@ -425,7 +383,7 @@ def test_a_transaction_that_is_aborted_is_begun_again() -> None:
 
 
 def test_a_transaction_that_is_always_aborted_writes_nothing() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     faults = FailingByPlan("commit", Aborted("refused"), [False, *[True] * ATTEMPTS_MAX])
     store = world.store(faults=faults)
     store.open("g", 1)
@@ -438,7 +396,7 @@ def test_a_transaction_that_is_always_aborted_writes_nothing() -> None:
 
 
 def test_a_record_that_a_topic_refuses_is_named_and_nothing_is_written() -> None:
-    world = World(**{"max.message.bytes": "300"})
+    world = KafkaStoreWorld(**{"max.message.bytes": "300"})
     store = world.store()
     store.open("g", 1)
     with pytest.raises(RecordRefused, match=r"2 rows for words: raise max\.message\.bytes there"):
@@ -449,7 +407,7 @@ def test_a_record_that_a_topic_refuses_is_named_and_nothing_is_written() -> None
 
 
 def test_a_transaction_that_took_too_long_names_the_setting() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     faults = _Once(lambda: world.store().open("g", 1))
     times_s = iter([0.0, 1.0, 60.0])
     store = world.store(faults=faults, clock=lambda: next(times_s))
@@ -460,13 +418,13 @@ def test_a_transaction_that_took_too_long_names_the_setting() -> None:
 
 def test_a_broker_that_takes_no_transaction_so_long_names_both_settings() -> None:
     refused = LogError("refused by b: INVALID_TRANSACTION_TIMEOUT: larger than the maximum")
-    store = World().store(faults=FailingByPlan("init", refused, [True]))
+    store = KafkaStoreWorld().store(faults=FailingByPlan("init", refused, [True]))
     with pytest.raises(ConfigError, match=r"kafka\.transaction\.timeout\.ms.*transaction\.max\.timeout\.ms"):
         store.open("g", 1)
 
 
 def test_what_cannot_be_read_grants_no_epoch() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     producer = world.cluster.log().producer()
     producer.send(Outgoing(*PLACE, b"garbage", b"state/g"))
     producer.flush(1_000)
@@ -485,7 +443,7 @@ def test_two_installations_have_transactional_ids_of_their_own() -> None:
 
 
 def test_a_store_that_was_closed_is_opened_again() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store()
     store.open("g", 1)
     store.close()
@@ -495,7 +453,7 @@ def test_a_store_that_was_closed_is_opened_again() -> None:
 
 
 def test_a_start_that_dies_before_it_publishes_leaves_the_batch_to_the_next() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store()
     store.open("g", 1)
     store.commit(key_of(batch=4), words("hawk"), b"to be published")
@@ -505,7 +463,7 @@ def test_a_start_that_dies_before_it_publishes_leaves_the_batch_to_the_next() ->
 
 
 def test_an_epoch_of_an_earlier_start_of_the_same_store_is_refused() -> None:
-    world = World()
+    world = KafkaStoreWorld()
     store = world.store()
     store.open("g", 1)
     store.open("g", 1)
@@ -525,7 +483,7 @@ class _Counting(NoFaults):
 
 def test_a_batch_is_one_transaction() -> None:
     """Whatever it has: rows for several topics, and a publication of several parts."""
-    world, faults = World(), _Counting()
+    world, faults = KafkaStoreWorld(), _Counting()
     store = world.store(faults=faults, topic_column="topic")
     store.open("g", 1)
     rows = pa.table({"word": ["a", "b"], "topic": ["words", "verbs"]})

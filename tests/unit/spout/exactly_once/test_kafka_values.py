@@ -16,8 +16,9 @@ from acker.errors import LogError, RecordRefused, TopicError, UsageError
 from acker.kafka.port import Outgoing
 from spout.exactly_once.kafka_store import KafkaStore
 from spout.exactly_once.value_encoding import Encode, avro_encoding
+from tests.support.exact_batches import key_of
 from tests.support.odd_values import ODD_VALUES
-from tests.unit.spout.exactly_once.test_kafka_store import World, key_of
+from tests.support.worlds.kafka_stores import KafkaStoreWorld
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -149,8 +150,8 @@ def test_a_column_that_an_avro_schema_lacks_is_refused_except_the_key() -> None:
         avro_encoding(schema, "k")(rows.rename_columns(["V", "k"]), 0)
 
 
-def opened(**options: Any) -> tuple[World, KafkaStore]:
-    world = World()
+def opened(**options: Any) -> tuple[KafkaStoreWorld, KafkaStore]:
+    world = KafkaStoreWorld()
     store = world.store(**options)
     store.open("g", 1)
     return world, store
@@ -176,7 +177,7 @@ def test_headers_that_cannot_be_written_are_refused_by_row_and_column(headers: A
     assert world.records() == []
 
 
-def written_alone(world: World, record: Outgoing) -> None:
+def written_alone(world: KafkaStoreWorld, record: Outgoing) -> None:
     producer = world.cluster.log().producer()
     producer.send(record)
     producer.flush(1_000)
@@ -184,7 +185,7 @@ def written_alone(world: World, record: Outgoing) -> None:
 
 def test_the_name_of_a_header_is_never_cut() -> None:
     """D3226: the port refuses it, whoever writes."""
-    world = World()
+    world = KafkaStoreWorld()
     record = Outgoing("words", 0, b"v", headers=(("a\0b", b"1"),))
     with pytest.raises(LogError, match="the name of a header has a null byte"):
         written_alone(world, record)
@@ -235,7 +236,7 @@ def test_a_topic_that_takes_no_rows_is_named_with_the_first_row_that_has_it(
 
 def test_a_record_that_is_too_large_is_named_by_its_row() -> None:
     """D3227."""
-    world = World(**{"max.message.bytes": "300"})
+    world = KafkaStoreWorld(**{"max.message.bytes": "300"})
     store = world.store()
     store.open("g", 1)
     with pytest.raises(RecordRefused, match=r"the largest is row 1, with 50[0-9] bytes"):

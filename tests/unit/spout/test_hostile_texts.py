@@ -102,7 +102,12 @@ def forge(world: World) -> None:
                 "emitted_ms": 1, "age_ms": 1, "root": text,
             }
         ]  # fmt: skip
-        headers += [("windhover.history", json.dumps(history).encode()), (text, value), (f"{text}2", None)]
+        header_name = writable_header_name(text)
+        headers += [
+            ("windhover.history", json.dumps(history).encode()),
+            (header_name, value),
+            (f"{header_name}2", None),
+        ]
         producer.send(Outgoing(LETTERS, 0, value, value, tuple(headers)))
         mark = ("windhover.letter", f"{LETTERS}/0@3".encode())
         handled = ("windhover.handled", b"REPLAYED")
@@ -115,6 +120,11 @@ def forge(world: World) -> None:
     pause = due_codec().encode(Pause(1, world.now_ms, ALL))
     producer.send(Outgoing(world.topics.ack_topics.due, 0, pause, pause_key(1)))
     producer.flush(30_000)
+
+
+def writable_header_name(text: str) -> str:
+    """Return a text without null bytes, at which Kafka's client would cut the name of a header."""
+    return text.replace("\0", "")
 
 
 def members(_log: MemoryLog, group: str) -> list[GroupMember]:
@@ -142,9 +152,7 @@ def world() -> Iterator[World]:
         producer = made.log.producer()
         for text in HOSTILE:
             value = text.encode()
-            # Kafka's client would cut a header's name at a null byte, so ours refuses it
-            header_name = text.replace("\0", "")
-            producer.send(Outgoing("sentences", 0, value, value, ((header_name, value),)))
+            producer.send(Outgoing("sentences", 0, value, value, ((writable_header_name(text), value),)))
         producer.flush(30_000)
         fail_each(made, len(HOSTILE))
         forge(made)

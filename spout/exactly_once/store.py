@@ -123,8 +123,8 @@ def fenced_error(store: str, key: BatchKey, granted: int) -> StoreFenced:
         now = f"it has epoch {granted} now" if granted else "it has nothing of the group now"
         reason = f"{store} was emptied, replaced or restored since this start opened it: {now}"
         cure = (
-            f"Before you start the query of group {key.group} again, read what becomes of its rows in"
-            " docs/guide/exactly_once.md, *What can still go wrong*"
+            f"Before you start the query of group {key.group} again, read what became of its rows in"
+            " docs/guide/exactly_once.md"
         )
     return StoreFenced(
         f"{reason}, and this one has {key.epoch}; nothing of batch {key.batch} is written. {cure}"

@@ -38,6 +38,7 @@ from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error
 from spout.exactly_once.value_encoding import column_values, json_texts
+from spout.store_columns.first_row import first_row
 from spout.store_columns.postgres_columns import COLUMNS, PostgresColumn, changes, takes
 
 try:
@@ -239,18 +240,16 @@ class PostgresStore:
                 " of the rows, or read it in its own way: cast one to the other's type; nothing of"
                 " the batch is written"
             )
-        is_nested = pa.types.is_nested(kind)
-        if (column.is_json and is_nested) or (not pa.types.is_list(kind) and is_nested):
+        if pa.types.is_nested(kind) and (column.is_json or not pa.types.is_list(kind)):
             return json_texts(values, name, start)
-        is_changed = changes(column)
-        for number, value in enumerate(values, start):
-            if value is not None and is_changed(value):
-                raise UsageError(
-                    f"row {number} of the batch has in {name} a value that the column of {self._name}"
-                    f" would change ({Untrusted(f'{value!r:.100}')}): a null byte, or more digits or"
-                    " spaces than it holds; nothing of the batch is written. Widen the column, or"
-                    " fail such tuples in a bolt"
-                )
+        changed_row = first_row(values, changes(column))
+        if changed_row is not None:
+            raise UsageError(
+                f"row {start + changed_row} of the batch has in {name} a value that the column of"
+                f" {self._name} would change ({Untrusted(f'{values[changed_row]!r:.100}')}): a null"
+                " byte, or more digits or spaces than it holds; nothing of the batch is written."
+                " Widen the column, or fail such tuples in a bolt"
+            )
         return values
 
     def _refuse_unfit_table(self, connection: Connection) -> None:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
 from datetime import datetime, time
 from decimal import Decimal
 from typing import Any, Final, LiteralString, NamedTuple
 
 import pyarrow as pa
+
+from spout.store_columns.first_row import ValueTest
 
 COLUMNS: Final[LiteralString] = """
     SELECT a.attname::text, coalesce(base.typname, t.typname)::text,
@@ -60,7 +61,7 @@ class PostgresColumn(NamedTuple):
 
 
 def types_for(kind: pa.DataType) -> frozenset[str]:
-    """Return the types of columns that may take values of a type; see `changes` for their digits."""
+    """Return the types of columns that may take values of a type; for their digits see `changes`."""
     types = pa.types
     if types.is_boolean(kind):
         return frozenset({"bool"}) | _JSONS
@@ -95,11 +96,13 @@ def takes(kind: pa.DataType, column: PostgresColumn) -> bool:
     return column.type in types_for(kind)
 
 
-def changes(column: PostgresColumn) -> Callable[[Any], bool]:
-    """Return what tells whether a column would change a value, which is none of null."""
+def changes(column: PostgresColumn) -> ValueTest | None:
+    """Return what tells a value that a column would change; None: it changes none that it takes."""
     element = column.element
     if element is not None:
         changes_element = changes(element)
+        if changes_element is None:
+            return None
         return lambda value: any(changes_element(item) for item in _items(value))
     match column.type:
         case "float4":
@@ -123,6 +126,8 @@ def changes(column: PostgresColumn) -> Callable[[Any], bool]:
             # spaces that it has no room for are cut
             length = column.modifier - 4
             return lambda value: "\0" in str(value) or (len(str(value)) > length and str(value)[-1:] == " ")
+    if column.type in _NO_TEXT:
+        return None  # it takes no text, and no other value that it would change
     return lambda value: isinstance(value, str) and "\0" in value
 
 

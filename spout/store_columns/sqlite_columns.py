@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from acker.errors import UsageError
 from acker.untrusted import Untrusted
+from spout.store_columns.first_row import ValueTest, first_row
 
 Affinities = Mapping[str, "Affinity"]
 """By the folded name of a column (`folded_name`)."""
@@ -127,14 +128,14 @@ def stored_values(
     Raises `UsageError`: SQLite has no such value, or its column would change it.
     """
     if not any(is_kind(kind) for is_kind in _KINDS):
-        row = _first_row(values, _is_any)
+        row = first_row(values, _is_any)
         if row is not None:
             raise UsageError(
                 f"row {row} of the batch has in {name} a {kind}, which is none that SQLite has; make"
                 " it a whole number of 64 bits, a float, a text or bytes"
             )
     bends, cure = _bend_of(kind, affinity)
-    row = _first_row(values, bends)
+    row = first_row(values, bends)
     if row is not None:
         raise UsageError(
             f"row {row} of the batch has in {name} a value that the column of {table} would change"
@@ -147,16 +148,8 @@ def stored_values(
     return values
 
 
-def _first_row(values: Sequence[Any], is_meant: Callable[[Any], bool]) -> int | None:
-    """Return the number of the first value that is meant, None: there is none; a null is never."""
-    for row, value in enumerate(values):
-        if value is not None and is_meant(value):
-            return row
-    return None
-
-
-def _bend_of(kind: pa.DataType, affinity: Affinity) -> tuple[Callable[[Any], bool], str]:
-    """Return what tells a value that a column changes, and what to do about it."""
+def _bend_of(kind: pa.DataType, affinity: Affinity) -> tuple[ValueTest | None, str]:
+    """Return what tells a value that a column changes, None: it changes none; and the cure."""
     if pa.types.is_floating(kind):
         if affinity is Affinity.TEXTS:
             return _is_any, "declare the column as REAL, or make the value a text"
@@ -166,15 +159,11 @@ def _bend_of(kind: pa.DataType, affinity: Affinity) -> tuple[Callable[[Any], boo
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if is_text and affinity in (Affinity.NUMBERS, Affinity.FLOATS):
         return _is_text_of_number, "declare the column as TEXT, or make the value a number"
-    return _is_none, ""
+    return None, ""
 
 
 def _is_any(_value: Any) -> bool:
     return True
-
-
-def _is_none(_value: Any) -> bool:
-    return False
 
 
 def _is_between_floats(value: int) -> bool:

@@ -477,7 +477,7 @@ MUTANTS = (
         "sqlite-writes-null-for-what-is-no-number",
         "spout/store_columns/sqlite_columns.py",
         "        return math.isnan, ",
-        "        return _is_none, ",
+        "        return None, ",
         "tests/unit/spout/exactly_once/test_sqlite_values.py"
         "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",
         "a value would be lost, and nobody would be told",

@@ -399,8 +399,8 @@ def _print_missing(letters: LetterPicture, *, shown_count: int) -> None:
         say("no dead letter matches", err=True)
     if hidden_count:
         say(f"{hidden_count:,} more are not shown; see --limit", err=True)
-    if letters.other_records:
-        say(f"{letters.other_records:,} records are no letters of Windhover's and are left alone", err=True)
+    if letters.other_records_text:
+        say(letters.other_records_text, err=True)
 
 
 def _absent_workers(topics: Topics, log: Log) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -179,7 +178,7 @@ def redrive_row(input_name: str, redrive: RedriveRecord, outcomes: RedriveOutcom
     begun, ended = redrive.begun, redrive.ended
     counts: dict[str, int | None] = dict.fromkeys(("acked", "died", "open", "not_found"))
     if begun.action == LetterAction.REPLAYED:
-        letters = Counter(outcomes.outcome_by_letter(begun.redrive).values())
+        letters = outcomes.count_by_outcome(begun.redrive)
         counts = {
             "acked": letters[LetterOutcome.ACKED],
             "died": letters[LetterOutcome.DIED],

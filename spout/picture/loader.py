@@ -214,8 +214,8 @@ class PictureLoader:
         topic = input.dead_letter.topic
         starts = None
         if self._letter_starts is not None:
-            places = [place for place in self._letter_starts if place.topic == topic]
-            starts = {place: self._letter_starts[place] for place in places}
+            all_starts = self._letter_starts.items()
+            starts = {place: start for place, start in all_starts if place.topic == topic}
         for record in self._reading.records(topic, use, starts=starts):
             self._letters.put(input, record)
         self._letters.flush()

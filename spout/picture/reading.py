@@ -118,12 +118,11 @@ class LogReading:
         try:
             info = self._log.topics([topic]).get(topic)
         except WindhoverError as error:
-            self._note_error(use, topic, error)
+            self._note_error(Hole(use.tables, str(error), topic), error)
             return ()
         if info is None:
             why = "the topic is missing; run `windhover topics create`"
-            self._holes.note(Hole(use.tables, why, topic))
-            self.errors.append(TopicError(f"{topic}: {why}"))
+            self._note_error(Hole(use.tables, why, topic), TopicError(f"{topic}: {why}"))
             return ()
         return [TopicPartition(topic, number) for number in range(info.partitions)]
 
@@ -158,11 +157,11 @@ class LogReading:
                 self._whole_topics.add(topic)
             self._note_unread(follower, use)
         except WindhoverError as error:
-            self._note_error(use, topic, error)
+            self._note_error(Hole(use.tables, str(error), topic), error)
 
-    def _note_error(self, use: TopicUse, topic: str, error: WindhoverError) -> None:
-        """Record why a topic cannot be read."""
-        self._holes.note(Hole(use.tables, str(error), topic))
+    def _note_error(self, hole: Hole, error: WindhoverError) -> None:
+        """Record what cannot be read, as a hole and as the error of a command that needs it."""
+        self._holes.note(hole)
         self.errors.append(error)
 
     def _opened(
@@ -236,23 +235,23 @@ class LogReading:
             topic = next(iter(read_to)).topic
             self._note_left(Hole(use.tables, why_unread, topic), limit)
         for place, why in follower.answers.troubles.items():
-            self._holes.note(Hole(use.tables, f"the partition {why}", *place))
-            self.errors.append(Unreachable(f"{place.topic}/{place.partition} {why}"))
+            error = Unreachable(f"{place.topic}/{place.partition} {why}")
+            self._note_error(Hole(use.tables, f"the partition {why}", *place), error)
         for place, end in follower.answers.offsets.items():
             if read_to.get(place, end) < end:
                 self._note_left(Hole(use.tables, why_unread, *place, read_to[place], end), limit)
 
     def _note_left(self, hole: Hole, limit: str) -> None:
         """Record what was not read, because of a limit; if `limit` is empty, because of Kafka."""
-        self._holes.note(hole)
         where = hole.topic
         if hole.partition is not None:
             where = f"{hole.topic}/{hole.partition}@{hole.offset}"
         what = f"{where}: {hole.why}"
         if limit:
+            self._holes.note(hole)
             self.cuts.append(what)
         else:
-            self.errors.append(Unreachable(what))
+            self._note_error(hole, Unreachable(what))
 
     def _limit_reached(self, follower: Follower) -> str:
         """Return which limit kept this reading from records; empty: none did."""

@@ -18,6 +18,7 @@ WITH counted_letters AS MATERIALIZED (
     FROM meant
     JOIN letters ON letters.rowid = meant.letter
 ),
+-- a grouping for each kind: one over the values of all kinds takes twice as long
 counted (place, kind, value, letters, first, last, first_number) AS (
     SELECT 1, 'input', input, count(*), min(died_at), max(died_at), min(number)
     FROM counted_letters GROUP BY input

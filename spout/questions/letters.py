@@ -54,6 +54,13 @@ class LetterPicture:
         answer_rows = ask_picture(self._picture, "letter_list", {"rows_max": rows_max})
         return [_listed_row(row) for row in answer_rows]
 
+    @property
+    def other_records_text(self) -> str:
+        """How many records are no letters, for people; empty: none is."""
+        if not self.other_records:
+            return ""
+        return f"{self.other_records:,} records are no letters of Windhover's and are left alone"
+
     def counts(self, now_ms: int) -> list[dict[str, Any]]:
         """Count letters by input, cause of death, error, operator, age and key, as rows of `STATS`.
 

@@ -56,8 +56,6 @@ FAILURES_SINCE: Final = "1h"
 WINDOWS_MAX: Final = 4
 """How many windows of failures are followed: those that were asked for last."""
 
-STRANGERS: Final = "{:,} records are no letters of Windhover's and are left alone"
-
 WINDOW_GROWTH_MAX: Final = 10
 """A window is counted anew when it has grown by one tenth: "1h" then would be 66 minutes."""
 
@@ -255,16 +253,17 @@ class LogPages:
         stats_by_kind: dict[str, list[dict[str, Any]]] = {}
         for row in counted_rows:
             stats_by_kind.setdefault(row["of"], []).append(row)
-        notes = [
-            (letters.total - len(rows), "{:,} more are not shown: narrow the filter"),
-            (letters.other_records, STRANGERS),
-        ]
+        notes = list(letters.cuts)
+        hidden_count = letters.total - len(rows)
+        if hidden_count:
+            notes.append(f"{hidden_count:,} more are not shown: narrow the filter")
+        if letters.other_records_text:
+            notes.append(letters.other_records_text)
         # the last column says who has handled a letter: without `all` nobody has
         columns = LIST if query.all else LIST[:-1]
         page_values |= {"rows": rows, "columns": columns, "links": LETTER_LINKS}
         page_values |= {"total": letters.total, "stats": stats_by_kind, "groups": STATS[1:]}
-        counted_notes = [text.format(number) for number, text in notes if number]
-        page_values["notes"] = [*letters.cuts, *counted_notes]
+        page_values["notes"] = notes
         page_values["group_links"] = {"value": lambda row: _group_address(query, row)}
         return rows
 

@@ -264,18 +264,21 @@ class Sessions:
             self._topics_by_wire_id[_wire_id(source)] = entry.topic
             self._groups_by_input_id[input_id_of(source)] = entry.group
 
-    def free(self, sources: Iterable[int], generations: Mapping[int, int]) -> None:
-        """Let any group have some sources, which are all of an input: the next take decides.
+    def free_sources(self, sources: Iterable[int], generation_by_source: Mapping[int, int]) -> None:
+        """Take sources from the group that has them; whichever group takes them next gets them.
 
-        `generations` has those of which positions are initialised somewhere, each with the generation in
-        which it goes on: positions only rise. The others are forgotten.
+        Args:
+            sources: all of one input.
+            generation_by_source: the sources of which positions are initialised somewhere, each with
+                the generation in which it goes on. It is kept, since positions only rise. Sources
+                that are not here are forgotten.
         """
         for source in sources:
             self.sources.pop(source, None)
             self._topics_by_wire_id.pop(_wire_id(source), None)
             self._groups_by_input_id.pop(input_id_of(source), None)
-            if source in generations:
-                generation = generations[source]
+            generation = generation_by_source.get(source)
+            if generation is not None:
                 freed = SourceGeneration(
                     group=FREE,
                     topic="",

@@ -141,7 +141,9 @@ def short_retention(topics: Topics, infos: Mapping[str, TopicInfo]) -> Iterator[
 def _short_retention_text(input: Input, kept_ms: int, need_ms: int | None) -> str:
     """Return the warning of a topic that deletes records which an input may still need.
 
-    `need_ms` None: it may need them without end.
+    Args:
+        kept_ms: for how long the topic keeps a record.
+        need_ms: for how long the input may need one, longer than that; None: without end.
     """
     retention_text = f"has {RETENTION}={kept_ms} ({duration_text(kept_ms)}), and input {input.name}"
     if need_ms is None:

@@ -148,9 +148,9 @@ def remove_claims(core: PartitionCore, claims: Iterable[Claim], generations: Map
         return core.sessions.clock(session).counted_ms
 
     for claim in claims:
-        # before `free`: what is open has a session only as long as its source is claimed
+        # before `free_sources`: what is open has a session only as long as its source is claimed
         core.ledger.abandon_sources(set(claim.sources), session_time_ms)
-        core.sessions.free(claim.sources, generations)
+        core.sessions.free_sources(claim.sources, generations)
 
 
 def forget_groups(core: PartitionCore, names: Collection[str]) -> list[str]:

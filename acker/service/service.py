@@ -408,13 +408,14 @@ class AckerService:
             self._owned_ackers[partition].record_change(now_ms, has_read_acks=has_read_acks)
         return has_read
 
-    def _set_barriers(self, ready: Iterable[PartitionAcker]) -> None:
+    def _set_barriers(self, ready_ackers: Iterable[PartitionAcker]) -> None:
         """Give ticks and takes that were read their barrier: where contributions and fails end now.
 
         Contributions and fails below it are applied before the tick or take counts. One request
-        asks for the barriers of all partitions.
+        asks for the barriers of all partitions; there is none if no tick or take waits for one.
         """
-        waiting_partitions = _partitions_of(acker for acker in ready if acker.core.sessions.waits_for_ends())
+        waiting_ackers = [acker for acker in ready_ackers if acker.core.sessions.waits_for_ends()]
+        waiting_partitions = _partitions_of(waiting_ackers)
         if waiting_partitions:
             self._name_operation("looking for the ends of contributions")
             for partition, barrier in self._reader.read_barriers(waiting_partitions).items():

@@ -166,7 +166,7 @@ def test_the_next_take_of_any_group_has_a_freed_input_in_the_generation_that_was
 ) -> None:
     """Where positions are initialised, since these only rise; everything of other inputs stays."""
     sessions = taken(take(named(LINES, "lines", 3), named(LINES_1, "lines", 3), named(WORDS, "words", 3)))
-    sessions.free([LINES, LINES_1], {LINES: 4} if has_positions else {})
+    sessions.free_sources([LINES, LINES_1], {LINES: 4} if has_positions else {})
     kept = {LINES: SourceGeneration(FREE, "", "", 4, position_at(4, 0))} if has_positions else {}
     assert sessions.sources == {**kept, WORDS: entry("words", 3)}
     assert sessions.sources_of("g") == [(WORDS, entry("words", 3))]
@@ -183,7 +183,7 @@ def test_a_freed_source_goes_on_where_it_was_unless_a_take_knows_of_a_later_gene
     generation: int, begins_in: int
 ) -> None:
     sessions = taken(take(named(LINES, "lines", 3)))
-    sessions.free([LINES], {LINES: 4})
+    sessions.free_sources([LINES], {LINES: 4})
     sessions.record_take(take(named(LINES, "lines", generation, 9)))
     assert sessions.sources[LINES] == entry("lines", begins_in, 9)
 

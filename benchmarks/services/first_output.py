@@ -48,7 +48,8 @@ def first_output_ms(command: list[str]) -> float:
         try:
             os.close(errors_of_command)
             assert process.stdout is not None  # since it is a pipe
-            ready, _, _ = select.select([process.stdout, terminal], [], [], FIRST_OUTPUT_SECONDS_MAX)
+            streams = [process.stdout.fileno(), terminal]
+            ready, _, _ = select.select(streams, [], [], FIRST_OUTPUT_SECONDS_MAX)
             if not ready:
                 raise CheckFailed(f"{' '.join(command)} wrote nothing in {FIRST_OUTPUT_SECONDS_MAX:.0f} s")
             return (time.monotonic() - began) * 1000

@@ -159,7 +159,7 @@ class PictureLoader:
 
     @property
     def no_answer(self) -> Unreachable | None:
-        """Why the last reading found out nothing at all; None: the cluster answered of some topic."""
+        """Why the last reading found out nothing; None: the cluster said something of a topic."""
         if self._reading.has_answer:
             return None
         return next((error for error in self.errors if isinstance(error, Unreachable)), None)

@@ -33,7 +33,6 @@ import numpy.typing as npt
 from acker.hot_paths import among, distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.kafka.port import DamagedRun
-from acker.root_sets.root_set import RootSet
 from acker.wire.causes import UNREADABLE_CAUSES
 from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
@@ -195,8 +194,7 @@ class BatchOutcome:
 
     def own_marks(self, *kinds: RootMark) -> RootMarks:
         """Return the marks of some kinds of the roots that the batch emitted itself."""
-        marks = self.marks.of(*kinds)
-        return marks.at(marks.is_of(RootSet.of_runs(self.plan.ranges)))
+        return self.marks.of(*kinds).within(self.plan.roots())
 
 
 class IncompleteRoots(NamedTuple):

@@ -28,7 +28,7 @@ import numpy as np
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.hot_paths import among
-from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, input_id_of, root_edges
+from acker.identity import I64, WIRE_BLOCK_BITS, acker_partition, input_id_of
 from acker.kafka.port import Headers, Log, Outgoing, Producer
 from acker.listing import and_more
 from acker.root_sets.root_set import NO_ROOTS, RootSet
@@ -120,7 +120,7 @@ def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchO
     )
     # runs of several evaluations may overlap: between these, records may have left the log
     holes = RootSet.of_runs(absent)
-    records = RootSet.of_runs(plan.ranges) - holes
+    records = plan.roots() - holes
     cause = Cause.of("sink", BATCH_SKIPPED, message)
     marks = RootMarks.of_roots(RootMark.FAILED, records.each_root(), cause=cause)
     return BatchOutcome(plan, marks, Missing(absent=tuple(holes.runs())))
@@ -138,7 +138,7 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """
     if not outcome.lined_records or outcome.stops_for_damage:
         return None
-    roots = outcome.own_marks(RootMark.OUTSTANDING, RootMark.FAILED).roots()
+    roots = outcome.own_marks(RootMark.CONTRIBUTED, RootMark.FAILED).roots()
     if not roots:
         return []
     if len(roots) > NOT_ACKED_MAX:
@@ -242,7 +242,7 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[Bl
     has the number of these rows; they are counted by the one that is marked as the `first`.
     """
     late_roots = outcome.marks.of(RootMark.LATE).roots().by_block()
-    suspects = RootSet.of_runs(outcome.plan.ranges).by_block() if late.rows else {}
+    suspects = outcome.plan.roots().by_block() if late.rows else {}
     mover = late.mover or Mover(0, ())
     notes: dict[BlockKey, TooLate] = {}
     for block in sorted(late_roots.keys() | suspects.keys()):
@@ -309,9 +309,10 @@ def fails_and_acks(
     """
     plan, marks = outcome.plan, outcome.marks
     # 1. What becomes of each root.
-    planned = RootSet.of_runs(plan.ranges)
-    failed, outstanding = marks.of(RootMark.FAILED), marks.of(RootMark.OUTSTANDING)
-    failed_roots, open_roots = _failed_roots(outcome), outstanding.roots()
+    planned = plan.roots()
+    failed, contributed = marks.of(RootMark.FAILED), marks.of(RootMark.CONTRIBUTED)
+    failed_roots = _failed_roots(outcome)
+    open_roots = outcome.own_marks(RootMark.CONTRIBUTED).roots()
     # A position without a record is absent. One that failed in one evaluation may have left the log
     # before the next: it is lost, not absent.
     absent = RootSet.of_runs(outcome.missing.absent) - failed_roots
@@ -325,26 +326,23 @@ def fails_and_acks(
     acked_blocks = planned_blocks if acked_whole is planned else acked_whole.runs_by_block()
     absent_blocks = absent.runs_by_block()
     failed_blocks = failed.ascending().by_block()
-    outstanding_blocks = outstanding.without(failed_roots).ascending().by_block()
-    released_blocks = marks.of(RootMark.RELEASED).without(failed_roots).ascending().by_block()
+    # to XOR 0 into a sum changes nothing
+    contributed_blocks = contributed.with_values().without(failed_roots).ascending().by_block()
     touched_blocks = touched.without(failed_roots).ascending().by_block()
 
     # 3. The records of each block.
     fails: list[Fails] = []
     acks: list[Acks] = []
-    for block in sorted({*planned_blocks, *failed_blocks, *released_blocks, *touched_blocks}):
-        source, _ = block
+    for block in sorted({*planned_blocks, *failed_blocks, *contributed_blocks, *touched_blocks}):
         first_fields = _first_fields(plan, lane, block)
         if block in failed_blocks:
             fails.append(Fails(*first_fields, _packed_causes(failed_blocks[block])))
-        contributed = _contributions(
-            source, outstanding_blocks.get(block, NO_MARKS), released_blocks.get(block, NO_MARKS)
-        )
+        contributed = contributed_blocks.get(block, NO_MARKS)
         record = Acks(
             *first_fields,
             runs=acked_blocks.get(block, ()),
             positions=pack_positions(contributed.positions),
-            values=pack_values(contributed.values),
+            values=pack_values(contributed.edges),
             absent=absent_blocks.get(block, ()),
             touched=pack_positions(touched_blocks.get(block, NO_MARKS).positions),
             touched_at=plan.now,
@@ -354,42 +352,6 @@ def fails_and_acks(
         if says_something or block in blocks_with_headers:
             acks.append(record)
     return tuple(fails), tuple(acks)
-
-
-class _Contributions(NamedTuple):
-    """The values of roots of one block that do not get their root edge; positions ascend."""
-
-    positions: I64
-    values: U64
-
-
-_NO_CONTRIBUTIONS = _Contributions(np.empty(0, np.int64), np.empty(0, np.uint64))
-
-
-def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> _Contributions:
-    """Return the values that roots of one block get in place of their root edge; none is 0.
-
-    Args:
-        outstanding: roots of the batch itself, one row each, with the XOR of the edges that they
-            lack. They get their root edge without these.
-        released: roots of earlier batches, one row each, with the XOR of the edges that they lacked
-            until now. They get just these.
-    """
-    if not outstanding and not released:  # as of most blocks
-        return _NO_CONTRIBUTIONS
-    positions, values = released.positions, released.edges
-    if len(outstanding):
-        own_values = root_edges(source, outstanding.positions) ^ outstanding.edges
-        values = np.concatenate([own_values, values])
-        positions = np.concatenate([outstanding.positions, positions])
-    if len(outstanding) and len(released):  # one alone ascends already
-        order = np.argsort(positions)
-        positions, values = positions[order], values[order]
-    # to XOR 0 into a sum changes nothing
-    if values.all():
-        return _Contributions(positions, values)
-    is_contributed = values != 0
-    return _Contributions(positions[is_contributed], values[is_contributed])
 
 
 def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:

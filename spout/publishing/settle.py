@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from acker.errors import TrackingError
 from acker.hot_paths import among, distinct
-from acker.identity import I64
+from acker.identity import I64, root_edges
 from acker.kafka.port import DamagedRun
 from acker.root_sets.root_set import RootSet
 from acker.units import any_time_text
@@ -378,9 +378,11 @@ def _summed(
     # 4. One table of it all.
     touched_indices = distinct(done.own_touched)
     late_indices = distinct(own_indices(index, held.dropped()))
+    roots_of_open = index.roots(open_roots.indices)
+    contributions = root_edges(*roots_of_open) ^ open_roots.lacked
     marks = [
         failed,
-        RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(open_roots.indices), open_roots.lacked),
+        RootMarks.of_roots(RootMark.CONTRIBUTED, roots_of_open, contributions),
         RootMarks.of_roots(RootMark.HELD, index.roots(held_indices)),
         RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched_indices)),
         RootMarks.of_roots(RootMark.LATE, index.roots(late_indices)),
@@ -569,7 +571,7 @@ def _reports_cover_plan(reports: Sequence[TaskReport]) -> bool:
     shares = [run for report in reports for run in report.ranges]
     return (
         plan is not None
-        and RootSet.of_runs(shares) == RootSet.of_runs(plan.ranges)
+        and RootSet.of_runs(shares) == plan.roots()
         # a position in two shares would be counted twice
         and sum(run.end - run.start for run in shares) == plan.count
     )

@@ -1190,7 +1190,7 @@ MUTANTS = (
     Mutant(
         "all-shares-were-read",
         "spout/publishing/settle.py",
-        "        and RootSet.of_runs(shares) == RootSet.of_runs(plan.ranges)\n",
+        "        and RootSet.of_runs(shares) == plan.roots()\n",
         "",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_as_many_positions_as_planned_are_not_yet_those_that_were_planned",
@@ -1311,7 +1311,7 @@ MUTANTS = (
     Mutant(
         "a-batch-that-the-sink-skipped-fails",
         "spout/publishing/publish.py",
-        "records = RootSet.of_runs(plan.ranges) - holes",
+        "records = plan.roots() - holes",
         "records = RootSet.of_runs(plan.ranges[:1]) - holes",
         "tests/unit/spout/publishing/test_publish.py"
         "::test_a_skipped_batch_fails_what_has_a_record_and_nothing_else",
@@ -2490,8 +2490,8 @@ MUTANTS = (
     Mutant(
         "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
         "spout/publishing/publish.py",
-        "RootSet.of_runs(plan.ranges) - holes",
-        "RootSet.of_runs(plan.ranges) - RootSet.of_runs(holes.runs()[:1])",
+        "plan.roots() - holes",
+        "plan.roots() - RootSet.of_runs(holes.runs()[:1])",
         "tests/unit/spout/publishing/test_several_ranges.py"
         "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
         "a position without a record would be failed, though nothing is there to be replayed",

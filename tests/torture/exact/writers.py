@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from acker.config.topics import Topics, load_topics
 from acker.errors import StoreFenced, WindhoverError
-from acker.identity import I64, root_edge, source_of
+from acker.identity import I64, source_of
 from acker.provisioning import provision
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, SourceRun
@@ -201,9 +201,9 @@ def _evaluated(epoch: int, number: int, acked: set[int]) -> tuple[SettledBatch, 
         [
             RootMarks.of_roots(RootMark.FAILED, _roots(failed), cause=Cause("split", "Unlucky", "")),
             RootMarks.of_roots(
-                RootMark.OUTSTANDING,
+                RootMark.CONTRIBUTED,
                 _roots(left_open),
-                np.array([root_edge(SOURCE, position) ^ 1 for position in left_open], np.uint64),
+                np.ones(len(left_open), np.uint64),
             ),
         ]
     )

@@ -5,9 +5,9 @@ One `Acks` and at most one `Fails` for each block of 32,768 positions of one sou
 canonical: everything ascending, every root whose contribution is its root edge in a run. So a batch
 that is published again is recognised by its bytes.
 
-An outcome has one table of marks, of roots of the batch and of earlier ones. `fails_and_acks`
-groups each kind of them by source and block, and what has no mark is acked. Roots of earlier
-batches may be in blocks of their own.
+An outcome has one table of marks, of roots of the batch and of earlier ones. Each kind of them is
+grouped by source and block, and what has no mark is acked. Roots of earlier batches may be in
+blocks of their own.
 
 A *lane* is one series of numbered batches, of one session of a query: an acker applies each
 number of it once. A *block* is 32,768 positions of one source, numbered from 0. What a batch has
@@ -186,10 +186,9 @@ def publication_of(
     """
     traces = _traces_by_block(outcome)
     too_late = {} if late is None else _too_late(outcome, lane, late)
-    fails, acks = fails_and_acks(outcome, lane, blocks_with_headers=traces.keys() | too_late.keys())
     return Publication(
-        fails=fails,
-        acks=acks,
+        fails=tuple(_fails(outcome, lane)),
+        acks=tuple(_acks(outcome, lane, blocks_with_headers=traces.keys() | too_late.keys())),
         first_emissions=_first_emissions_by_block(outcome),
         traces=traces,
         held=tuple(_held_acks(outcome, lane, held_longer_ms)),
@@ -274,12 +273,10 @@ def _held_acks(
     A record has one `touched_at`, and a bolt may have reset the timeout of other roots of the
     block. So these records are of a lane of their own.
     """
-    held, held_on = outcome.marks.of(RootMark.HELD), outcome.marks.of(RootMark.HELD_ON)
-    if not held and not held_on:  # as of most queries
-        return
     plan = outcome.plan
     lane_of_held = lane._replace(name=f"{lane.name}/{HELD_LANE}")
-    for block, marks in RootMarks.together([held, held_on]).ascending().by_block().items():
+    held = outcome.marks.of(RootMark.HELD, RootMark.HELD_ON).ascending()
+    for block, marks in held.by_block().items():
         source, _ = block
         ahead_ms = longer_ms_by_input.get(input_id_of(source), 0)
         # roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
@@ -298,60 +295,53 @@ def _held_acks(
         )
 
 
-def fails_and_acks(
-    outcome: BatchOutcome, lane: BatchLane, blocks_with_headers: Collection[BlockKey] = ()
-) -> tuple[tuple[Fails, ...], tuple[Acks, ...]]:
-    """Return the records of a batch, `Fails` and `Acks`, each ascending by source and block.
+def _fails(outcome: BatchOutcome, lane: BatchLane) -> Iterator[Fails]:
+    """Yield the records of failed roots, ascending by source and block."""
+    failed = outcome.marks.of(RootMark.FAILED).ascending()
+    for block, marks in failed.by_block().items():
+        yield Fails(*_first_fields(outcome.plan, lane, block), _packed_causes(marks))
 
-    Args:
-        blocks_with_headers: blocks that get an `Acks` even where it says nothing, since it has a
-            header that does.
+
+def _acks(
+    outcome: BatchOutcome, lane: BatchLane, blocks_with_headers: Collection[BlockKey]
+) -> Iterator[Acks]:
+    """Yield the records of roots that did not fail, ascending by source and block.
+
+    `blocks_with_headers`: they get an `Acks` even where it says nothing, since its header does.
     """
     plan, marks = outcome.plan, outcome.marks
     # 1. What becomes of each root.
     planned = plan.roots()
-    failed, contributed = marks.of(RootMark.FAILED), marks.of(RootMark.CONTRIBUTED)
     failed_roots = _failed_roots(outcome)
-    open_roots = outcome.own_marks(RootMark.CONTRIBUTED).roots()
+    open_roots = marks.of(RootMark.CONTRIBUTED).within(planned).roots()
     # A position without a record is absent. One that failed in one evaluation may have left the log
     # before the next: it is lost, not absent.
     absent = RootSet.of_runs(outcome.missing.absent) - failed_roots
     acked_whole = planned - absent - failed_roots - open_roots
-    # a root that is acked whole has no timeout to reset
-    touched = marks.of(RootMark.TOUCHED).without(planned - open_roots)
-
-    # 2. The same by block.
-    planned_blocks = planned.runs_by_block()
-    # of most batches all is acked: `-` took nothing away, and the runs are cut already
-    acked_blocks = planned_blocks if acked_whole is planned else acked_whole.runs_by_block()
-    absent_blocks = absent.runs_by_block()
-    failed_blocks = failed.ascending().by_block()
     # to XOR 0 into a sum changes nothing
-    contributed_blocks = contributed.with_values().without(failed_roots).ascending().by_block()
-    touched_blocks = touched.without(failed_roots).ascending().by_block()
+    contributed = marks.of(RootMark.CONTRIBUTED).with_values().without(failed_roots)
+    # a root that is acked whole has no timeout to reset
+    touched = marks.of(RootMark.TOUCHED).without(planned - open_roots).without(failed_roots)
 
-    # 3. The records of each block.
-    fails: list[Fails] = []
-    acks: list[Acks] = []
-    for block in sorted({*planned_blocks, *failed_blocks, *contributed_blocks, *touched_blocks}):
-        first_fields = _first_fields(plan, lane, block)
-        if block in failed_blocks:
-            fails.append(Fails(*first_fields, _packed_causes(failed_blocks[block])))
-        contributed = contributed_blocks.get(block, NO_MARKS)
-        record = Acks(
-            *first_fields,
+    # 2. The same by block; most batches have acked roots alone.
+    acked_blocks = acked_whole.runs_by_block()
+    absent_blocks = absent.runs_by_block()
+    contributed_blocks = contributed.ascending().by_block()
+    touched_blocks = touched.ascending().by_block()
+
+    # 3. The record of each block.
+    blocks = {*acked_blocks, *absent_blocks, *contributed_blocks, *touched_blocks, *blocks_with_headers}
+    for block in sorted(blocks):
+        contributions = contributed_blocks.get(block, NO_MARKS)
+        yield Acks(
+            *_first_fields(plan, lane, block),
             runs=acked_blocks.get(block, ()),
-            positions=pack_positions(contributed.positions),
-            values=pack_values(contributed.edges),
+            positions=pack_positions(contributions.positions),
+            values=pack_values(contributions.edges),
             absent=absent_blocks.get(block, ()),
             touched=pack_positions(touched_blocks.get(block, NO_MARKS).positions),
             touched_at=plan.now,
         )
-        # what is all held, or all failed, has nothing else to publish
-        says_something = record.runs or record.positions or record.absent or record.touched
-        if says_something or block in blocks_with_headers:
-            acks.append(record)
-    return tuple(fails), tuple(acks)
 
 
 def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from acker.hot_paths import among, distinct, xor_sums
+from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.kafka.port import DamagedRun
 from acker.wire.causes import UNREADABLE_CAUSES
@@ -195,25 +195,6 @@ class BatchOutcome:
     def own_marks(self, *kinds: RootMark) -> RootMarks:
         """Return the marks of some kinds of the roots that the batch emitted itself."""
         return self.marks.of(*kinds).within(self.plan.roots())
-
-
-class IncompleteRoots(NamedTuple):
-    """Roots of a batch that are not complete, since edges are missing from their sums.
-
-    Attributes:
-        indices: of the roots in the plan, ascending.
-        lacked: of each root the XOR of the edges that are missing; never 0.
-    """
-
-    indices: I64
-    lacked: U64
-
-    def without(self, indices: I64) -> IncompleteRoots:
-        """Return the open roots that are not among some, which come as ascending indices."""
-        if not len(indices):  # as of most batches
-            return self
-        is_kept = ~among(self.indices, indices)
-        return IncompleteRoots(self.indices[is_kept], self.lacked[is_kept])
 
 
 class LateNote(NamedTuple):
@@ -395,8 +376,8 @@ def open_roots_of(
     plan: BatchPlan,
     outstanding: Iterable[Mapping[Subscriptions, I64]],
     further_edges: Iterable[RootEdges] = (),
-) -> IncompleteRoots:
-    """Return the roots from whose sums edges are missing.
+) -> RootEdges:
+    """Return the roots from whose sums edges are missing, each with the XOR of these edges.
 
     A root is left out if its missing edges cancel.
 
@@ -416,4 +397,4 @@ def open_roots_of(
             indices = _roots_of(rows)
             index_parts.append(indices)
             edge_parts.append(_edges_along(plan_root_edges(plan, indices), subscriptions, rows))
-    return IncompleteRoots(*xor_sums(np.concatenate(index_parts), np.concatenate(edge_parts)))
+    return RootEdges(*xor_sums(np.concatenate(index_parts), np.concatenate(edge_parts)))

@@ -1073,8 +1073,8 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "reports = (*counted.reports, *uncounted.reports)",
-        "reports = counted.reports",
+        "for report in reports for lines in report.lined_records",
+        "for report in counted for lines in report.lined_records",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
         "later records would be acked before one that failed when the batch was evaluated before",
@@ -1251,8 +1251,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "done = own_and_older(index, RootMarks.together([counted.marks, uncounted.marks]))",
-        "done = own_and_older(index, counted.marks)",
+        "done = own_and_older(index, RootMarks.together(report.marks for report in reports))",
+        "done = own_and_older(index, marks)",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",

@@ -69,7 +69,7 @@ from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
 from spout.tuples.tuple import Delivery, StreamId
-from tests.support.outcomes import failed_by_cause, outcome_from
+from tests.support.outcomes import absent_of, failed_by_cause, outcome_from
 from tests.support.reports import failures_in, failures_of, reported, task_report
 
 BLOCK = 1 << WIRE_BLOCK_BITS
@@ -205,7 +205,7 @@ def test_a_batch_that_the_sink_skipped_fails_each_root_that_has_a_record(
     outcome = skipped_outcome(plan, absent)
     failed = [root for _, named in failed_by_cause(outcome) for root in named.tolist()]
     assert failed == [root for root in range(plan.count) if root not in roots]
-    named = [(source, at) for source, start, end in outcome.missing.absent for at in range(start, end)]
+    named = [(source, at) for source, start, end in absent_of(outcome.missing) for at in range(start, end)]
     assert sorted(named) == sorted({places[root] for root in roots})
 
 

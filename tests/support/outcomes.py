@@ -117,6 +117,11 @@ def open_edges_of(outcome: BatchOutcome) -> U64:
     return open_marks.edges ^ root_edges(open_marks.sources, open_marks.positions)
 
 
+def absent_of(missing: Missing) -> tuple[SourceRun, ...]:
+    """Return the positions for which the log holds no record, as runs."""
+    return tuple(missing.absent)
+
+
 def touched_of(outcome: BatchOutcome) -> I64:
     """Return the roots of the batch whose timeout was reset."""
     return indices_of(outcome, outcome.marks.of(RootMark.TOUCHED))

@@ -41,7 +41,7 @@ def acked_roots(outcome: BatchOutcome) -> RootSet:
     """Return the roots with a record that neither failed in the batch nor were left open."""
     planned = outcome.plan.roots()
     not_acked = outcome.own_marks(RootMark.FAILED, RootMark.CONTRIBUTED).roots()
-    return planned - RootSet.of_runs(outcome.missing.absent) - not_acked
+    return planned - outcome.missing.absent - not_acked
 
 
 def without_open(outcome: BatchOutcome) -> BatchOutcome:

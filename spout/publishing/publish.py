@@ -19,7 +19,7 @@ Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -112,18 +112,16 @@ class BatchLane(NamedTuple):
     seq: int
 
 
-def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchOutcome:
+def skipped_outcome(plan: BatchPlan, absent: RootSet = NO_ROOTS) -> BatchOutcome:
     """Return the outcome of a batch that the sink skipped: each root with a record is failed."""
     message = (
         "the sink skipped this batch: it had written it before, and its bolts may have done something else"
         " this time; or it had another checkpoint's batch under this id"
     )
-    # runs of several evaluations may overlap: between these, records may have left the log
-    holes = RootSet.of_runs(absent)
-    records = plan.roots() - holes
+    records = plan.roots() - absent
     cause = Cause.of("sink", BATCH_SKIPPED, message)
     marks = RootMarks.of_roots(RootMark.FAILED, records.each_root(), cause=cause)
-    return BatchOutcome(plan, marks, Missing(absent=tuple(holes.runs())))
+    return BatchOutcome(plan, marks, Missing(absent))
 
 
 def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
@@ -316,7 +314,7 @@ def _acks(
     open_roots = marks.of(RootMark.CONTRIBUTED).within(planned).roots()
     # A position without a record is absent. One that failed in one evaluation may have left the log
     # before the next: it is lost, not absent.
-    absent = RootSet.of_runs(outcome.missing.absent) - failed_roots
+    absent = outcome.missing.absent - failed_roots
     acked_whole = planned - absent - failed_roots - open_roots
     # to XOR 0 into a sum changes nothing
     contributed = marks.of(RootMark.CONTRIBUTED).with_values().without(failed_roots)

@@ -1311,8 +1311,8 @@ MUTANTS = (
     Mutant(
         "a-batch-that-the-sink-skipped-fails",
         "spout/publishing/publish.py",
-        "records = plan.roots() - holes",
-        "records = RootSet.of_runs(plan.ranges[:1]) - holes",
+        "records = plan.roots() - absent",
+        "records = RootSet.of_runs(plan.ranges[:1]) - absent",
         "tests/unit/spout/publishing/test_publish.py"
         "::test_a_skipped_batch_fails_what_has_a_record_and_nothing_else",
         "records of all other partitions of a skipped batch would be acked without their rows",
@@ -2490,8 +2490,8 @@ MUTANTS = (
     Mutant(
         "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
         "spout/publishing/publish.py",
-        "plan.roots() - holes",
-        "plan.roots() - RootSet.of_runs(holes.runs()[:1])",
+        "plan.roots() - absent",
+        "plan.roots() - RootSet.of_runs(absent.runs()[:1])",
         "tests/unit/spout/publishing/test_several_ranges.py"
         "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
         "a position without a record would be failed, though nothing is there to be replayed",

@@ -17,6 +17,7 @@ from acker.identity import (
     source_of,
     subscription_key,
 )
+from acker.root_sets.root_set import RootSet
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
     FIRST_EMISSION_BYTES,
@@ -202,7 +203,7 @@ def test_a_batch_that_the_sink_skipped_fails_each_root_that_has_a_record(
     plan, roots = drawn
     places = places_of(plan)
     absent = [SourceRun(source, at, at + 1) for source, at in (places[root] for root in roots)]
-    outcome = skipped_outcome(plan, absent)
+    outcome = skipped_outcome(plan, RootSet.of_runs(absent))
     failed = [root for _, named in failed_by_cause(outcome) for root in named.tolist()]
     assert failed == [root for root in range(plan.count) if root not in roots]
     named = [(source, at) for source, start, end in absent_of(outcome.missing) for at in range(start, end)]

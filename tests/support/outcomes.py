@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from acker.identity import I64, U64, root_edges
+from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import RootPositions
@@ -55,7 +56,8 @@ def outcome_from(
             marks.append(RootMarks.of_roots(RootMark.FAILED, roots_of_source, cause=cause))
     for bolt, places in held_open:
         marks.append(RootMarks.of_roots(RootMark.LEFT_OPEN, places, cause=Cause(bolt, "", "")))
-    return BatchOutcome(plan, RootMarks.together([*marks, firsts, traces]), Missing(absent), **facts)
+    missing = Missing(RootSet.of_runs(absent))
+    return BatchOutcome(plan, RootMarks.together([*marks, firsts, traces]), missing, **facts)
 
 
 def released_marks(
@@ -119,7 +121,7 @@ def open_edges_of(outcome: BatchOutcome) -> U64:
 
 def absent_of(missing: Missing) -> tuple[SourceRun, ...]:
     """Return the positions for which the log holds no record, as runs."""
-    return tuple(missing.absent)
+    return tuple(missing.absent.runs())
 
 
 def touched_of(outcome: BatchOutcome) -> I64:

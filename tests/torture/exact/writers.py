@@ -45,7 +45,7 @@ from spout.exactly_once.rooted_rows import RootedRows
 from spout.exactly_once.writer import ExactWriter, SettledBatch
 from spout.local.embedded import EmbeddedBroker
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome, Missing
+from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import PublicationRecords
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
@@ -207,7 +207,7 @@ def _evaluated(epoch: int, number: int, acked: set[int]) -> tuple[SettledBatch, 
             ),
         ]
     )
-    outcome = BatchOutcome(plan, marks, Missing(()))
+    outcome = BatchOutcome(plan, marks)
     columns = list(zip(*(row for _, row in rows_of_roots), strict=True))
     table = pa.table(dict(zip(COLUMNS, map(list, columns), strict=True)))
     row_positions = np.array([position for position, _ in rows_of_roots], np.int64)

@@ -133,7 +133,8 @@ def test_with_on_data_loss_skip_they_are_absent_and_counted(monkeypatch: pytest.
     handed_out, report = read(monkeypatch, fails=False)
     assert report is not None
     assert (handed_out, failures_in(report)) == ([0, 1, 2, 8, 9, 10, 11], ())
-    assert [(run.start, run.end) for run in absent_of(report.missing)] == [(3, 8)], "the marker before it as well"
+    absent_runs = [(run.start, run.end) for run in absent_of(report.missing)]
+    assert absent_runs == [(3, 8)], "the marker before it as well"
     outcome = settle([reported(1, 0, 0, decode(encode(report)))], (), lambda _stage: 1)
     assert not outcome.stops_for_damage
     assert [run[2:4] for run in outcome.missing.damaged] == [(4, 8)]

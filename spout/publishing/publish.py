@@ -19,7 +19,7 @@ Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -311,20 +311,22 @@ def _acks(
     # 1. What becomes of each root.
     planned = plan.roots()
     failed_roots = _failed_roots(outcome)
-    open_roots = marks.of(RootMark.CONTRIBUTED).within(planned).roots()
+    contributed = marks.of(RootMark.CONTRIBUTED)
+    own, older = contributed.divided(contributed.is_of(planned))
+    open_roots = own.roots()
     # A position without a record is absent. One that failed in one evaluation may have left the log
     # before the next: it is lost, not absent.
     absent = outcome.missing.absent - failed_roots
     acked_whole = planned - absent - failed_roots - open_roots
-    # to XOR 0 into a sum changes nothing
-    contributed = marks.of(RootMark.CONTRIBUTED).with_values().without(failed_roots)
     # a root that is acked whole has no timeout to reset
     touched = marks.of(RootMark.TOUCHED).without(planned - open_roots).without(failed_roots)
 
     # 2. The same by block; most batches have acked roots alone.
     acked_blocks = acked_whole.runs_by_block()
     absent_blocks = absent.runs_by_block()
-    contributed_blocks = contributed.ascending().by_block()
+    # to XOR 0 into a sum changes nothing
+    contributed_parts = [part.with_values().without(failed_roots) for part in (older, own)]
+    contributed_blocks = _together_by_block(contributed_parts)
     touched_blocks = touched.ascending().by_block()
 
     # 3. The record of each block.
@@ -340,6 +342,19 @@ def _acks(
             touched=pack_positions(touched_blocks.get(block, NO_MARKS).positions),
             touched_at=plan.now,
         )
+
+
+def _together_by_block(parts: Iterable[RootMarks]) -> dict[BlockKey, RootMarks]:
+    """Return the rows of all parts by block, and in a block ascending.
+
+    To sort the rows of all parts at once would take longer: few blocks have rows of two of them.
+    """
+    marks_by_block: dict[BlockKey, RootMarks] = {}
+    for part in parts:
+        for block, marks in part.ascending().by_block().items():
+            marks_before = marks_by_block.get(block, NO_MARKS)
+            marks_by_block[block] = RootMarks.together([marks_before, marks]).ascending()
+    return marks_by_block
 
 
 def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:

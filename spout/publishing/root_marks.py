@@ -375,6 +375,8 @@ class RootMarks:
 
         Blocks ascend, and without rows they are missing; the rows of a block keep their order.
         """
+        if not len(self):  # as of most kinds of marks in most batches
+            return {}
         ordered = self._ordered_by(self.positions >> WIRE_BLOCK_BITS)
         rows_of_blocks = rows_by_block(ordered.sources, ordered.positions, WIRE_BLOCK_BITS)
         return {block: ordered.at(rows) for block, rows in rows_of_blocks.items()}
@@ -429,6 +431,8 @@ class RootMarks:
 
     def is_of(self, roots: RootSet) -> npt.NDArray[np.bool_]:
         """Return for each row whether its root is in a set."""
+        if not len(self):
+            return np.zeros(0, np.bool_)
         return RootNumbers(roots).find_roots(self.sources, self.positions) >= 0
 
     def rows(self) -> list[MarkRow]:

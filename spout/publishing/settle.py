@@ -178,7 +178,10 @@ def _placed_report(
         index: finds the roots that tasks name by index.
         keyed: finds the roots that bolts behind a keyed bolt name by number.
     """
-    return replace(report, marks=placed(report.marks.of(*kinds), index, keyed))
+    marks = placed(report.marks.of(*kinds), index, keyed)
+    if marks is report.marks:  # as of most tasks, which have none
+        return report
+    return replace(report, marks=marks)
 
 
 def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> Iterator[PassedCall]:

@@ -775,7 +775,7 @@ MUTANTS = (
     Mutant(
         "a-refusal-is-raised-by-the-flush",
         "acker/kafka/writer.py",
-        "        if refused is not None:\n            raise refused\n",
+        "        if refusal is not None:\n            raise refusal\n",
         "",
         "tests/unit/acker/kafka/test_kafka_producer.py"
         "::test_a_delivery_report_with_an_error_is_raised_by_flush_once",
@@ -793,8 +793,8 @@ MUTANTS = (
     Mutant(
         "a-refused-record-aborts-its-transaction",
         "acker/kafka/transactions.py",
-        "if self._first_refusal is None:\n            self._commit_sound",
-        "if True:\n            self._commit_sound",
+        "if self._first_refusal is None:\n            self._commit_open",
+        "if True:\n            self._commit_open",
         "tests/unit/acker/kafka/test_kafka_transactions.py"
         "::test_a_record_that_was_refused_at_once_is_told_whatever_becomes_of_the_abort",
         "a copy that was refused would leave a tombstone, and the record would be lost",
@@ -802,8 +802,9 @@ MUTANTS = (
     Mutant(
         "ends-are-asked-for-before-times",
         "acker/kafka/cluster.py",
-        "return _or_end(self._offsets(timestamp_ms, ends), ends)",
-        "times = self._offsets(timestamp_ms, ends)\n        return _or_end(times, self.ends(partitions))",
+        "return _end_where_negative(self._offsets(timestamp_ms, ends), ends)",
+        "times = self._offsets(timestamp_ms, ends)\n"
+        "        return _end_where_negative(times, self.ends(partitions))",
         "tests/unit/acker/kafka/test_kafka_offsets.py::test_that_there_is_no_record_so_late_is_an_answer",
         "a group that begins at a time would lose what came while it asked for that",
     ),
@@ -846,7 +847,7 @@ MUTANTS = (
     Mutant(
         "leaders-of-another-time-are-asked-when-a-broker-was-lost",
         "acker/kafka/cluster.py",
-        "or (is_due and self._background.lost_within(LOST_S))",
+        "or (is_question_due and self._background.lost_within(LOST_S))",
         "",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_who_leads_is_asked_once_and_again_for_a_while_after_a_broker_was_lost",
@@ -1110,7 +1111,7 @@ MUTANTS = (
     Mutant(
         "a-partition-without-a-leader-stands",
         "acker/kafka/standing.py",
-        "return bool(self.why) or (self.end is not None and self.end > self.position)",
+        "return bool(self.trouble) or (self.end is not None and self.end > self.position)",
         "return self.end is not None and self.end > self.position",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_a_partition_without_a_leader_stands_though_nobody_knows_its_end",
@@ -1136,8 +1137,8 @@ MUTANTS = (
     Mutant(
         "ends-are-asked-now-and-then",
         "acker/kafka/standing.py",
-        "if since_ms >= wait_ms:",
-        "if since_ms >= 0:",
+        "if unasked_ms >= wait_ms:",
+        "if unasked_ms >= 0:",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_ends_are_asked_only_of_partitions_that_do_not_move_and_not_often",
         "each look of each reader would ask the brokers about all partitions",
@@ -1145,7 +1146,7 @@ MUTANTS = (
     Mutant(
         "what-stands-is-said-once-a-minute",
         "acker/kafka/standing.py",
-        "if is_new or is_again_due:",
+        "if not progress.is_reported or is_repeat_due:",
         "if True:",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_a_partition_that_does_not_go_on_is_named_with_position_end_and_since",
@@ -1468,8 +1469,8 @@ MUTANTS = (
     Mutant(
         "a-refused-commit-of-a-group-is-over",
         "acker/kafka/group.py",
-        "        sent, self._offsets_under_way = self._offsets_under_way, {}\n",
-        "        sent = self._offsets_under_way\n"
+        "        sent_offsets, self._offsets_under_way = self._offsets_under_way, {}\n",
+        "        sent_offsets = self._offsets_under_way\n"
         "        if error is None:\n            self._offsets_under_way = {}\n",
         "tests/unit/acker/kafka/test_memberships.py::test_a_commit_goes_out_again_as_soon_as_the_end_of_the_one_before_lets_it",
         "after a refusal the next commit would go out a minute later",

@@ -190,7 +190,7 @@ class LogReading:
             self._log,
             places,
             read_max=PIECE_RECORDS,
-            first=first_offsets,
+            first_offsets=first_offsets,
             on_damage=pass_damage,
         )
 

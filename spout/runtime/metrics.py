@@ -274,7 +274,7 @@ def _completion_times(tallies: Mapping[int, InputTally], inputs: Mapping[int, In
     for input_id, tally in tallies.items():
         labels = label_values(_input_and_group(input_id, inputs))
         buckets = _cumulative_buckets(tally, inputs.get(input_id))
-        total_s = tally.took_ms / 1_000
+        total_s = tally.took_total_ms / 1_000
         histogram.add_metric(labels, buckets, total_s)
     return histogram
 
@@ -356,7 +356,8 @@ def _cumulative_buckets(tally: InputTally, configured_input: Input | None) -> li
     """
     bounds_s = [*(str(bound_ms / 1_000) for bound_ms in BOUNDS_MS), "+Inf"]
     buckets: list[Any] = []
-    for bound_s, roots, last_root in zip(bounds_s, accumulate(tally.took), tally.last, strict=True):
+    cumulative_counts = accumulate(tally.took_counts)
+    for bound_s, roots, last_root in zip(bounds_s, cumulative_counts, tally.slow_roots, strict=True):
         exemplar = None
         if last_root is not None and configured_input is not None:
             exemplar = _exemplar(last_root, configured_input)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from acker.config.settings import Input
-from acker.hot_paths import Hits, among
+from acker.hot_paths import Indices, among
 from acker.identity import input_id_of, is_replay
 from acker.kafka.port import Record
 from acker.ledger.cohort import InitEmission
@@ -73,35 +73,37 @@ class TracedTally(VerdictTally):
         if not self._trace_ids_by_source:
             return
         for verdicts in settled:
-            for emission, source, start, hits in verdicts.completed:
-                self._write_spans(emission, source, start, hits, now_ms)
-            for emission, source, positions in verdicts.copies:
+            for emission, source, start, indices in verdicts.acked_roots:
+                self._write_spans(emission, source, start, indices, now_ms)
+            for emission, source, positions in verdicts.acked_copies:
                 # of copies the positions themselves are listed, so that they begin at 0
                 self._write_spans(emission, source, 0, positions, now_ms)
 
-    def _write_spans(self, emission: InitEmission, source: int, start: int, hits: Hits, now_ms: int) -> None:
+    def _write_spans(
+        self, emission: InitEmission, source: int, start: int, indices: Indices, now_ms: int
+    ) -> None:
         """Write the spans of those of an emission's acked roots that are traced.
 
-        `hits` are their positions, less `start`: ascending numbers, or a range of them.
+        `indices` are their positions, less `start`: ascending numbers, or a range of them.
         """
         name = self._name_by_input.get(input_id_of(source), "")
         topic = "" if is_replay(source) else emission.topic  # empty: the span names no origin
-        for position, parent in self._remove_traced(source, start, hits).items():
+        for position, parent in self._remove_traced(source, start, indices).items():
             self._spans.write_acked(name, topic, source, position, parent, emission.wall_ms, now_ms)
 
-    def _remove_traced(self, source: int, start: int, hits: Hits) -> dict[int, str]:
+    def _remove_traced(self, source: int, start: int, indices: Indices) -> dict[int, str]:
         """Remove the traced ones of some roots; return the trace context of each by position.
 
-        `start` and `hits` are as for `_write_spans`.
+        `start` and `indices` are as for `_write_spans`.
         """
         trace_ids_by_position = self._trace_ids_by_source.get(source)
         if not trace_ids_by_position:
             return {}
         traced_positions = np.fromiter(trace_ids_by_position, np.int64, len(trace_ids_by_position))
-        if isinstance(hits, range):
-            is_hit = (traced_positions >= start + hits.start) & (traced_positions < start + hits.stop)
+        if isinstance(indices, range):
+            is_hit = (traced_positions >= start + indices.start) & (traced_positions < start + indices.stop)
         else:
-            is_hit = among(traced_positions - start, hits)
+            is_hit = among(traced_positions - start, indices)
         parent_by_position: dict[int, str] = {}
         for position in traced_positions[is_hit].tolist():
             parent_by_position[position] = traceparent_of(trace_ids_by_position.pop(position))

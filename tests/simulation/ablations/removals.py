@@ -17,7 +17,7 @@ import spout.group.tenure
 import spout.planning_process.batches
 import spout.publishing.publish
 from acker.errors import Aborted, WindhoverError
-from acker.hot_paths import Hits
+from acker.hot_paths import Indices
 from acker.identity import I64
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
 from acker.ledger.cohort import InitEmission, Pin, Session
@@ -62,7 +62,7 @@ def one_verdict() -> Replaced:
     """Settle what is named, whether it is open or not."""
     original = Roots.settle
 
-    def settle(self: Roots, indices: I64) -> Hits:
+    def settle(self: Roots, indices: I64) -> Indices:
         original(self, indices)
         return indices
 
@@ -97,7 +97,7 @@ def session_of_acks() -> Replaced:
     """Let contributions count for whatever root is there."""
 
     def cohorts_within(self: Register, session: Session, source: int, start: int, end: int) -> Iterable[Any]:
-        found = self._cohorts_by_block.get(source, {}).get(start >> 15, [])
+        found = self._cohorts_by_source_and_block.get(source, {}).get(start >> 15, [])
         return [cohort for cohort in found if cohort.start < end and cohort.end > start]
 
     return [(Register, "cohorts_within", cohorts_within)]

@@ -1857,15 +1857,15 @@ MUTANTS = (
     Mutant(
         "a-decimal-becomes-the-nearest-float",
         "spout/tuples/casts.py",
-        "floats = column.cast(pa.string()).cast(kind)\n    # the same",
-        "floats = column.cast(kind)\n    # the same",
+        "floats = column.cast(pa.string()).cast(target_type)\n    # the same",
+        "floats = column.cast(target_type)\n    # the same",
         "tests/unit/spout/tuples/test_casts.py::test_a_decimal_becomes_the_nearest_float",
         "63.8 would become 63.800000000000004",
     ),
     Mutant(
         "a-tiny-number-does-not-vanish",
         "spout/tuples/casts.py",
-        "_refuse_vanished(column, written, decimals)\n    return",
+        "_refuse_zero_of_text(column, castable, decimals)\n    return",
         "pass\n    return",
         "tests/unit/spout/tuples/test_casts.py::test_a_number_does_not_vanish",
         "1e-100 would become 0",
@@ -1923,7 +1923,7 @@ MUTANTS = (
     Mutant(
         "what-a-cast-gave-becomes-the-same-again",
         "spout/tuples/casts.py",
-        "elif _loses_in_silence(own_type, kind):",
+        "elif _loses_in_silence(own_type, target_type):",
         "elif False:",
         "tests/unit/spout/tuples/test_casts.py::test_a_column_that_would_lose_something_is_refused",
         "a column of times would become dates, and 2 would be true",
@@ -1939,7 +1939,7 @@ MUTANTS = (
     Mutant(
         "a-number-has-room-in-its-decimal",
         "spout/tuples/casts.py",
-        "    _refuse_wrapped(column, decimals)\n",
+        "    _refuse_overflow(column, decimals)\n",
         "",
         "tests/unit/spout/tuples/test_casts.py::test_a_number_becomes_the_same_decimal_or_is_refused",
         "a large number would become any other in a decimal with many digits behind the point",
@@ -1972,7 +1972,7 @@ MUTANTS = (
     Mutant(
         "a-column-without-a-zone-is-local-time",
         "spout/tuples/casts.py",
-        "if (own_type.tz is None) is (kind.tz is None):",
+        "if (own_type.tz is None) is (target_type.tz is None):",
         "if True:",
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "an Arrow bolt's times would be five hours off in New York",
@@ -1980,8 +1980,8 @@ MUTANTS = (
     Mutant(
         "columns-of-2038-have-a-summer",
         "spout/tuples/casts.py",
-        'first_covered <= bounds["min"] <= bounds["max"] < end_of_covered',
-        'first_covered <= bounds["min"]',
+        '_ZONE_RULES_BEGIN <= bounds["min"] <= bounds["max"] < _ZONE_RULES_END',
+        '_ZONE_RULES_BEGIN <= bounds["min"]',
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "from 2038 on columns and rows would differ by an hour each summer",
     ),

@@ -1833,7 +1833,7 @@ MUTANTS = (
     Mutant(
         "a-map-has-a-key-once",
         "spout/tuples/exact.py",
-        "if as_one in seen:",
+        "if comparable_key in keys_seen:",
         "if False:",
         "tests/unit/spout/tuples/test_exact.py::test_a_value_that_would_lose_something_fails_alone",
         "of two values of a key Spark would keep one",
@@ -1931,8 +1931,8 @@ MUTANTS = (
     Mutant(
         "a-variant-is-marked-whatever-was-used-before",
         "spout/tuples/exact.py",
-        "if type_before.equals(kind, check_metadata=True):",
-        "if type_before.equals(kind):",
+        "if converter_type.equals(arrow_type, check_metadata=True):",
+        "if converter_type.equals(arrow_type):",
         "tests/unit/spout/tuples/test_exact.py::test_only_a_struct_that_spark_marks_is_a_variant",
         "a variant would fail where a struct of the same fields was emitted first",
     ),

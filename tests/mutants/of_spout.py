@@ -1417,8 +1417,8 @@ MUTANTS = (
     Mutant(
         "siblings-have-ordinals-of-their-own",
         "spout/tuples/tuple.py",
-        "self._children_counts[subscription] = ordinal + 1",
-        "self._children_counts[subscription] = 0",
+        "self._child_count_by_subscription[subscription] = ordinal + 1",
+        "self._child_count_by_subscription[subscription] = 0",
         "tests/unit/spout/tuples/test_tuple.py::test_ordinals_count_the_deliveries_of_their_parent",
         "two tuples emitted on one would cancel, and nobody would wait for them",
     ),
@@ -1955,8 +1955,8 @@ MUTANTS = (
     Mutant(
         "a-loop-over-untracked-places-ends",
         "spout/tuples/places.py",
-        "parent = int(self.parents[row])  # also of",
-        "parent = 0 if self._anchors is None else int(self.parents[row])  # also of",
+        "parent = int(self.parents[row])\n        if",
+        "parent = 0 if self._anchors is None else int(self.parents[row])\n        if",
         "tests/unit/spout/tuples/test_place_arrays.py"
         "::test_descendants_of_rows_that_are_not_tracked_have_no_places",
         "whoever looks at each of them would do so for ever",

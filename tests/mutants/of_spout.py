@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant(
         "who-has-no-partition-finishes-its-step",
         "spout/runtime/process.py",
-        "if self.interrupts:",
+        "if self.interrupts_step:",
         "if False:",
         "tests/unit/spout/runtime/test_process.py::test_a_signal_while_the_service_is_made_ends_it_there",
         "an acker that looks for a broker would count as hung when it is ended",

@@ -253,8 +253,8 @@ MUTANTS = (
     Mutant(
         "the-first-status-after-a-stop-is-believed",
         "spout/builder/settled.py",
-        "NEWER_MIN: Final = 2",
-        "NEWER_MIN: Final = 1",
+        "NEW_STATUSES_MIN: Final = 2",
+        "NEW_STATUSES_MIN: Final = 1",
         "tests/unit/spout/builder/test_settled.py"
         "::test_the_second_status_of_after_that_counts_whatever_the_clock_shows",
         "a status of before the last batch could end a topology with open roots",

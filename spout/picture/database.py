@@ -14,7 +14,7 @@ import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
@@ -117,6 +117,14 @@ class Picture:
             self.connection.executemany(
                 _insert_statement(table, names), self._values(table, names, alike_rows)
             )
+
+    def insert_runs(self, table: str, row: Row, offset_runs: Sequence[tuple[int, int]]) -> None:
+        """Add rows that differ in nothing but `offset` and `end_offset`, which a row lacks."""
+        # each other value is converted once: a State may have a hundred thousand such runs
+        columns = self.converted(table, row)
+        statement = _insert_statement(table, (*columns, "offset", "end_offset"))
+        values = tuple(columns.values())
+        self.connection.executemany(statement, ((*values, *offsets) for offsets in offset_runs))
 
     def _values(
         self,

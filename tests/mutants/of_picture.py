@@ -6,6 +6,8 @@ _QUERY = "tests/unit/spout/picture/test_picture_query.py"
 _FILES = "tests/unit/spout/picture/test_picture_files.py"
 _COUNTS = "tests/unit/spout/questions/test_letter_counts.py"
 _LOADER = "tests/unit/spout/picture/test_picture_loader.py"
+_ROOTS = "tests/unit/spout/questions/test_open_roots.py"
+_RECORDED_ROOTS = "tests/unit/spout/questions/test_recorded_roots.py"
 
 MUTANTS = (
     # -- what `dlq stats` counts
@@ -50,6 +52,31 @@ MUTANTS = (
         "    FROM counted_letters GROUP BY key\n",
         f"{_COUNTS}::test_the_key_of_a_record_that_could_not_be_read_is_not_the_key_null",
         "of records that nobody could read the key would be said to be null",
+    ),
+    # -- what `roots` shows
+    Mutant(
+        "open-roots-of-a-part-are-shown-as-all",
+        "spout/questions/open_roots.py",
+        "        if self._loader.errors:\n",
+        "        if False:\n",
+        f"{_RECORDED_ROOTS}::test_roots_prints_what_was_recorded",
+        "while a State cannot be read, its roots would be missing, and nothing would say so",
+    ),
+    Mutant(
+        "open-roots-come-in-the-order-of-their-topics-names",
+        "spout/questions/open_roots.sql",
+        "ORDER BY emitted_at, topics.number, partition",
+        "ORDER BY emitted_at, topic, partition",
+        f"{_ROOTS}::test_of_roots_that_were_emitted_together_those_of_the_input_with_the_lower_id_come_first",
+        "rows would come in another order than on the day before",
+    ),
+    Mutant(
+        "an-old-state-is-as-good-as-a-new-one",
+        "spout/questions/unknown_ackers.sql",
+        "(is_behind AND state_at <= :old_until)",
+        "(is_behind AND state_at < 0)",
+        f"{_RECORDED_ROOTS}::test_roots_prints_what_was_recorded",
+        "roots that an old State lacks would be said not to be open",
     ),
     # -- what a query may do
     Mutant(

@@ -118,13 +118,24 @@ class Picture:
                 _insert_statement(table, names), self._values(table, names, alike_rows)
             )
 
-    def insert_runs(self, table: str, row: Row, offset_runs: Sequence[tuple[int, int]]) -> None:
-        """Add rows that differ in nothing but `offset` and `end_offset`, which a row lacks."""
-        # each other value is converted once: a State may have a hundred thousand such runs
-        columns = self.converted(table, row)
-        statement = _insert_statement(table, (*columns, "offset", "end_offset"))
-        values = tuple(columns.values())
-        self.connection.executemany(statement, ((*values, *offsets) for offsets in offset_runs))
+    def insert_alike(
+        self,
+        table: str,
+        row: Row,
+        own_columns: tuple[str, ...],
+        own_values: Iterable[Sequence[int]],
+    ) -> None:
+        """Add rows that have all values of a row in common, and others of their own.
+
+        Args:
+            own_columns: columns of numbers, which the row lacks.
+            own_values: of each row that is added.
+        """
+        # a value in common is converted once: there may be a hundred thousand of these rows
+        common_columns = self.converted(table, row)
+        statement = _insert_statement(table, (*common_columns, *own_columns))
+        common_values = tuple(common_columns.values())
+        self.connection.executemany(statement, ((*common_values, *values) for values in own_values))
 
     def _values(
         self,

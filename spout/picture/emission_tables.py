@@ -60,4 +60,5 @@ class EmissionTables:
         self._picture.replace("ackers", ackers.acker_rows)
         self._picture.replace("emissions", ())
         for emission in ackers.open_emissions:
-            self._picture.insert_runs("emissions", emission.row, emission.offset_runs)
+            offsets = ("offset", "end_offset")
+            self._picture.insert_alike("emissions", emission.row, offsets, emission.offset_runs)

@@ -209,8 +209,7 @@ class PictureLoader:
         for record in self._reading.records(topic, VERDICTS, needed_from):
             self._verdicts.put(record, self._progress.get(record.partition))
         self._verdicts.flush()
-        self._picture.connection.execute("DELETE FROM waiting WHERE entry IS NULL")
-        self._picture.insert("waiting", self._verdicts.new_rows(self._progress))
+        self._verdicts.write_new_roots(self._progress)
 
     def _read_letters(self, input: Input) -> None:
         if not input.tracked:

@@ -189,10 +189,26 @@ MUTANTS = (
     Mutant(
         "the-first-root-that-nobody-accepted-does-not-wait",
         "spout/picture/verdict_tables.py",
-        "if place is None or (record.offset, index) < first_new:",
-        "if place is None or (record.offset, index) <= first_new:",
+        "return min(len(self.positions), max(0, progress.skip - self.number))",
+        "return min(len(self.positions), max(0, progress.skip + 1 - self.number))",
         f"{_LOADER}::test_a_root_that_waits_has_its_entry_and_one_that_nobody_accepted_has_none",
         "a lost record would be in no table of what waits",
+    ),
+    Mutant(
+        "roots-that-a-worker-accepts-wait-twice",
+        "spout/picture/verdict_tables.py",
+        "self._delete_rows(new_roots, accepted_count)",
+        "self._delete_rows(new_roots, 0)",
+        f"{_LOADER}::test_a_root_that_waits_no_more_leaves_while_the_picture_follows",
+        "a record that waits would be counted twice",
+    ),
+    Mutant(
+        "roots-that-were-lost-while-nobody-knew-the-progress-are-forgotten",
+        "spout/picture/verdict_tables.py",
+        "        lost_positions = positions(lost.positions)\n        if not len(lost_positions):\n",
+        "        lost_positions = positions(lost.positions)\n        if progress is None:\n",
+        f"{_LOADER}::test_what_was_lost_while_nobody_knew_what_is_accepted_waits_once_that_is_known",
+        "a picture that follows would lack them for ever, and nothing would say so",
     ),
     Mutant(
         "an-open-root-is-settled-as-well",

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.errors import WindhoverError
+from acker.errors import Unreachable, WindhoverError
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.service.passed_over import WHY_HEADER
 from acker.untrusted import Untrusted
@@ -161,6 +161,13 @@ class PictureLoader:
     def errors(self) -> Sequence[WindhoverError]:
         """What kept the last reading from topics, for a command that needs all that it reads."""
         return self._reading.errors
+
+    @property
+    def no_answer(self) -> Unreachable | None:
+        """Why the last reading found out nothing; None: the cluster said something of a topic."""
+        if self._reading.has_answer:
+            return None
+        return next((error for error in self.errors if isinstance(error, Unreachable)), None)
 
     @property
     def cuts(self) -> Sequence[str]:

@@ -24,10 +24,9 @@ from spout.picture.database import Picture
 from spout.picture.loader import PictureLoader, PicturePart
 from spout.picture.reading import PIECE_RECORDS, Limits
 from spout.planning.journal import BEGINNING
-from tests.support.memory.cluster import NoFaults
 from tests.support.pictures import picture_of, rows_of, since, values_of
 from tests.support.worlds import planning
-from tests.support.worlds.replay_world import COPIES, INPUT_ID, LETTERS, TOPIC, World, topics
+from tests.support.worlds.replay_world import COPIES, INPUT_ID, LETTERS, TOPIC, NoBroker, World, topics
 
 TWICE = topics(attempts=2, waits="initial: 0s")
 ONCE = topics(attempts=1)
@@ -411,13 +410,6 @@ def test_a_topic_that_is_missing_is_a_hole_and_the_rest_is_loaded(missing: str) 
     if missing == "_ack_due":
         assert rows_of(made, "waiting") == []
         assert {row["due_roots"] for row in rows_of(made, "workers")} == {None}, "unknown, and not 0"
-
-
-class NoBroker(NoFaults):
-    """No broker answers."""
-
-    def before(self, operation: str) -> None:
-        raise Unreachable(f"{operation}: no broker answers")
 
 
 def test_without_a_broker_the_inputs_are_known_and_every_other_table_has_a_hole(world: World) -> None:

@@ -245,7 +245,7 @@ def own_and_older(plan: PlanIndex, reported: RootMarks) -> OwnAndOlder:
 
 
 def _summed_by_root(released: RootMarks) -> RootMarks:
-    """Return what is contributed to each root, ascending: the XOR of the edges that were released of it.
+    """Return one mark for each root, ascending, with the XOR of the edges that were released of it.
 
     A root whose edges cancel has none.
     """
@@ -253,7 +253,7 @@ def _summed_by_root(released: RootMarks) -> RootMarks:
     for source, rows in RootPositions(released.sources, released.positions).by_source():
         positions, values = xor_sums(released.positions[rows], released.edges[rows])
         sources = np.full(len(positions), source, np.int64)
-        summed.append(RootMarks.of_roots(RootMark.CONTRIBUTED, (sources, positions), values))
+        summed.append(RootMarks.of_roots(RootMark.RELEASED, (sources, positions), values))
     return RootMarks.together(summed)
 
 

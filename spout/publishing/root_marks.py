@@ -4,7 +4,7 @@ A row says of one root that one thing happened to it. Of a root to which two thi
 are two rows; of one that was simply acked there is none. So the table of most batches is empty::
 
     source  position  kind         value      cause
-         7      1042  CONTRIBUTED  an edge
+         7      1042  OPEN         an edge
          7      1042  TOUCHED
          7      1044  FAILED                  split, ValueError, "no words"
 
@@ -63,9 +63,10 @@ class RootMark(IntEnum):
 
     Attributes:
         OUTSTANDING: a delivery of it behind a keyed bolt was not acked; the value is its edge.
-        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge.
-        CONTRIBUTED: what the batch XORs into the sum of a root that is not acked whole; of a root of
-            an earlier batch never 0. Only an outcome has it.
+        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge. Of a
+            root of an earlier batch an outcome has one row, with the XOR of the edges.
+        OPEN: the batch emitted it, and not all of it is acked; the value is what the batch XORs
+            into its sum. Only an outcome has it.
         FAILED: a tuple of it failed, by the cause.
         TOUCHED: a bolt reset its timeout.
         HELD: Spark's state holds tuples of it.
@@ -105,7 +106,7 @@ class RootMark(IntEnum):
     KEYED = 13
     HELD_TUPLE = 14
     HELD_UNTIL = 15
-    CONTRIBUTED = 16
+    OPEN = 16
 
     @property
     def has_cause(self) -> bool:
@@ -116,7 +117,7 @@ class RootMark(IntEnum):
             case (
                 RootMark.OUTSTANDING
                 | RootMark.RELEASED
-                | RootMark.CONTRIBUTED
+                | RootMark.OPEN
                 | RootMark.TOUCHED
                 | RootMark.HELD
                 | RootMark.HELD_ON
@@ -143,7 +144,7 @@ class RootMark(IntEnum):
                 return True
             case (
                 RootMark.RELEASED
-                | RootMark.CONTRIBUTED
+                | RootMark.OPEN
                 | RootMark.TOUCHED
                 | RootMark.HELD
                 | RootMark.HELD_ON

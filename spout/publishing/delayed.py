@@ -277,13 +277,7 @@ def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
         return released  # each root once, which takes less time to see than the next
     if len(distinct(released.values)) == len(released):  # what aggregates write, and most joins
         return released
-    # Sorted, rows of one tuple are neighbours: the first of them differs in some column from the
-    # row above.
-    order = np.lexsort((released.values, released.positions, released.sources))
-    columns = [column[order] for column in (released.sources, released.positions, released.values)]
-    is_first = np.ones(len(order), np.bool_)
-    is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    return released.at(order[is_first])
+    return released.once_for_each_value()
 
 
 def _divided_by_age(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:

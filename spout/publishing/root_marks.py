@@ -406,8 +406,17 @@ class RootMarks:
 
     def once(self) -> RootMarks:
         """Return each root once for each cause, ascending; of equal ones the first row."""
-        order = np.lexsort((self.cause_numbers, self.positions, self.sources))
-        columns = self.sources[order], self.positions[order], self.cause_numbers[order]
+        return self._once_by(self.cause_numbers)
+
+    def once_for_each_value(self) -> RootMarks:
+        """Return each root once for each value, ascending; of equal ones the first row."""
+        return self._once_by(self.values)
+
+    def _once_by(self, numbers: I64 | I32) -> RootMarks:
+        """Return each root once for each number of its rows, ascending; of equal ones the first row."""
+        # sorted, equal rows are neighbours: the first of them differs in some column from the row above
+        order = np.lexsort((numbers, self.positions, self.sources))
+        columns = self.sources[order], self.positions[order], numbers[order]
         is_first = np.ones(len(order), np.bool_)
         is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
         return self.at(order[is_first])

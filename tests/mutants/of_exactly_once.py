@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "a-row-that-finds-the-queue-full-is-lost",
         "acker/kafka/writer.py",
-        "                self._enqueue_or_remember(columns.record(count - length_hint(values) - 1))\n",
+        "                self._enqueue_or_remember(columns.record(failed_index))\n",
         "                pass\n",
         f"{TRANSACTION_TESTS}::test_a_record_that_finds_the_queue_full_is_queued_again_once_and_in_its_place",
         "its root is acked, and the row is not in the topic",
@@ -314,8 +314,8 @@ MUTANTS = (
     Mutant(
         "another-row-is-queued-again-than-the-one-that-was-not-taken",
         "acker/kafka/writer.py",
-        "columns.record(count - length_hint(values) - 1)",
-        "columns.record(min(count - length_hint(values), count - 1))",
+        "failed_index = record_count - length_hint(values) - 1",
+        "failed_index = min(record_count - length_hint(values), record_count - 1)",
         f"{TRANSACTION_TESTS}::test_a_record_that_finds_the_queue_full_is_queued_again_once_and_in_its_place",
         "one row would be missing, and another one be there twice",
     ),

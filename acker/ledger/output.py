@@ -194,13 +194,13 @@ class OutputBuilder:
     def add_quarantined(self, record: Record, why: str) -> None:
         """Add a record that cannot be applied; only the first of each kind is also added as an event."""
         self._output.quarantined.append((record, why))
-        if self._log_once.take_first(record.topic, why):
+        if self._log_once.add_if_new(record.topic, why):
             text = f"{record.place}: {why}; further ones like it are only counted"
             self.report(AckerEventKind.QUARANTINED, text)
 
     def report_passed_over(self, record: Record, why: str) -> None:
         """Add an event for a record that a restart passes over; only for the first of each kind."""
-        if self._log_once.take_first(record.topic, why):
+        if self._log_once.add_if_new(record.topic, why):
             self.report(AckerEventKind.UNDECODABLE, f"{record.place} is passed over: {why}")
 
     def take(self) -> StepOutput:

@@ -52,9 +52,9 @@ def cluster_of(headers: Headers) -> str:
         return UNKNOWN_CLUSTER
 
 
-def is_of_another(written_in: str, here: str) -> bool:
+def is_of_another(written_in: str, cluster_id: str) -> bool:
     """Return whether two ids are of different clusters; False if one of them is unknown."""
-    return UNKNOWN_CLUSTER not in (written_in, here) and written_in != here
+    return UNKNOWN_CLUSTER not in (written_in, cluster_id) and written_in != cluster_id
 
 
 def other_cluster(headers: Headers, cluster_id: str) -> str:
@@ -69,7 +69,7 @@ def other_cluster(headers: Headers, cluster_id: str) -> str:
 
 
 def require_cluster(place: str, headers: Headers, value: bytes | None, cluster_id: str) -> None:
-    """Raise `Disagreement` if a record was written in another cluster; `place` names it in the error.
+    """Raise `Disagreement` if a record was written in another cluster; `place` names it: ``topic/3@1042``.
 
     What does not begin as our records do was written by no acker or replay worker, in no cluster. Its headers
     mean nothing: each reader passes over it, or says that it is garbage.

@@ -58,7 +58,10 @@ class _Walk:
     def _skip_array(self, items: Any) -> None:
         """Pass over an array, and count its items; raise `CodecError` if they are too many."""
         # an array comes in blocks, each with its number of items; the last one has none
-        while count := self._long():
+        while True:
+            count = self._long()
+            if count == 0:
+                return
             if count < 0:
                 # Avro's form of a block that says its size, too: -3
                 # stands for 3 items, and the size in bytes follows
@@ -79,11 +82,12 @@ class _Walk:
     def _long(self) -> int:
         """Read a number: zigzag, seven bits to a byte, the lowest first."""
         number = shift = 0
-        while shift < 70:
+        while shift < 70:  # ten bytes hold 64 bits
             byte = self._data[self._index]
             self._index += 1
             number |= (byte & 0x7F) << shift
-            if byte < 0x80:
+            if byte < 0x80:  # the last one
+                # zigzag: 0, 1, 2, 3 stand for 0, -1, 1, -2
                 return (number >> 1) ^ -(number & 1)
             shift += 7
         raise CodecError(f"{self._name} has a number of more than 64 bits")

@@ -51,7 +51,10 @@ _CUT_MARK: Final = b"\n... cut ...\n"
 
 
 class CauseKey(NamedTuple):
-    """What a cause's stack is found by; `place` is empty where none is known."""
+    """What a cause's stack is found by.
+
+    `place` is the file and line where the exception was raised, ``split.py:12``; empty: nobody knows.
+    """
 
     operator: str
     error: str
@@ -90,7 +93,7 @@ def cut_stack(text: str, bytes_max: int = STACK_BYTES_MAX) -> str:
     # of an odd number the end gets the byte more
     end_bytes = kept_bytes - start_bytes
     cut = encoded[:start_bytes] + _CUT_MARK + encoded[-end_bytes:]
-    # both cuts may go through a sign of several bytes: what is left of it is dropped
+    # both cuts may go through a character of several bytes: what is left of it is dropped
     return cut.decode("utf-8", "ignore")
 
 
@@ -136,6 +139,7 @@ def read_stacks(headers: Headers) -> dict[CauseKey, str]:
 
 
 def _is_row(row: object) -> bool:
+    """Return whether a value is a row as we write it: operator, error, place and stack, all texts."""
     return isinstance(row, list) and len(row) == _ROW_PARTS and all(isinstance(part, str) for part in row)
 
 

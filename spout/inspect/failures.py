@@ -492,7 +492,7 @@ class FailureLog(LogFigures):
                 last_root = _RootPlace(last_run.source, int(offset_of(last_run.end - 1)))
                 tally.record_time(last_root, at_ms)
                 self._passed_notes[group] = (
-                    f"{name}: a call of bolt {UntrustedName(call.bolt)} {Untrusted(call.how)} at"
+                    f"{name}: a call of bolt {UntrustedName(call.bolt)} {Untrusted(call.explanation)} at"
                     f" {moment(at_ms)} and passed when it was made again:"
                     f" {run_places(runs, list(self._inputs.values()))}"
                 )

@@ -187,7 +187,7 @@ class VerdictReader:
     def _pass_over(self, record: Record, why: str) -> None:
         """Count a record that no acker wrote; report the first of its kind."""
         self.undecodable_count += 1
-        if self._reported.take_first(record.topic, why):
+        if self._reported.add_if_new(record.topic, why):
             self._report("undecodable", {"record": record.place, "error": why})
 
     def close(self) -> None:

@@ -321,7 +321,7 @@ class MessageRows:
     def _log_null(self, message: Message, ms: int) -> None:
         """Log that the time of a record is null in its column, once for each topic."""
         topic = message.topic() or ""
-        if _log_once.take_first(topic, "timestamp"):
+        if _log_once.add_if_new(topic, "timestamp"):
             _LOGGER.warning(
                 "timestamp_is_null record=%s timestamp_ms=%d: Spark's timestamp ends in the year 294247, so"
                 " the column has null for such records of %s; correct what its producer writes",

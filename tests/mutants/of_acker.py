@@ -7,8 +7,8 @@ MUTANTS = (
     Mutant(
         "an-empty-id-is-of-no-other-cluster",
         "acker/wire/clusters.py",
-        "return UNKNOWN_CLUSTER not in (written_in, here) and written_in != here",
-        "return written_in != here",
+        "return UNKNOWN_CLUSTER not in (written_in, cluster_id) and written_in != cluster_id",
+        "return written_in != cluster_id",
         "tests/unit/acker/wire/test_clusters.py::test_what_names_no_other_cluster_is_taken_as_of_this_one",
         "topics and checkpoints of a former version would be refused",
     ),
@@ -448,7 +448,7 @@ MUTANTS = (
     Mutant(
         "a-session-has-a-name",
         "acker/wire/checks.py",
-        "if not (take.group and take.session):",
+        "if not (record.group and record.session):",
         "if False:",
         "tests/unit/acker/service/test_forged_records.py"
         "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",

@@ -47,15 +47,15 @@ Finished = list[tuple[PartitionAcker, StepOutput | WindhoverError]]
 
 def set_once_init() -> Replaced:
     """Open again what an init names below the watermark."""
-    original = Ledger.init
+    original = Ledger.open_run
 
-    def init(self: Ledger, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
+    def open_run(self: Ledger, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
         before = self.watermark(run.source)
         self.set_watermark(run.source, 0)
         original(self, emission, run, ack_from)
         self.set_watermark(run.source, max(before, self.watermark(run.source)))
 
-    return [(Ledger, "init", init)]
+    return [(Ledger, "open_run", open_run)]
 
 
 def one_verdict() -> Replaced:
@@ -128,7 +128,7 @@ def ticks_last() -> Replaced:
 
     def pop_reached(self: Sessions, reached: object) -> Iterator[QueuedTick]:
         while self.queue:
-            item = self.queue.popleft()
+            item = self.queue.pop_oldest()
             if not item.is_take:
                 clock = self.groups[item.session.group].clocks[item.session]
                 clock.counted_ms = max(clock.counted_ms, item.now_ms)

@@ -31,18 +31,20 @@ SESSION_MS: Final = 15_000
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The setting `lower_name` plus `room` is at most the setting `higher_name`.
+    """The setting `lower_name` plus `distance` is at most the setting `higher_name`.
 
-    It holds for a client that has the setting `client_of`, since that shows its kind: only a consumer has a
-    ``group.id``. Empty: it holds for each client.
+    Attributes:
+        client_of: it holds for a client that has this setting, since that shows its kind: only a
+            consumer has a ``group.id``. Empty: it holds for each client.
+        name_to_move: where both are a user's, and one of them means nothing to this client, the one
+            that is moved. Empty: the higher one.
     """
 
     lower_name: str
-    room: int
+    distance: int
     higher_name: str
     client_of: str = ""
-    gives_way: str = ""
-    """Where both are a user's, and one of them means nothing to this client: the one that gives way."""
+    name_to_move: str = ""
 
 
 # In this order: what one of them lowers is the higher one of the next.
@@ -95,7 +97,7 @@ def reconciled(
     for name, used_name in _OTHER_NAMES.items():
         if name in settings:
             settings[used_name] = settings.pop(name)
-    # settings that must stay as they are
+    # the names of settings that must stay as they are
     fixed = {_OTHER_NAMES.get(name, name) for name in users} - forced.keys()
     for bound in _BOUNDS:
         # only clients with the setting `client_of` have the bound: it is that of consumers, say
@@ -103,9 +105,9 @@ def reconciled(
         # where neither is set, librdkafka's own defaults agree
         is_touched = bound.lower_name in settings or bound.higher_name in settings
         if is_of_client and is_touched:
-            moved = _setting_to_move(bound, settings, fixed)
-            settings |= moved
-            fixed |= moved.keys()  # else the next bound would move it back
+            moved_settings = _setting_to_move(bound, settings, fixed)
+            settings |= moved_settings
+            fixed |= moved_settings.keys()  # else the next bound would move it back
     return settings
 
 
@@ -129,11 +131,11 @@ def _setting_to_move(bound: _Bound, settings: Mapping[str, Any], fixed: set[str]
     """
     low_value = float(settings.get(bound.lower_name, _DEFAULTS[bound.lower_name]))
     high_value = float(settings.get(bound.higher_name, _DEFAULTS[bound.higher_name]))
-    if low_value + bound.room <= high_value:
+    if low_value + bound.distance <= high_value:
         return {}
-    if bound.gives_way == bound.lower_name or bound.higher_name in fixed:
-        return {bound.lower_name: max(0, int(high_value) - bound.room)}
-    return {bound.higher_name: int(low_value) + bound.room}
+    if bound.name_to_move == bound.lower_name or bound.higher_name in fixed:
+        return {bound.lower_name: max(0, int(high_value) - bound.distance)}
+    return {bound.higher_name: int(low_value) + bound.distance}
 
 
 def contradictions(users: Mapping[str, str]) -> Iterator[Problem]:

@@ -145,7 +145,7 @@ def _problem(
     """Translate one error of pydantic's, `item`; see `problems_of`."""
     location = tuple(str(part) for part in item["loc"])
     kind = item["type"]
-    section, field, keys = _find(model, location)
+    section, field, keys = _locate_key(model, location)
     if kind == "extra_forbidden":
         return unknown_key(above + location, section_keys(section))
     path = above + keys
@@ -185,15 +185,21 @@ def items_of(field: FieldInfo | None) -> type[BaseModel] | None:
     return None
 
 
-class _KeyAt(NamedTuple):
-    """What a location of pydantic's means; `field` None: a section as a whole, or a key unknown there."""
+class _LocatedKey(NamedTuple):
+    """What a location of pydantic's means.
+
+    Attributes:
+        section: the innermost section that it leads into.
+        field: the key of that section; None: the section as a whole, or a key that it does not have.
+        keys: the path in the file.
+    """
 
     section: type[BaseModel]
     field: FieldInfo | None
     keys: Path
 
 
-def _find(model: type[BaseModel], location: Path) -> _KeyAt:
+def _locate_key(model: type[BaseModel], location: Path) -> _LocatedKey:
     """Return the innermost section, and the key of it, that a location of pydantic's speaks of.
 
     Of an input, ``("retry", "causes", "0", "max_ms")`` is the key ``max`` of a rule, and its path in the file
@@ -217,7 +223,7 @@ def _find(model: type[BaseModel], location: Path) -> _KeyAt:
             break
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             model, field = field.annotation, None
-    return _KeyAt(model, field, keys)
+    return _LocatedKey(model, field, keys)
 
 
 def _field_of(model: type[BaseModel], name_or_alias: str) -> FieldInfo | None:

@@ -235,9 +235,9 @@ class Retry(Section):
     def _schedules_agree(self) -> Retry:
         """Raise `ValueError` if the schedule of a rule contradicts itself or the input's."""
         for number, rule in enumerate(self.causes):
-            wrong = _disagreement(rule, self.schedule_of(rule))
-            if wrong:
-                raise ValueError(f"has a rule {number} in causes that {wrong}")
+            flaw = _disagreement(rule, self.schedule_of(rule))
+            if flaw:
+                raise ValueError(f"has a rule {number} in causes that {flaw}")
         return self
 
     def schedule_of(self, rule: CauseRule) -> RetrySchedule:

@@ -131,7 +131,7 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
 
     def hide(match: re.Match[str]) -> str:
         quoted = str(match[1] or match[2] or "")
-        # PyYAML quotes a sign, such as ':', and a kind of token, such as '<block end>': these are its own
+        # PyYAML quotes a character, such as ':', and a kind of token, such as '<block end>': its own words
         is_of_yaml = len(quoted) < 2 or quoted.startswith("<")
         return match[0] if is_of_yaml else "…"
 

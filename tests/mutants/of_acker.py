@@ -874,7 +874,7 @@ MUTANTS = (
     Mutant(
         "defaults-give-way-to-the-users-settings",
         "acker/config/kafka_bounds.py",
-        "if low_value + bound.room <= high_value:",
+        "if low_value + bound.distance <= high_value:",
         "if True:",
         "tests/unit/acker/config/test_kafka_bounds.py"
         "::test_settings_that_do_not_contradict_each_other_make_every_kind_of_client",

@@ -1,8 +1,9 @@
 """Bounds between settings of librdkafka: one that may not be above another one in the same client.
 
-librdkafka refuses a client whose settings break one, and names settings that a user may never have written:
-the other one may be ours, or its own default. So ours give way to the user's (`reconciled`), and what a
-user's settings cannot have together is a problem of the file (`contradictions`), before any client is made.
+librdkafka refuses a client whose settings break one, and names settings that a user may never have
+written: the other one may be ours, or its own default. So ours give way to the user's
+(`reconciled`), and what a user's settings cannot have together is a problem of the file
+(`contradictions`), before any client is made.
 
 Source: ``rd_kafka_conf_finalize`` and ``rd_kafka_new`` of librdkafka 2.16, each bound tried.
 """
@@ -53,8 +54,9 @@ _BOUNDS: Final = (
     _Bound("session.timeout.ms", 0, "max.poll.interval.ms", "group.id"),
     _Bound("fetch.max.bytes", HEAD_BYTES, "receive.message.max.bytes", "group.id"),
     _Bound("message.max.bytes", 0, "fetch.max.bytes", "group.id"),
-    # A transaction that nobody ends holds back all readers until its timeout. So that stays as it is,
-    # and a producer that has transactions waits no longer for an answer, or for a record's delivery.
+    # A transaction that nobody ends holds back all readers until its timeout. So that stays as it
+    # is, and a producer that has transactions waits no longer for an answer, or for a record's
+    # delivery.
     _Bound("socket.timeout.ms", -100, "transaction.timeout.ms", "transactional.id", "socket.timeout.ms"),
     _Bound("message.timeout.ms", 0, "transaction.timeout.ms", "transactional.id", "message.timeout.ms"),
     _Bound("linger.ms", 1, "message.timeout.ms", "acks"),
@@ -125,7 +127,8 @@ def needs_trial(settings: Mapping[str, str]) -> bool:
 
 
 def _setting_to_move(bound: _Bound, settings: Mapping[str, Any], fixed: set[str]) -> dict[str, int]:
-    """Return the setting that must be moved to keep a bound, with its new value; empty where it is kept.
+    """Return the setting that must be moved to keep a bound, with its new value; empty where it is
+    kept.
 
     It is the higher one, or the lower one if the higher one is `fixed`, or the bound says so.
     """

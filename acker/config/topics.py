@@ -1,7 +1,7 @@
 """topics.yaml: what an installation reads, tracks and keeps, as one frozen value.
 
-Everything that is wrong with a file comes in one `ConfigError`, a line for each problem, naming file, line,
-key path, value and cure. ``acker.provisioning.provision`` compares it with the broker.
+Everything that is wrong with a file comes in one `ConfigError`, a line for each problem, naming
+file, line, key path, value and cure. ``acker.provisioning.provision`` compares it with the broker.
 
 Source: docs/design/protocol.md, sections 2 and 7.
 """
@@ -59,7 +59,8 @@ def _settings(value: Any) -> KafkaSettings:
 
 
 class Topics(Section):
-    """A whole file; `spout.load` returns it. Its text form shows names of Kafka settings, never their values.
+    """A whole file; `spout.load` returns it. Its text form shows names of Kafka settings, never
+    their values.
 
     >>> topics = spout.load("topics.yaml")
     >>> topics.input("sentences").replay_topic, topics.input("sentences").retry.attempts
@@ -224,7 +225,10 @@ def _without_constants(
 
 
 def _section(value: Any, path: problems.Path, refused: list[Problem]) -> dict[str, Any]:
-    """Return a value of the file as a section; an empty one for nothing, and for what `refused` gets."""
+    """Return a value of the file as a section.
+
+    It is empty for nothing, and for what is added to `refused`.
+    """
     if isinstance(value, dict):
         return value
     if value is not None:

@@ -203,7 +203,10 @@ class _Answer(NamedTuple, Generic[T]):
 
 
 class _OffsetsAnswer(NamedTuple):
-    """The answer about some offsets; and by partition the epoch of the leader that gave it, if it said so."""
+    """The answer about some offsets.
+
+    `epochs` has by partition the epoch of the leader that gave it, if it said so.
+    """
 
     answer: _Answer[int]
     epochs: dict[TopicPartition, int]
@@ -283,7 +286,8 @@ class KafkaLog:
         self._admin: AdminClient | None = None  # None: the next question makes one
         self._admin_made_s = 0.0
         self._cluster_id: str | None = None  # None: it was not asked yet
-        # the consumer that asks what a group has committed, and that group; None: none has asked yet
+        # the consumer that asks what a group has committed, and that group; None: none has asked
+        # yet
         self._commit_asker: Consumer | None = None
         self._commit_asker_group = ""
         # leaders that did not answer a moment ago: by partition, and by the broker's number
@@ -381,7 +385,10 @@ class KafkaLog:
         )
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
-        """Return brokers with copies of topics that are missing or silent; see `acker.kafka.port.Log`."""
+        """Return brokers with copies of topics that are missing or silent.
+
+        See `acker.kafka.port.Log`.
+        """
         needed = frozenset(names)
 
         def ask(timeout_s: float) -> list[MissingBroker]:
@@ -392,7 +399,10 @@ class KafkaLog:
         return self._ask_until_answered("asking which brokers there are", ask, Use(Operation.DESCRIBE))
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offsets that a group has committed; it waits for an open transaction of the group."""
+        """Return the offsets that a group has committed.
+
+        It waits for an open transaction of the group.
+        """
         commits = self._read_commits(group, partitions)
         return {TopicPartition(commit.topic, commit.partition): commit.offset for commit in commits}
 
@@ -437,7 +447,10 @@ class KafkaLog:
         return {TopicPartition(commit.topic, commit.partition): commit.metadata or "" for commit in commits}
 
     def members(self, group: str) -> Sequence[GroupMember]:
-        """Return the members of a group, none where it does not exist; see `acker.kafka.port.Log`."""
+        """Return the members of a group, none where it does not exist.
+
+        See `acker.kafka.port.Log`.
+        """
         use = Use(Operation.DESCRIBE, group=group)
 
         def make() -> AdminClient:
@@ -630,7 +643,8 @@ class KafkaLog:
                 raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, name))
 
     def _remember_silence(self, answer: _Answer[Any]) -> None:
-        """Remember which leaders were silent, and give up the admin client that has waited for them.
+        """Remember which leaders were silent, and give up the admin client that has waited for
+        them.
 
         `answer` is that to a question about several partitions. `_bounds`
         does not ask the silent leaders again before `SILENT_AGAIN_S` are
@@ -695,7 +709,8 @@ class KafkaLog:
                 self._silence_by_place[place] = self._silence_by_broker[leader]
 
     def _refresh_leaders(self, places: Collection[TopicPartition]) -> None:
-        """Ask who leads partitions if it is not known, or if the connection to a broker was lost lately.
+        """Ask who leads partitions if it is not known, or if the connection to a broker was lost
+        lately.
 
         librdkafka then sends questions about them to these leaders.
         """
@@ -749,7 +764,10 @@ class KafkaLog:
     def _read_commits(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
-        """Return the commits of a group in the client's form; a partition without one is missing."""
+        """Return the commits of a group in the client's form.
+
+        A partition without one is missing.
+        """
         requested = [client_partition(place) for place in partitions]
         if not requested:
             return []
@@ -824,7 +842,10 @@ class KafkaLog:
         return self._admin
 
     def _commit_asker_of(self, group: str) -> Consumer:
-        """Return the consumer that asks what a group has committed; there is one, of the last group asked."""
+        """Return the consumer that asks what a group has committed.
+
+        There is one, of the last group asked.
+        """
         if self._commit_asker is None or self._commit_asker_group != group:
             self._commit_asker = None  # it ends before the next one begins
             self._commit_asker = self._client.make_client(
@@ -872,7 +893,8 @@ def _patiences_s() -> Iterator[float]:
 def missing_in(
     metadata: ClusterMetadata, names: Collection[str], silent_numbers: Collection[int] = ()
 ) -> list[MissingBroker]:
-    """Return the brokers that metadata name as replicas of topics, and do not list among the brokers.
+    """Return the brokers that metadata name as replicas of topics, and do not list among the
+    brokers.
 
     `silent_numbers` are those of listed brokers that did not answer us: these
     are returned, too.
@@ -949,7 +971,10 @@ def _doing(bound: Bound | int, places: Iterable[TopicPartition]) -> tuple[str, U
 def _end_where_negative(
     offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the offsets of a time; the end for each that is negative, since no record is so late."""
+    """Return the offsets of a time.
+
+    A negative one means that no record is so late: then it is the end.
+    """
     return {place: ends[place] if offset < 0 else offset for place, offset in offsets.items()}
 
 

@@ -1,17 +1,20 @@
-"""Records that decode and are wrong all the same, and what cannot be read: logged once for each kind.
+"""Records that decode and are wrong all the same, and what cannot be read: logged once for each
+kind.
 
-Records of ackers' inputs, with misplaced positions or lengths that differ, are quarantined whole; nothing of
-them is applied. Only ackers write to ``_ack_verdict``: a wrong record there is none of theirs, and its
-readers pass over it whole. Each check returns what is wrong, in a few words, or an empty text.
+Records of ackers' inputs, with misplaced positions or lengths that differ, are quarantined whole;
+nothing of them is applied. Only ackers write to ``_ack_verdict``: a wrong record there is none of
+theirs, and its readers pass over it whole. Each check returns what is wrong, in a few words, or an
+empty text.
 
-Anybody who may write to ``_ack_init`` may write in the name of any group. So a record may claim nothing that
-a later one could not exceed: the epoch and the clock of a session are compared with the time at which the
-broker has the record (`written_ms`). Example: by a record of 12:00:00.000 an epoch may be as high as
-1,000,000 and the milliseconds from 1970 to 12:00:00.000; by a record of 12:00:00.001 it may be higher by one.
+Anybody who may write to ``_ack_init`` may write in the name of any group. So a record may claim
+nothing that a later one could not exceed: the epoch and the clock of a session are compared with
+the time at which the broker has the record (`written_ms`). Example: by a record of 12:00:00.000 an
+epoch may be as high as 1,000,000 and the milliseconds from 1970 to 12:00:00.000; by a record of
+12:00:00.001 it may be higher by one.
 
-A *lane* is one writer's sequence of numbered batches. Of a source's positions an acker partition has
-*acker blocks* of 65,536 neighbouring ones, and a record of contributions or fails concerns one *wire
-block* of 32,768.
+A *lane* is one writer's sequence of numbered batches. Of a source's positions an acker partition
+has *acker blocks* of 65,536 neighbouring ones, and a record of contributions or fails concerns one
+*wire block* of 32,768.
 
 Source: docs/design/protocol.md, section 4, "Fine print" and "What one record can claim".
 """
@@ -55,8 +58,8 @@ NUMBER_MAX: Final = 1 << 53
 _INT64_MAX: Final = (1 << 63) - 1
 
 CLOCK_AHEAD_MS_MAX: Final = 2 * 3_600_000
-"""So far a session's clock may be ahead of the time of its record: the clock of its machine may be wrong by
-an hour, and be set right while the session lives."""
+"""So far a session's clock may be ahead of the time of its record: the clock of its machine may be
+wrong by an hour, and be set right while the session lives."""
 
 HELD_LANE: Final = "/held"
 """How the name of a lane ends that contributes what Spark's state holds."""
@@ -65,15 +68,18 @@ HELD_LONGER_MS_MAX: Final = 365 * 86_400_000
 """The longest `held_timeout`."""
 
 EPOCHS_FREE: Final = 1_000_000
-"""An epoch may be higher by this than the milliseconds from 1970 to its record. A session adds one to the
-epoch before it, so no group has had a session for each millisecond. The million is room for clocks that are
-slow by up to 16 minutes, and for logs without times."""
+"""An epoch may be higher by this than the milliseconds from 1970 to its record. A session adds one
+to the epoch before it, so no group has had a session for each millisecond. The million is room for
+clocks that are slow by up to 16 minutes, and for logs without times."""
 
 AHEAD: Final = "ahead of the time of its record"
 """Part of the text for a clock that is too far ahead; who is refused by it has to set a clock."""
 
 NAMED_MAX: Final = 1 << 20
-"""Positions that the runs of one record may name, those named twice counted twice; a block has 32,768."""
+"""Positions that the runs of one record may name, those named twice counted twice.
+
+A block has 32,768.
+"""
 
 OUTSIDE: Final = "a position lies outside the block"
 
@@ -83,7 +89,10 @@ _BLOCK_COUNT: Final = 1 << (63 - WIRE_BLOCK_BITS)
 
 
 def epoch_max(written_ms: int) -> int:
-    """Return the highest epoch that a record of this time may have; the next record may have a higher one."""
+    """Return the highest epoch that a record of this time may have.
+
+    The next record may have a higher one.
+    """
     return EPOCHS_FREE + max(0, written_ms)
 
 
@@ -183,7 +192,8 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, writ
 def left_out_block(
     source: int, first_allowed: int, start: int, partition: int, partitions: int
 ) -> int | None:
-    """Return the first position of an acker block that an init leaves out; None: it leaves out none.
+    """Return the first position of an acker block that an init leaves out; None: it leaves out
+    none.
 
     Its roots could never be initialised any more, since an init only goes on above the one before
     it. Before the init, `first_allowed` was the first position that may be initialised; it begins
@@ -202,10 +212,11 @@ def left_out_block(
 
 
 def wrong_touch(acks: Acks, written_ms: int) -> str:
-    """Return what is wrong with a record that moves deadlines too far ahead: its roots would never time out.
+    """Return what is wrong with a record that moves deadlines too far ahead: its roots would never
+    time out.
 
-    See `wrong_clock`. What Spark's state holds may wait for as long as the longest `held_timeout`; only the
-    lanes that contribute for it (`HELD_LANE`) may say so.
+    See `wrong_clock`. What Spark's state holds may wait for as long as the longest `held_timeout`;
+    only the lanes that contribute for it (`HELD_LANE`) may say so.
     """
     if not acks.touched:  # it moves no deadline
         return ""
@@ -215,7 +226,8 @@ def wrong_touch(acks: Acks, written_ms: int) -> str:
 
 
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
-    """Return what is wrong with contributions that acker partition `partition` of `partitions` has read.
+    """Return what is wrong with contributions that acker partition `partition` of `partitions` has
+    read.
 
     Whether packed positions lie in the block is checked by `Contribution.is_outside`, which reads
     them anyway.
@@ -243,7 +255,8 @@ def wrong_fails(fails: Fails, partition: int, partitions: int) -> str:
 def _wrong_common_fields(record: Acks | Fails, partition: int, partitions: int) -> str:
     """Return the first flaw in what acks and fails have in common; empty: there is none.
 
-    A block is 32,768 neighbouring positions of one source; all of them have the same acker partition.
+    A block is 32,768 neighbouring positions of one source; all of them have the same acker
+    partition.
     """
     if not 0 <= record.block < _BLOCK_COUNT:
         return f"block {record.block} does not exist"
@@ -362,7 +375,8 @@ class LogOnce:
         self._kinds: set[tuple[str, str]] = set()  # topic, and text without its last number
 
     def add_if_new(self, topic: str, why: str) -> bool:
-        """Remember the kind of a flaw; return whether it was not remembered yet, so that the flaw is logged.
+        """Remember the kind of a flaw; return whether it was not remembered yet, so that the flaw
+        is logged.
 
         Texts that differ in a last number are one kind. After `KINDS_MAX` kinds none is new.
         """

@@ -1,8 +1,10 @@
-"""Avro single-object encoding: two bytes C3 01, the schema's CRC-64-AVRO fingerprint, then the body.
+"""Avro single-object encoding: two bytes C3 01, the schema's CRC-64-AVRO fingerprint, then the
+body.
 
-A `Codec` is a closed set of record types, each a frozen value of ``acker.wire.events`` (or of another module
-that has state of its own to keep) and the Avro schema beside it. A published schema is never edited; a
-new version is a further schema, of the same type or of a further one, and every old one stays readable.
+A `Codec` is a closed set of record types, each a frozen value of ``acker.wire.events`` (or of
+another module that has state of its own to keep) and the Avro schema beside it. A published schema
+is never edited; a new version is a further schema, of the same type or of a further one, and every
+old one stays readable.
 
 Source: Avro 1.12 specification, "Single-object encoding"; docs/design/protocol.md, section 4.
 """
@@ -44,8 +46,8 @@ RECORD_BYTES_MAX: Final = 900_000
 """A message of the wire stays below this, under the broker's default of 1,048,588 bytes."""
 
 READ_BYTES_MAX: Final = 1_048_588
-"""A larger record is not decoded: no program of ours wrote it. A compressed batch may have one of a gigabyte,
-and what is decoded takes up to two hundred times as much."""
+"""A larger record is not decoded: no program of ours wrote it. A compressed batch may have one of
+a gigabyte, and what is decoded takes up to two hundred times as much."""
 
 # What fastavro raises on bytes that are not the schema's; each was seen on garbage under fuzzing.
 _GARBAGE = (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, StopIteration)
@@ -62,7 +64,10 @@ def load_schema(package: str, name: str) -> dict[str, Any]:
 
 
 def _unchanged(value: Any) -> Any:
-    """Return a value that Avro and Python have in the same form; compared with, to leave the call out."""
+    """Return a value that Avro and Python have in the same form.
+
+    The makers below compare with it, to leave the call out.
+    """
     return value
 
 
@@ -130,7 +135,8 @@ def _writer_of(kind: Any) -> _Convert:
 def _reader_of(kind: Any, names_read: Container[str] | None = None) -> _Convert:
     """Make the function that turns what fastavro reads into a value of a type.
 
-    `names_read` are the fields that the schema has, by their names on the wire; None: all of the type's.
+    `names_read` are the fields that the schema has, by their names on the wire; None: all of the
+    type's.
     """
     if get_origin(kind) is tuple:
         read_item = _reader_of(get_args(kind)[0])
@@ -146,7 +152,10 @@ def _reader_of(kind: Any, names_read: Container[str] | None = None) -> _Convert:
 
 
 def _record_reader(kind: Any, names_read: Container[str] | None) -> _Convert:
-    """Make the function that turns a record, as fastavro's dict, into a value of a type; see `_reader_of`."""
+    """Make the function that turns a record, as fastavro's dict, into a value of a type.
+
+    `names_read` is as for `_reader_of`.
+    """
     fields = [field for field in _fields(kind) if names_read is None or field.wire_name in names_read]
     # each field's name on the wire, and the function that reads its value
     readers = [(field.wire_name, _reader_of(field.type)) for field in fields]
@@ -215,8 +224,9 @@ class _Decoder:
 class Codec(Generic[E]):
     """Encodes and decodes the values of a closed set of record types.
 
-    Field names are the schema's, with an underscore appended where the name is a Python keyword; a schema of
-    an older version is read, never written, and has a part of a type's fields: the others have defaults.
+    Field names are the schema's, with an underscore appended where the name is a Python keyword; a
+    schema of an older version is read, never written, and has a part of a type's fields: the
+    others have defaults.
     """
 
     def __init__(
@@ -310,7 +320,10 @@ class _Unusual(Exception):
 
 
 class _Cursor:
-    """Reads one encoded record part by part; `next_index` is that of the first byte that is not read yet."""
+    """Reads one encoded record part by part.
+
+    `next_index` is that of the first byte that is not read yet.
+    """
 
     __slots__ = ("_data", "_view", "next_index")
 
@@ -376,13 +389,15 @@ class _Cursor:
 def read_acks(data: bytes, header: bytes) -> events.Acks | None:
     """Read contributions without a copy of what is packed in them: they come by the gigabyte.
 
-    A generic decoder copies both arrays, half a megabyte for a full block, which costs as much as folding
-    them. Here they are views of `data`, and keep it alive. `header` is the ten bytes that `Acks` begins with.
+    A generic decoder copies both arrays, half a megabyte for a full block, which costs as much as
+    folding them. Here they are views of `data`, and keep it alive. `header` is the ten bytes that
+    `Acks` begins with.
 
-    Returns None for whatever is unusual (another kind, an array in several blocks, many runs or bytes): the
-    generic decoder reads it, and raises its errors.
+    Returns None for whatever is unusual (another kind, an array in several blocks, many runs or
+    bytes): the generic decoder reads it, and raises its errors.
 
-    Source: Avro 1.12 specification, "Binary encoding"; the fields are those of ``acker/wire/acks.avsc``.
+    Source: Avro 1.12 specification, "Binary encoding"; the fields are those of
+    ``acker/wire/acks.avsc``.
     """
     if not data.startswith(header) or len(data) > READ_BYTES_MAX:
         return None

@@ -1,7 +1,7 @@
 """How many items the arrays of an encoded record have, found without making any of them.
 
-An item may take six bytes on the wire and half a kilobyte once it is decoded: 128 MB of them would be
-gigabytes. So what may be long is counted before it is decoded.
+An item may take six bytes on the wire and half a kilobyte once it is decoded: 128 MB of them would
+be gigabytes. So what may be long is counted before it is decoded.
 
 Source: Avro 1.12 specification, "Binary encoding".
 """
@@ -15,7 +15,8 @@ from acker.errors import CodecError
 
 
 def require_few_items(data: bytes, begin: int, schema: Mapping[str, Any], items_max: int) -> None:
-    """Refuse a record, encoded from `begin` on, whose arrays have more than `items_max` items altogether.
+    """Refuse a record, encoded from `begin` on, whose arrays have more than `items_max` items
+    altogether.
 
     Raises:
         CodecError: they have more, or the record ends too early.

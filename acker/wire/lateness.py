@@ -1,8 +1,10 @@
-"""What came too late for a watermark: a note beside the acks, which an acker passes on beside its verdicts.
+"""What came too late for a watermark: a note beside the acks, which an acker passes on beside its
+verdicts.
 
-Spark drops a row whose window has ended, and the record counts as done. No verdict says so: the driver writes
-a note into a header of the records of its batch, and the acker that applies such a record writes the same
-note behind its verdicts. No verdict depends on it, and a reader of another version passes over it.
+Spark drops a row whose window has ended, and the record counts as done. No verdict says so: the
+driver writes a note into a header of the records of its batch, and the acker that applies such a
+record writes the same note behind its verdicts. No verdict depends on it, and a reader of another
+version passes over it.
 
 Source: docs/design/protocol.md, sections 4 and 5.2 ("What is too late").
 """
@@ -44,7 +46,8 @@ class Mover(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """What a watermark dropped of one batch, as one block of its positions says it; see `too_late.avsc`.
+    """What a watermark dropped of one batch, as one block of its positions says it; see
+    `too_late.avsc`.
 
     The fields are the schema's. A batch is number `seq` of its *lane*, one writer's sequence.
 
@@ -114,7 +117,10 @@ class LateCounts:
     newest_note: TooLate | None = None
 
     def plus(self, note: TooLate) -> LateCounts:
-        """Return the counts with a note's; the newest note is kept without the roots that it names."""
+        """Return the counts with a note's.
+
+        The newest note is kept without the roots that it names.
+        """
         newest_note = replace(note, moved_by=note.moved_by[:MOVED_BY_MAX], roots=(), batch=())
         return LateCounts(self.roots + note.root_count, self.rows + note.rows_counted, newest_note)
 

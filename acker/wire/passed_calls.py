@@ -1,10 +1,10 @@
 """A note of calls of bolts that hung or ended their process and passed when they came again.
 
-No root fails for such a call, so no verdict says anything of it. The driver writes a note into a header of
-the first record of the batch for each acker with such a root, of `_ack_ack`, or of `_ack_fail` where the
-batch acks nothing; else of its first record. The acker that applies the record writes the same note behind
-its verdicts, as it does with `acker.wire.lateness`. No verdict depends on it, and a reader of another version
-passes over it.
+No root fails for such a call, so no verdict says anything of it. The driver writes a note into a
+header of the first record of the batch for each acker with such a root, of `_ack_ack`, or of
+`_ack_fail` where the batch acks nothing; else of its first record. The acker that applies the
+record writes the same note behind its verdicts, as it does with `acker.wire.lateness`. No verdict
+depends on it, and a reader of another version passes over it.
 
 The header's value is a list in JSON: the lane (one writer's sequence of batches), the number of the
 batch in it, and a list of calls, each with bolt, error, an explanation, and runs of positions
@@ -42,7 +42,8 @@ _POSITION_END: Final = 1 << 63
 class PassedCall(NamedTuple):
     """A call that hung, or ended its process, and passed when its rows came again.
 
-    `error` is ``HUNG`` or the like, and `explanation` says it in words, both as in a poison tuple's cause.
+    `error` is ``HUNG`` or the like, and `explanation` says it in words, both as in a poison
+    tuple's cause.
     """
 
     bolt: str
@@ -60,7 +61,10 @@ class PassedCalls(NamedTuple):
 
 
 def passed_calls_header(lane: str, seq: int, calls: Iterable[PassedCall]) -> tuple[tuple[str, bytes], ...]:
-    """Return the header with the first `CALLS_MAX` calls of a batch; nothing where there are none."""
+    """Return the header with the first `CALLS_MAX` calls of a batch.
+
+    Without a call it is empty.
+    """
     rows = [_row_of(call) for call in list(calls)[:CALLS_MAX]]
     return ((PASSED_CALLS, json.dumps([lane, seq, rows]).encode()),) if rows else ()
 

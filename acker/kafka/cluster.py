@@ -228,10 +228,10 @@ class _Silence(NamedTuple):
 
 
 class _TroubleText(NamedTuple):
-    """The text of a partition in trouble, and when it was made (`Clock`)."""
+    """The text of a partition in trouble, and when it was created (`Clock`)."""
 
     text: str
-    made_s: float
+    created_s: float
 
 
 class ThreadCall(Generic[T]):
@@ -284,7 +284,7 @@ class KafkaLog:
         self._background = Background(clock)
         self._clock = clock
         self._admin: AdminClient | None = None  # None: the next question makes one
-        self._admin_made_s = 0.0
+        self._admin_created_s = 0.0
         self._cluster_id: str | None = None  # None: it was not asked yet
         # the consumer that asks what a group has committed, and that group; None: none has asked
         # yet
@@ -665,7 +665,7 @@ class KafkaLog:
         # A client whose request timed out may not meet that broker again
         # (`FIRST_PATIENCE_MS`). One that has found no leader for long is
         # replaced, too: it may go on finding none when there is one.
-        client_age_s = now_s - self._admin_made_s
+        client_age_s = now_s - self._admin_created_s
         if silent_errors or (answer.errors and client_age_s >= SILENT_AGAIN_S):
             self._give_up_admin()
 
@@ -747,7 +747,7 @@ class KafkaLog:
         """
         now_s = self._clock()
         text_by_place = {
-            place: text for place, text in self._text_by_place.items() if now_s - text.made_s < TEXT_S
+            place: text for place, text in self._text_by_place.items() if now_s - text.created_s < TEXT_S
         }
         topics_to_ask = {place.topic for place in errors.keys() - text_by_place.keys()}
         for topic in topics_to_ask:
@@ -818,7 +818,7 @@ class KafkaLog:
                 return question(max(patience_s, deadline.wait_min_s, 0.1))
             except KafkaException as error:
                 code = error.args[0].code()
-                admin_age_s = self._clock() - self._admin_made_s
+                admin_age_s = self._clock() - self._admin_created_s
                 finds_no_leader = code == KafkaError.LEADER_NOT_AVAILABLE and admin_age_s >= LEADERLESS_S
                 if code in _STALE_CLIENT or finds_no_leader:
                     self._give_up_admin()  # the next attempt makes another one
@@ -837,7 +837,7 @@ class KafkaLog:
     def _admin_client(self) -> AdminClient:
         """Return the admin client; make it first if there is none."""
         if self._admin is None:
-            self._admin_made_s = self._clock()
+            self._admin_created_s = self._clock()
             self._admin = self._client.make_client(self._make_admin, {}, LOGGED, self._background)
         return self._admin
 

@@ -90,7 +90,11 @@ class VerdictReader:
             # retention may have passed what was taken over
             begin_at[place] = max(start, taken_over[place.partition])
         follower = Follower(
-            self._log, unread, read_max=sys.maxsize, first_offsets=begin_at, on_damage=self._on_damage
+            self._log,
+            unread,
+            read_max=sys.maxsize,
+            first_offsets=begin_at,
+            on_damage=self._on_damage,
         )
         lost_below: dict[int, int] = {}
         with closing(follower):

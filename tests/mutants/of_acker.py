@@ -1396,8 +1396,8 @@ MUTANTS = (
     Mutant(
         "a-restart-is-told-what-was-read-and-not-what-counts",
         "acker/service/core.py",
-        "clock_ms = self.sessions.clock(session).read_ms if former_clock_ms",
-        "clock_ms = self.sessions.clock(session).counted_ms if former_clock_ms",
+        "            clock_ms = self.sessions.clock(session).read_ms\n",
+        "            clock_ms = self.sessions.clock(session).counted_ms\n",
         "tests/unit/acker/ledger/test_acker_sessions.py::test_whoever_takes_or_asks_is_told_the_highest_clock_that_was_read",
         "a restart would go on with a clock that is behind",
     ),

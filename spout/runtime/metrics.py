@@ -278,7 +278,7 @@ def _completion_times(tallies: Mapping[int, InputTally], inputs: Mapping[int, In
     for input_id, tally in tallies.items():
         labels = label_values(_input_and_group(input_id, inputs))
         buckets = _cumulative_buckets(tally, inputs.get(input_id))
-        total_s = tally.took_ms / 1_000
+        total_s = tally.took_total_ms / 1_000
         histogram.add_metric(labels, buckets, total_s)
     return histogram
 
@@ -361,9 +361,9 @@ def _cumulative_buckets(tally: InputTally, configured_input: Input | None) -> li
     `configured_input` None: topics.yaml lacks the input, so the roots have no names.
     """
     bounds_s = [*(str(bound_ms / 1_000) for bound_ms in BOUNDS_MS), "+Inf"]
-    roots_below = accumulate(tally.took)
+    roots_below = accumulate(tally.took_counts)
     buckets: list[Any] = []
-    for bound_s, root_count, last_root in zip(bounds_s, roots_below, tally.last, strict=True):
+    for bound_s, root_count, last_root in zip(bounds_s, roots_below, tally.slow_roots, strict=True):
         exemplar = None
         if last_root is not None and configured_input is not None:
             exemplar = _exemplar(last_root, configured_input)

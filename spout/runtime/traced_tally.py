@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from acker.config.settings import Input
-from acker.hot_paths import Hits, among
+from acker.hot_paths import Indices, among
 from acker.identity import input_id_of, is_replay
 from acker.kafka.port import Record
 from acker.ledger.cohort import InitEmission
@@ -89,9 +89,9 @@ class TracedTally(VerdictTally):
         if not self._trace_ids_by_source:
             return
         for verdicts in settled:
-            for emission, source, start, hits in verdicts.completed:
-                self._write_spans(emission, source, start, hits, now_ms)
-            for emission, source, positions in verdicts.copies:
+            for emission, source, start, indices in verdicts.acked_roots:
+                self._write_spans(emission, source, start, indices, now_ms)
+            for emission, source, positions in verdicts.acked_copies:
                 # of copies the positions themselves are listed, so they are counted from 0
                 self._write_spans(emission, source, 0, positions, now_ms)
 
@@ -100,33 +100,33 @@ class TracedTally(VerdictTally):
         emission: InitEmission,
         source: int,
         start: int,
-        hits: Hits,
+        indices: Indices,
         now_ms: int,
     ) -> None:
         """Write a span for each root of an emission that is acked now and has a trace context.
 
-        `hits` names the acked roots: their positions less `start`, as ascending numbers or as a
+        `indices` names the acked roots: their positions less `start`, as ascending numbers or as a
         range of them.
         """
         name = self._name_by_input.get(input_id_of(source), "")
         topic = "" if is_replay(source) else emission.topic  # empty: the span names no origin
-        for position, parent in self._take_traces(source, start, hits).items():
+        for position, parent in self._take_traces(source, start, indices).items():
             self._spans.write_acked(name, topic, source, position, parent, emission.wall_ms, now_ms)
 
-    def _take_traces(self, source: int, start: int, hits: Hits) -> dict[int, str]:
+    def _take_traces(self, source: int, start: int, indices: Indices) -> dict[int, str]:
         """Remove the traces of acked roots; return the trace context of each by position.
 
-        `start` and `hits` are as for `_write_spans`. Roots without a trace are left out.
+        `start` and `indices` are as for `_write_spans`. Roots without a trace are left out.
         """
         trace_ids_by_position = self._trace_ids_by_source.get(source)
         if not trace_ids_by_position:
             return {}
         traced_positions = np.fromiter(trace_ids_by_position, np.int64, len(trace_ids_by_position))
         traced_numbers = traced_positions - start
-        if isinstance(hits, range):
-            is_acked = (traced_numbers >= hits.start) & (traced_numbers < hits.stop)
+        if isinstance(indices, range):
+            is_acked = (traced_numbers >= indices.start) & (traced_numbers < indices.stop)
         else:
-            is_acked = among(traced_numbers, hits)
+            is_acked = among(traced_numbers, indices)
         parent_by_position: dict[int, str] = {}
         for position in traced_positions[is_acked].tolist():
             parent_by_position[position] = traceparent_of(trace_ids_by_position.pop(position))

@@ -1073,8 +1073,8 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "reports = (*counted.reports, *uncounted.reports)",
-        "reports = counted.reports",
+        "for report in reports for lines in report.lined_records",
+        "for report in counted for lines in report.lined_records",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
         "later records would be acked before one that failed when the batch was evaluated before",
@@ -1190,7 +1190,7 @@ MUTANTS = (
     Mutant(
         "all-shares-were-read",
         "spout/publishing/settle.py",
-        "        and RootSet.of_runs(shares) == RootSet.of_runs(plan.ranges)\n",
+        "        and RootSet.of_runs(shares) == plan.roots()\n",
         "",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_as_many_positions_as_planned_are_not_yet_those_that_were_planned",
@@ -1251,8 +1251,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "done = own_and_older(index, RootMarks.together([counted.marks, uncounted.marks]))",
-        "done = own_and_older(index, counted.marks)",
+        "done = own_and_older(index, RootMarks.together(report.marks for report in reports))",
+        "done = own_and_older(index, marks)",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1311,8 +1311,8 @@ MUTANTS = (
     Mutant(
         "a-batch-that-the-sink-skipped-fails",
         "spout/publishing/publish.py",
-        "records = RootSet.of_runs(plan.ranges) - holes",
-        "records = RootSet.of_runs(plan.ranges[:1]) - holes",
+        "records = plan.roots() - absent",
+        "records = RootSet.of_runs(plan.ranges[:1]) - absent",
         "tests/unit/spout/publishing/test_publish.py"
         "::test_a_skipped_batch_fails_what_has_a_record_and_nothing_else",
         "records of all other partitions of a skipped batch would be acked without their rows",
@@ -2490,8 +2490,8 @@ MUTANTS = (
     Mutant(
         "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
         "spout/publishing/publish.py",
-        "RootSet.of_runs(plan.ranges) - holes",
-        "RootSet.of_runs(plan.ranges) - RootSet.of_runs(holes.runs()[:1])",
+        "plan.roots() - absent",
+        "plan.roots() - RootSet.of_runs(absent.runs()[:1])",
         "tests/unit/spout/publishing/test_several_ranges.py"
         "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
         "a position without a record would be failed, though nothing is there to be replayed",

@@ -163,7 +163,7 @@ class StepWatch:
         passed_s = min(now_s - self._checked_s, CHECK_S_MAX)
         self._checked_s = now_s
         for number in signals:
-            if number not in SIGNALS:  # the alarm, say
+            if number not in SIGNALS:  # as SIGHUP
                 continue
             is_second = checks.record_signal()
             if is_second:

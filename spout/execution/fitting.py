@@ -77,7 +77,7 @@ class Fitted(NamedTuple):
 
 
 def fitted(emitted: EmittedRows, misfit_log: Tracebacks | None) -> Fitted:
-    """Return the emissions of one stream that fit it; as Arrow, where `StreamPass.needs_arrow_rows`.
+    """Return the emissions of one stream that fit it; as Arrow, if it `needs_arrow_rows`.
 
     Raises:
         TupleError: all together are too large for an Arrow array, and no input row alone is the

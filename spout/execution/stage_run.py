@@ -476,7 +476,7 @@ class TaskOutbox:
 
     What a row has depends on the stage:
 
-    * the tuple alone, if the sink gets one stream and this is the last stage (`StagePass.has_bare_rows`);
+    * the tuple alone, if the sink gets one stream and this is the last stage (`has_bare_rows`);
     * the tuple and its anchor, on a DataFrame (`StagePass.frame`);
     * else the tuple as a struct in the column of its stream, its destination, its task, and its
       places.

@@ -430,8 +430,7 @@ class QueueCollection:
         if part_count < 1:
             raise UsageError(f"an item is split into 1 part or more, not {part_count}")
         if not isinstance(item, Item):
-            shown = shortened(item)
-            raise UsageError(f"split: {shown} is no item; pass one item of what `open` returned")
+            raise UsageError(f"split: {shortened(item)} is no item; pass one item of what `open` returned")
         # of a closed spout nothing is split; whoever settles the parts settles
         # nothing
         if self._may_settle(client, item.lease):

@@ -19,7 +19,9 @@ def _lines(layout: Layout) -> Iterator[str]:
         if stage == layout.keyed_stage:
             yield from _lines_of_keyed_bolt(layout)
         else:
-            tasks_text = "in the source's read task" if stage == 0 else _tasks_text(layout.partitions[stage])
+            tasks_text = _tasks_text(layout.partitions[stage])
+            if stage == 0:
+                tasks_text = "in the source's read task"
             yield f"stage {stage}: one Python pass, {tasks_text}"
         for component in components:
             if component != layout.keyed_bolt:
@@ -32,7 +34,8 @@ def _lines(layout: Layout) -> Iterator[str]:
         # the shuffle before a keyed bolt is by key, and among its lines
         if stage < last_stage and stage + 1 != layout.keyed_stage:
             stream_names = ", ".join(map(str, layout.crossing(stage)))
-            yield f"shuffle by task: {stream_names}; edges are carried{_passing_text(layout, stage)}"
+            passing_text = _passing_text(layout, stage)
+            yield f"shuffle by task: {stream_names}; edges are carried{passing_text}"
 
 
 def _lines_of_component(layout: Layout, stage: int, name: str) -> Iterator[str]:

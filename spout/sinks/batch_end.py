@@ -79,10 +79,10 @@ class BatchEnd:
         # 1. what bolts raised
         raised = first_of_each(error for report in reports.tasks for error in report.raised)
         stream.traceback_log.warn(raised, self.batch_id)
-        # 2. when the batch was, by the session's clock: it counts only for what Spark's state
-        # holds, and for a batch without a plan
+        # 2. the batch's plan, clock and watermark by Spark's log: they count only for what Spark's
+        # state holds, and for a batch without a plan
         has_held = any(report.holds for report in reports.tasks)
-        moment = None  # not needed, or the batch is not in Spark's log
+        moment = None  # not needed, or not in the log
         if has_held or reports.plan is None:
             batch = logged(self.application, self.query_batch)
             if batch is not None:

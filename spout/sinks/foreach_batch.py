@@ -224,7 +224,7 @@ class Sink:
         execution = running(rows.sparkSession, end.query_batch.name)
         if not crosses_stages(execution.lastExecution().executedPlan()):
             return None
-        if not stays(rows):  # a drain would count the partitions before the second shuffle
+        if not stays(rows):  # the partitions of a batch are not fixed where it is shuffled again
             raise TrackingError(
                 f"batch {end.batch_id} was shuffled by its query and again before spout.sink"
                 " got it, where nobody can tell what was read: shuffle it within the function"

@@ -270,7 +270,7 @@ def unbundled_with_places(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterato
         places: Places | None = None  # None: the rows have a column of anchors, or are not tracked
         fields = list(schema)
         has_places = _FIRST_ROOT in (bundled.schema.metadata or {})
-        # packed anchors become a column again, which is as short
+        # packed anchors become a column again
         if has_places and schema.field(ANCHOR).type == PATHS_TYPE:
             places = _places_of_bundle(bundled)
             fields = [field for field in schema if field.name != ANCHOR]

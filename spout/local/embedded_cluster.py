@@ -173,7 +173,7 @@ class EmbeddedCluster:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Shut all brokers down together; a broker that finds no majority of controllers is killed."""
+        """Shut all brokers down together; one that finds no majority of controllers is killed."""
         with ThreadPoolExecutor(len(self.brokers)) as threads:
             for stopped in [threads.submit(broker.stop) for broker in self.brokers]:
                 stopped.result()

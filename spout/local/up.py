@@ -32,7 +32,7 @@ BOOTSTRAP = "KAFKA_BOOTSTRAP"
 KINDS: tuple[Kind, ...] = ("acker", "replay")
 
 DRIVER_METRICS = f"{HOST}:9103"
-"""The page draws the topology of the driver that serves its metrics here; docs/ let drivers do so."""
+"""Here the driver whose topology the page draws serves its metrics; docs/ let drivers do so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class UpOptions:
 
 
 class Interrupted(BaseException):
-    """A signal asked this process to end. Not an Exception: nothing that handles errors may swallow it."""
+    """A signal asked this process to end. No Exception, so that no handler of errors swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -66,10 +66,10 @@ class Interrupted(BaseException):
 
 
 def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Run everything until a signal arrives or a part dies; all parts are ended before this returns.
+    """Run everything until a signal arrives or a part dies; then end all parts.
 
-    One of several brokers is started again if it dies, and the rest goes on without the page. Return
-    the exit code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
+    One of several brokers is started again if it dies, and the rest goes on without the page.
+    Return the exit code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
     """
     if not options.broker_only:
         # refuse a config that names another broker before anything is started; without a named
@@ -99,8 +99,9 @@ def _run_until_one_ends(
             say(f"the page draws the driver that serves its metrics at {drivers}")
         installed_java = java.find(environ)
         if java.is_missed_by_spark(installed_java, environ):
-            home = shlex.quote(str(java.java_home_for_spark(installed_java, cache_directory(environ))))
-            say(f"without it your Spark program finds no Java: export JAVA_HOME={home}")
+            home = java.java_home_for_spark(installed_java, cache_directory(environ))
+            quoted_home = shlex.quote(str(home))
+            say(f"without it your Spark program finds no Java: export JAVA_HOME={quoted_home}")
         say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
         # 3. wait; the others go on without one broker of several, until it is started again
         ended = _wait_for_first_end([*brokers, *services])
@@ -197,7 +198,8 @@ def start_page(
     """
     if port is None:
         return
-    options = ["--config", str(config), "--port", str(port)]  # as it was given: the page names it so
+    # the config as it was given: the page names it so
+    options = ["--config", str(config), "--port", str(port)]
     for driver in drivers:
         options += ["--driver", driver]
     program = ("-m", "spout.cli", "ui", *options)
@@ -234,7 +236,7 @@ def _wait_for_first_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBrok
 
 
 def interruptible(command: Callable[[], int]) -> int:
-    """Run a command whose parts end when a signal unwinds it; return its exit code, or that of the signal.
+    """Run a command whose parts end when a signal unwinds it; return its exit code, or the signal's.
 
     The first SIGINT or SIGTERM raises `Interrupted` in the main thread, the second ends the process at once,
     with which every process dies that it started.

@@ -181,7 +181,7 @@ class KafkaSpout:
             self._engine.wake_planning()
 
     def close(self) -> None:
-        """Publish what was settled, commit, and leave; the group's next session gets the open records.
+        """Publish what was settled, commit, and leave; the next session gets the open records.
 
         Raises:
             Unreachable: what was settled is not durable in time; what does not

@@ -59,6 +59,8 @@ UNSEEN: Final = Kind(operator="b\u202et", error="E\x1b[2JError")
 class LettersWorld:
     """A cluster in memory whose dead-letter topics a test fills."""
 
+    now_ms = NOW_MS
+
     def __init__(self, topics: Topics = TOPICS) -> None:
         self.topics = topics
         self.cluster = MemoryCluster()

@@ -12,12 +12,11 @@ from acker.notation import EMPTY, NULL, cut_shown, parse_bytes, parse_text, show
 from acker.units import TIME_MS_MAX, TIME_MS_MIN, time_text
 from acker.untrusted import Untrusted
 from acker.wire.stacks import read_stack
-from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, RedriveRecord
 from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.due import LEFT_OUT, Loss, left_out_by, left_out_of
 from replay.records.headers import parted_headers
-from replay.records.letters import Letter, LetterAction
+from replay.records.letters import Letter
 from spout.inspect.tables import UNKNOWN, Column, Row, count, cut_message, cut_to, span
 
 NO_TIME_MS: Final = -1
@@ -167,38 +166,6 @@ def letter_details(input_letter: InputLetter, record: Record) -> dict[str, Any]:
         "windhover": _header_rows(headers_added),
         "payload": None if letter.missing else bytes_field(record.value),
         "payload_bytes": None if letter.missing else len(record.value or b""),
-    }
-
-
-def redrive_row(input_name: str, redrive: RedriveRecord, outcomes: RedriveOutcomes) -> dict[str, Any]:
-    """Return a redrive of an input as a row.
-
-    Where letters were dropped, the figures of their outcomes are None: nothing becomes of them.
-    """
-    begun, ended = redrive.begun, redrive.ended
-    counts: dict[str, int | None] = dict.fromkeys(("acked", "died", "open", "not_found"))
-    if begun.action == LetterAction.REPLAYED:
-        letters = outcomes.count_by_outcome(begun.redrive)
-        counts = {
-            "acked": letters[LetterOutcome.ACKED],
-            "died": letters[LetterOutcome.DIED],
-            "open": letters[LetterOutcome.OPEN],
-            "not_found": letters[LetterOutcome.GONE] + letters[LetterOutcome.UNKNOWN],
-        }
-    return {
-        "redrive": name_field(begun.redrive),
-        "input": input_name,
-        "action": name_field(begun.action),
-        "state": name_field(redrive.state),
-        "by": begun.by,
-        "why": begun.why,
-        "filter": begun.which,
-        "letters": begun.letters,
-        "handled": outcomes.handled_count(begun.redrive),
-        **counts,
-        "begun": moment(begun.at_ms),
-        "ended": moment(ended.at_ms) if ended else "",
-        "ended_by": ended.by if ended else "",
     }
 
 

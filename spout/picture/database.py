@@ -55,6 +55,7 @@ _NO_TIME_MS: Final = -1
 _WRITES_ONE: Final = "`windhover picture --out FILE` writes one"
 _INT64_MAX: Final = (1 << 63) - 1
 _TIMES_KEPT: Final = 65_536
+_SHORT_TEXT: Final = 1_000
 
 _NO_ROOM_CODES: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _PRIMARY_CODE: Final = 0xFF
@@ -190,7 +191,13 @@ class Picture:
         if column.kind not in (ColumnKind.TEXT, ColumnKind.JSON):
             return convert
 
+        is_plain = convert is _text_column
+
         def limited(value: Value) -> Value:
+            # nearly all texts are short and ASCII: the database has them as they are
+            is_short = isinstance(value, str) and len(value) <= _SHORT_TEXT and value.isascii()
+            if is_plain and is_short:
+                return value
             text = convert(value)
             # few texts have so many characters that it needs to be counted how many bytes they are
             is_long = isinstance(text, str) and len(text) * 4 > VALUE_BYTES_MAX

@@ -45,15 +45,24 @@ class LetterTables:
         other_records: how many records were not Windhover's.
     """
 
-    def __init__(self, picture: Picture, holes: Holes, *, has_details: bool = True) -> None:
+    def __init__(
+        self,
+        picture: Picture,
+        holes: Holes,
+        *,
+        has_letters: bool = True,
+        has_details: bool = True,
+    ) -> None:
         """Begin without a record.
 
         Args:
+            has_letters: whether it gets all records, or those alone that redrives wrote.
             has_details: whether those columns are filled that say more than a list of letters does,
                 such as `history` and `stack`: they take a third of the time of a letter.
         """
         self._picture = picture
         self._holes = holes
+        self._has_letters = has_letters
         self._has_details = has_details
         self.other_records = 0
         # a mark comes behind its letter, so all of these marks belong behind all of these letters
@@ -161,14 +170,28 @@ class LetterTables:
 
     def _put_other(self, input: Input, record: Record) -> None:
         """Take in what is neither a letter nor a mark: an audit record, or a record of others."""
-        audit = parse_audit(record)
-        if isinstance(audit, RedriveBegun):
-            self._begun[RedriveName(input.name, audit.redrive)] = audit
-        elif isinstance(audit, RedriveEnded):
-            self._ended.setdefault(RedriveName(input.name, audit.redrive), audit)
-        else:
+        if not self.put_audit(input, record):
             self.other_records += 1
             self._holes.note_record("letters", record, "it is no letter of Windhover's")
+
+    def put_audit(self, input: Input, record: Record) -> bool:
+        """Take in the audit record of a redrive; return whether a record is one."""
+        audit = parse_audit(record)
+        match audit:
+            case RedriveBegun():
+                self._begun[RedriveName(input.name, audit.redrive)] = audit
+            case RedriveEnded():
+                # the first one counts
+                self._ended.setdefault(RedriveName(input.name, audit.redrive), audit)
+        return audit is not None
+
+    def redrives_of(self, input: Input, redrive: str | None) -> list[RedriveBegun]:
+        """Return an input's redrives, or that of one id, as they began; the oldest first."""
+        return [
+            begun
+            for name, begun in self._begun.items()
+            if name.input == input.name and redrive in (None, name.redrive)
+        ]
 
     def write_redrives(self) -> None:
         """Write the redrives as they are known now."""
@@ -190,7 +213,7 @@ class LetterTables:
                 "why": begun.why,
                 "which": begun.which,
                 "letters": begun.letters,
-                "handled": self._handled_counts[name],
+                "handled": self._handled_counts[name] if self._has_letters else None,
                 **_end_row(redrive.ended),
             }
 

@@ -118,11 +118,11 @@ class LogReading:
         try:
             info = self._log.topics([topic]).get(topic)
         except WindhoverError as error:
-            self._note_error(Hole(use.tables, str(error), topic), error)
+            self.note_error(Hole(use.tables, str(error), topic), error)
             return ()
         if info is None:
             why = "the topic is missing; run `windhover topics create`"
-            self._note_error(Hole(use.tables, why, topic), TopicError(f"{topic}: {why}"))
+            self.note_error(Hole(use.tables, why, topic), TopicError(f"{topic}: {why}"))
             return ()
         return [TopicPartition(topic, number) for number in range(info.partitions)]
 
@@ -157,9 +157,9 @@ class LogReading:
                 self._whole_topics.add(topic)
             self._note_unread(follower, use)
         except WindhoverError as error:
-            self._note_error(Hole(use.tables, str(error), topic), error)
+            self.note_error(Hole(use.tables, str(error), topic), error)
 
-    def _note_error(self, hole: Hole, error: WindhoverError) -> None:
+    def note_error(self, hole: Hole, error: WindhoverError) -> None:
         """Record what cannot be read, as a hole and as the error of a command that needs it."""
         self._holes.note(hole)
         self.errors.append(error)
@@ -211,7 +211,7 @@ class LogReading:
     def _pieces(self, follower: Follower) -> Iterator[Record]:
         """Yield the records of a follower, in pieces, until all are read or a limit is reached."""
         record_count = 0
-        while record_count < self._limits.records_max and not self._why_reading_ends():
+        while record_count < self._limits.records_max and not self.why_it_ends():
             count_before = record_count
             for record in follower.read():
                 record_count += 1
@@ -236,31 +236,31 @@ class LogReading:
             self._note_left(Hole(use.tables, why_unread, topic), limit)
         for place, why in follower.answers.troubles.items():
             error = Unreachable(f"{place.topic}/{place.partition} {why}")
-            self._note_error(Hole(use.tables, f"the partition {why}", *place), error)
+            self.note_error(Hole(use.tables, f"the partition {why}", *place), error)
         for place, end in follower.answers.offsets.items():
             if read_to.get(place, end) < end:
                 self._note_left(Hole(use.tables, why_unread, *place, read_to[place], end), limit)
 
     def _note_left(self, hole: Hole, limit: str) -> None:
         """Record what was not read, because of a limit; if `limit` is empty, because of Kafka."""
-        where = hole.topic
-        if hole.partition is not None:
-            where = f"{hole.topic}/{hole.partition}@{hole.offset}"
-        what = f"{where}: {hole.why}"
         if limit:
-            self._holes.note(hole)
-            self.cuts.append(what)
+            self.note_cut(hole)
         else:
-            self._note_error(hole, Unreachable(what))
+            self.note_error(hole, Unreachable(_place_and_why(hole)))
+
+    def note_cut(self, hole: Hole) -> None:
+        """Record what is left unread because of a limit, as a hole and as a note of a command."""
+        self._holes.note(hole)
+        self.cuts.append(_place_and_why(hole))
 
     def _limit_reached(self, follower: Follower) -> str:
         """Return which limit kept this reading from records; empty: none did."""
-        limit = self._why_reading_ends()
+        limit = self.why_it_ends()
         if limit or follower.is_whole or follower.why_not_whole():
             return limit
         return "the limit of one reading is reached"
 
-    def _why_reading_ends(self) -> str:
+    def why_it_ends(self) -> str:
         """Return why no topic is read any further; empty: it is."""
         if self._clock_ms() >= self._ends_ms:
             return "the time of one reading is over"
@@ -297,3 +297,11 @@ class LogReading:
     def close(self) -> None:
         for follower in self._followers.values():
             follower.close()
+
+
+def _place_and_why(hole: Hole) -> str:
+    """Return where a hole in a topic is, and why, as a text."""
+    where = hole.topic
+    if hole.partition is not None:
+        where = f"{hole.topic}/{hole.partition}@{hole.offset}"
+    return f"{where}: {hole.why}"

@@ -105,6 +105,12 @@ _ORIGIN: Final = (
     _number("origin_offset", "the offset of the record there"),
 )
 
+_LETTER: Final = (
+    _text("topic", "the dead-letter topic"),
+    _number("partition", "the partition of that topic"),
+    _number("offset", "the offset of the letter there"),
+)
+
 _SESSION: Final = (
     _text("consumer_group", "the group that reads the input"),
     _number("epoch", "of the session: of two sessions the higher one owns the group"),
@@ -239,9 +245,7 @@ LETTERS: Final = Table(
     "a dead letter, or the note that a rule dropped a record",
     (
         _INPUT,
-        _text("topic", "the dead-letter topic"),
-        _number("partition", "the partition of that topic"),
-        _number("offset", "the offset of the letter there"),
+        *_LETTER,
         *_ORIGIN,
         _text("key", "the key of the record, as all commands show it; NULL: it has none"),
         _time("died_at", "when it was given up"),
@@ -290,6 +294,22 @@ REDRIVES: Final = Table(
         _text("ended_by", "who ended it", Holds.MESSAGE),
         _number("acked", "how many of its copies were acked when it ended"),
         _number("died", "how many had died again by then"),
+    ),
+)
+
+OUTCOMES: Final = Table(
+    "outcomes",
+    "a letter that a redrive handled, and what became of it",
+    (
+        _INPUT,
+        _text("redrive", "the id of the redrive"),
+        *_LETTER,
+        _text(
+            "outcome",
+            "`OPEN`: its copy is not settled; `ACKED`; `DIED`: it is a dead letter again;"
+            " `GONE`: its copy left the replay topic unread; `UNKNOWN`: its copy or its verdict is"
+            " no longer in the log; NULL: it was dropped",
+        ),
     ),
 )
 
@@ -353,8 +373,8 @@ UNKNOWN: Final = Table(
 TABLES: Final[Mapping[str, Table]] = {
     table.name: table
     for table in (
-        INPUTS, SESSIONS, EMISSIONS, VERDICTS, FAILURES, WAITING, LETTERS, REDRIVES, ACKERS,
-        WORKERS, PARTITIONS, UNKNOWN, PICTURE,
+        INPUTS, SESSIONS, EMISSIONS, VERDICTS, FAILURES, WAITING, LETTERS, REDRIVES, OUTCOMES,
+        ACKERS, WORKERS, PARTITIONS, UNKNOWN, PICTURE,
     )
 }  # fmt: skip
 """By name, in the order of the reference page."""

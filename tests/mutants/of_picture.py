@@ -6,6 +6,7 @@ _QUERY = "tests/unit/spout/picture/test_picture_query.py"
 _FILES = "tests/unit/spout/picture/test_picture_files.py"
 _COUNTS = "tests/unit/spout/questions/test_letter_counts.py"
 _LOADER = "tests/unit/spout/picture/test_picture_loader.py"
+_OUTCOMES = "tests/unit/spout/picture/test_redrive_outcomes.py"
 
 MUTANTS = (
     # -- what `dlq stats` counts
@@ -50,6 +51,31 @@ MUTANTS = (
         "    FROM counted_letters GROUP BY key\n",
         f"{_COUNTS}::test_the_key_of_a_record_that_could_not_be_read_is_not_the_key_null",
         "of records that nobody could read the key would be said to be null",
+    ),
+    # -- what became of letters that redrives handled
+    Mutant(
+        "outcomes-of-some-redrives-are-told-as-those-of-all",
+        "spout/questions/redrives.py",
+        "        if loader.errors:\n",
+        "        if False:\n",
+        f"{_OUTCOMES}::test_numbers_of_some_outcomes_are_not_shown_as_those_of_all",
+        "an operator would read that no letter of a redrive was acked, where nobody knows it",
+    ),
+    Mutant(
+        "a-later-redrive-is-not-followed",
+        "spout/picture/outcome_table.py",
+        "if followed is not None and followed.redrives == redrives:",
+        "if followed is not None:",
+        f"{_OUTCOMES}::test_a_picture_that_follows_has_later_redrives_and_what_became_of_their_letters",
+        "a picture that follows would lack the letters of redrives that began later",
+    ),
+    Mutant(
+        "a-limit-of-outcomes-is-no-hole",
+        "spout/picture/outcome_table.py",
+        "                reading.note_cut(Hole(TABLE, why, input.dead_letter.topic))\n",
+        "",
+        f"{_OUTCOMES}::test_outcomes_behind_a_limit_are_a_hole",
+        "counts would lack letters, and nothing would say so",
     ),
     # -- what a query may do
     Mutant(

@@ -27,7 +27,6 @@ from spout.inspect.dead_letters import (
     letters_with_records,
     matching_letters,
     parse_filter,
-    redrive_rows,
 )
 from spout.inspect.letter_rows import (
     LIST,
@@ -41,6 +40,7 @@ from spout.inspect.letter_rows import (
 )
 from spout.inspect.tables import OutputFormat, absent_text, encoded
 from spout.questions.letters import letters_read
+from spout.questions.redrives import redrive_rows
 from tests.support.memory.clients import Faults, NoFaults
 from tests.support.worlds.replay_world import (
     COPIES,

@@ -30,6 +30,7 @@ from tests.support.worlds.letters_world import (
     SENTENCES,
     TOPICS,
     LettersWorld,
+    recorded_details,
     recorded_letters,
 )
 from tests.support.worlds.redrives_world import UNSEEN_NAME, recorded_redrives
@@ -104,6 +105,37 @@ REDRIVE_COMMANDS: Final = (
     "/redrives/r-nobody",
 )
 """Commands, and addresses of pages as programs read them."""
+
+_DETAILED_PLACES: Final = (
+    *(f"{SENTENCES}/0@{offset}" for offset in range(9)),
+    f"{SENTENCES}/1@0",
+    "sentences/1@7",
+    f"{ORDERS}/1@0",
+)
+
+DETAIL_COMMANDS: Final = (
+    *(f"dlq show {place}" for place in _DETAILED_PLACES),
+    f"dlq show {' '.join(_DETAILED_PLACES)} -o json",
+    f"dlq show {SENTENCES}/0@3 orders/1@100 {SENTENCES}/1@0",
+    f"dlq show {SENTENCES}/0@3 {SENTENCES}/0@3 -o yaml",
+    f"dlq show {SENTENCES}/0@9",
+    f"dlq show {SENTENCES}/0@99",
+    f"dlq show {SENTENCES}/7@0",
+    "dlq show sentences/0@4711",
+    "dlq show nowhere",
+    "dlq show",
+    f"/letter/{SENTENCES}/1@0",
+    "/letter/sentences/1@7",
+    f"/letter/{SENTENCES}/0@99",
+    "/letter/nowhere",
+)
+
+FEW_DETAIL_COMMANDS: Final = (
+    f"dlq show {SENTENCES}/0@0",
+    f"dlq show {ORDERS}/1@0",
+    "dlq show sentences/1@7 -o json",
+    f"/letter/{SENTENCES}/0@0",
+)
 
 FEW_REDRIVE_COMMANDS: Final = (
     "dlq redrives",
@@ -182,6 +214,13 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "whole": Situation(recorded_letters, whole, COMMANDS),
     "without a topic": Situation(recorded_letters, without_topic, _LETTERS),
     "without a leader": Situation(recorded_letters, without_leader, _LETTERS),
+    "details": Situation(recorded_details, whole, DETAIL_COMMANDS),
+    **{
+        f"details {befall.__name__.replace('_', ' ')}": Situation(
+            recorded_details, befall, FEW_DETAIL_COMMANDS
+        )
+        for befall in (without_topic, without_leader, with_odd_records)
+    },
     "redrives": Situation(recorded_redrives, whole, REDRIVE_COMMANDS),
     **{
         f"redrives {befall.__name__.replace('_', ' ')}": Situation(

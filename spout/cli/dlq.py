@@ -132,7 +132,7 @@ def dlq_show(places: Places = None, output: As = OutputFormat.TABLE, config: Con
     if not places:
         raise typer.BadParameter("name a letter: sentences.word-count.dlq/0@17, or its origin")
     with opened(config, "dlq-show") as (topics, log):
-        from spout.inspect.dead_letters import details_of
+        from spout.questions.letters import details_of
 
         log.share_deadline()
         details = details_of(log, topics, places)

@@ -5,16 +5,15 @@ Source: docs/design/protocol.md, section 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
-from acker.kafka.port import Log, Record
+from acker.kafka.port import Log
 from acker.units import named_past_ms
 from acker.untrusted import Untrusted, UntrustedName
 from replay.handling.letter_box import KEPT_MAX, find_letters
@@ -22,8 +21,7 @@ from replay.handling.outcomes import RedriveRecord, find_redrives
 from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter, KeyIs
-from replay.worker.fetch import Fetcher, RecordPlace
-from spout.inspect.letter_rows import InputLetter, letter_details, parse_key, parse_name
+from spout.inspect.letter_rows import InputLetter, parse_key, parse_name
 
 if TYPE_CHECKING:
     from replay.handling.redrive import Redrive, RedriveProgress
@@ -174,36 +172,6 @@ def matching_letters(
         other_records += box.other_record_count
     letters.sort(key=lambda input_letter: input_letter.letter.died_ms)
     return FoundLetters(letters, left_out, other_records)
-
-
-def letters_with_records(
-    log: Log, letters: Sequence[InputLetter], limits: ReplayLimits
-) -> Iterator[tuple[InputLetter, Record]]:
-    """Read whole letters, and yield each with its record; letters that have left the topic yield none."""
-    with closing(Fetcher(log, limits)) as fetcher:
-        for letter in letters:
-            topic, partition, offset = parse_location(letter.letter.place) or ("", 0, 0)
-            place = RecordPlace(topic, partition, offset)
-            record = fetcher.fetch([place])[place]
-            if isinstance(record, Record):
-                yield letter, record
-
-
-def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str, Any]]:
-    """Read letters by their places or those of their origins, with all their details.
-
-    Raises:
-        UsageError: a place cannot be parsed, or there is no letter at any of them.
-    """
-    filters = filters_of_inputs(inputs_named(topics, ()), places, Filter(handled=True))
-    limits = topics.replay.limits
-    result = matching_letters(log, filters, wait_ms=limits.operation_timeout_ms)
-    letters = letters_with_records(log, result.letters, limits)
-    details = [letter_details(letter, record) for letter, record in letters]
-    if not details:
-        place_texts = ", ".join(str(Untrusted(place)) for place in places)
-        raise UsageError(f"no dead letter at {place_texts}; see `windhover dlq list --all`")
-    return details
 
 
 def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: int) -> list[str]:

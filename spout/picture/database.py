@@ -68,17 +68,27 @@ class Picture:
     Attributes:
         connection: of the database. Who asks it what a person wrote takes `spout.picture.query`.
         has_payloads: whether payloads and headers are kept.
+        has_limits: whether long texts are left out, and payloads of many letters.
         left_out_counts: by table and column, how many values were too long for a query to read.
     """
 
-    def __init__(self, *, has_payloads: bool, hides_secrets: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        has_payloads: bool,
+        hides_secrets: bool = False,
+        has_limits: bool = True,
+    ) -> None:
         """Make an empty one.
 
         Args:
             has_payloads: whether what records themselves hold is kept.
             hides_secrets: whether what looks like a secret is cut out of messages.
+            has_limits: whether what a query of a person could not read is left out, and payloads
+                beyond the limit of all together. Without limits it is for a few letters.
         """
         self.has_payloads = has_payloads
+        self.has_limits = has_limits
         self._hides_secrets = hides_secrets
         self.left_out_counts: Counter[tuple[str, str]] = Counter()
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -188,7 +198,7 @@ class Picture:
     def _limited(self, table: Table, column: TableColumn) -> Callable[[Value], Value]:
         """Return what turns a value into the database's, and leaves out what no query could read."""
         convert = self._converter(column)
-        if column.kind not in (ColumnKind.TEXT, ColumnKind.JSON):
+        if column.kind not in (ColumnKind.TEXT, ColumnKind.JSON) or not self.has_limits:
             return convert
 
         is_plain = convert is _text_column

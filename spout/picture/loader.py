@@ -23,7 +23,7 @@ Source: docs/design/picture.md; docs/design/protocol.md, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -66,7 +66,7 @@ class PicturePart(Enum):
     OUTCOMES = auto()
     """3.: `outcomes` and `redrives`, but how many letters a redrive has handled by its marks."""
     LETTER_DETAILS = auto()
-    """3.: the columns `history`, `stack`, `first_emitted_at` and `record_at` of `letters`."""
+    """3.: `cause`, `history` and other columns of `letters` that a list of them does not show."""
     EMISSIONS = auto()
     """4.: `emissions`, `sessions`, `ackers`."""
     PLACES = auto()
@@ -91,6 +91,7 @@ class PictureLoader:
         parts: Collection[PicturePart] = ALL_PARTS,
         letter_starts: Mapping[TopicPartition, int] | None = None,
         followed_redrive: str | None = None,
+        letter_places: Mapping[str, Set[str]] | None = None,
     ) -> None:
         """Begin with nothing read.
 
@@ -100,6 +101,8 @@ class PictureLoader:
             parts: what is read of it.
             letter_starts: the partitions of dead-letter topics that are read, and from which offset
                 on; None: all of them, from their starts or the time that is wanted.
+            letter_places: by the name of an input the letters that are kept, by their own places or
+                those of their records; None: all.
             followed_redrive: the id of the redrive whose letters `outcomes` is about; None: all.
         """
         self._log = log
@@ -119,6 +122,7 @@ class PictureLoader:
             self._holes,
             has_letters=PicturePart.LETTERS in parts,
             has_details=PicturePart.LETTER_DETAILS in parts,
+            places_by_input=letter_places,
         )
         self._outcomes = OutcomeTable(log, topics, picture)
         self._emissions: EmissionTables | None = None

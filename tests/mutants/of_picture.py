@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 _QUERY = "tests/unit/spout/picture/test_picture_query.py"
 _FILES = "tests/unit/spout/picture/test_picture_files.py"
 _COUNTS = "tests/unit/spout/questions/test_letter_counts.py"
+_DETAILS = "tests/unit/spout/questions/test_letter_details.py"
 _LOADER = "tests/unit/spout/picture/test_picture_loader.py"
 _OUTCOMES = "tests/unit/spout/picture/test_redrive_outcomes.py"
 
@@ -51,6 +52,23 @@ MUTANTS = (
         "    FROM counted_letters GROUP BY key\n",
         f"{_COUNTS}::test_the_key_of_a_record_that_could_not_be_read_is_not_the_key_null",
         "of records that nobody could read the key would be said to be null",
+    ),
+    # -- what `dlq show` says of a letter
+    Mutant(
+        "details-of-a-letter-have-the-limits-of-a-query",
+        "spout/questions/letters.py",
+        "has_limits=not has_details",
+        "has_limits=True",
+        f"{_DETAILS}::test_a_payload_of_any_size_is_whole",
+        "a large payload would be shown as null, and nobody could copy it from its letter",
+    ),
+    Mutant(
+        "letters-that-nobody-named-are-kept",
+        "spout/picture/letter_tables.py",
+        "                elif self._is_named(input, entry):\n",
+        "                else:\n",
+        f"{_DETAILS}::test_only_letters_that_are_named_are_kept",
+        "to show one letter the payloads of all behind it would be in memory",
     ),
     # -- what became of letters that redrives handled
     Mutant(

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.errors import WindhoverError
+from acker.errors import Unreachable, WindhoverError
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.service.passed_over import WHY_HEADER
 from acker.untrusted import Untrusted
@@ -67,6 +67,8 @@ class PicturePart(Enum):
     """3.: `outcomes` and `redrives`, but how many letters a redrive has handled by its marks."""
     LETTER_DETAILS = auto()
     """3.: `cause`, `history` and other columns of `letters` that a list of them does not show."""
+    OPEN_ROOTS = auto()
+    """4.: the open roots among `emissions`, and `ackers` without their processes."""
     EMISSIONS = auto()
     """4.: `emissions`, `sessions`, `ackers`."""
     PLACES = auto()
@@ -126,7 +128,7 @@ class PictureLoader:
         )
         self._outcomes = OutcomeTable(log, topics, picture)
         self._emissions: EmissionTables | None = None
-        if PicturePart.EMISSIONS in parts:
+        if PicturePart.EMISSIONS in parts or PicturePart.OPEN_ROOTS in parts:
             # what reads States takes a tenth of a second to load: only where it is needed
             from spout.picture.emission_tables import EmissionTables
 
@@ -155,7 +157,10 @@ class PictureLoader:
                     self._outcomes.read(input, redrives, self._reading)
             if self._emissions is not None:
                 # 4. what is emitted, and what is open
-                self._emissions.read(self._reading)
+                if PicturePart.EMISSIONS in self._parts:
+                    self._emissions.read(self._reading)
+                else:
+                    self._emissions.read_open_roots(self._reading)
             if PicturePart.PLACES in self._parts:
                 # 5. what ackers could not apply
                 for record in self._reading.records(self._topics.ack_topics.quarantine, QUARANTINE):
@@ -177,6 +182,13 @@ class PictureLoader:
     def errors(self) -> Sequence[WindhoverError]:
         """What kept the last reading from topics, for a command that needs all that it reads."""
         return self._reading.errors
+
+    @property
+    def no_answer(self) -> Unreachable | None:
+        """Why the last reading found out nothing; None: the cluster said something of a topic."""
+        if self._reading.has_answer:
+            return None
+        return next((error for error in self.errors if isinstance(error, Unreachable)), None)
 
     @property
     def cuts(self) -> Sequence[str]:
@@ -226,8 +238,7 @@ class PictureLoader:
         for record in self._reading.records(topic, VERDICTS, needed_from):
             self._verdicts.put(record, self._progress.get(record.partition))
         self._verdicts.flush()
-        self._picture.connection.execute("DELETE FROM waiting WHERE entry IS NULL")
-        self._picture.insert("waiting", self._verdicts.new_rows(self._progress))
+        self._verdicts.write_new_roots(self._progress)
 
     def _read_letters(self, input: Input) -> None:
         use = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)

@@ -79,12 +79,12 @@ class OutcomeTable:
                 why = f"what became of the redrives of {input.name} is not read to its end: {limit}"
                 reading.note_cut(Hole(TABLE, why, input.dead_letter.topic))
                 return
-            if outcomes.share_read <= share_before:
+            if outcomes.fraction_read <= share_before:
                 raise Unreachable(
                     f"what became of the redrives of {input.name} cannot be read to its end:"
                     " nothing more came"
                 )
-            share_before = outcomes.share_read
+            share_before = outcomes.fraction_read
             outcomes.read()
 
     def close(self) -> None:

@@ -74,6 +74,7 @@ class LogReading:
     Attributes:
         errors: what kept this reading from topics, or partitions; each is a hole, too.
         cuts: what this reading left unread because of a limit; likewise.
+        has_answer: whether the cluster has said of any topic what it is, or that it is missing.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class LogReading:
         self._picture = picture
         self.errors: list[WindhoverError] = []
         self.cuts: list[str] = []
+        self.has_answer = False
         self._ends_ms = clock_ms() + limits.time_ms_max
         self._followers: dict[str, Follower] = {}
         self._uses: dict[str, TopicUse] = {}
@@ -107,6 +109,7 @@ class LogReading:
         self._whole_topics = set()
         self.errors = []
         self.cuts = []
+        self.has_answer = False
 
     def is_whole(self, topic: str) -> bool:
         """Return whether this reading has read all that there was of a topic."""
@@ -120,6 +123,7 @@ class LogReading:
         except WindhoverError as error:
             self.note_error(Hole(use.tables, str(error), topic), error)
             return ()
+        self.has_answer = True
         if info is None:
             why = "the topic is missing; run `windhover topics create`"
             self.note_error(Hole(use.tables, why, topic), TopicError(f"{topic}: {why}"))
@@ -186,7 +190,7 @@ class LogReading:
             self._log,
             places,
             read_max=PIECE_RECORDS,
-            first=first_offsets,
+            first_offsets=first_offsets,
             on_damage=pass_damage,
         )
 

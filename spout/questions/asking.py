@@ -33,24 +33,24 @@ def ask_picture(picture: Picture, question: str, bound: BoundValues) -> list[Ans
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-@cache
-def _query(question: str) -> str:
-    """Return the query of a question."""
-    return files("spout.questions").joinpath(f"{question}.sql").read_text(encoding="utf-8")
+def number_of(row: AnswerRow, column: str) -> int:
+    """Return a number of a row; 0: it is NULL."""
+    value = row[column]
+    return value if isinstance(value, int) else 0
 
 
-def place_of_row(row: AnswerRow, prefix: str = "") -> str:
+def place_of(row: AnswerRow, prefix: str = "") -> str:
     """Return the place that a row has in three columns, whose names begin with a prefix."""
-    topic, partition = str(row[f"{prefix}topic"]), number_of_row(row, f"{prefix}partition")
-    return location(topic, partition, number_of_row(row, f"{prefix}offset"))
+    topic, partition = str(row[f"{prefix}topic"]), number_of(row, f"{prefix}partition")
+    return location(topic, partition, number_of(row, f"{prefix}offset"))
 
 
-def name_of_row(row: AnswerRow, column: str) -> str:
+def name_of(row: AnswerRow, column: str) -> str:
     """Return a name of a row in the notation."""
     return name_field(str(row[column]))
 
 
-def number_of_row(row: AnswerRow, column: str) -> int:
-    """Return a number of a row."""
-    value = row[column]
-    return value if isinstance(value, int) else 0
+@cache
+def _query(question: str) -> str:
+    """Return the query of a question."""
+    return files("spout.questions").joinpath(f"{question}.sql").read_text(encoding="utf-8")

@@ -26,7 +26,13 @@ from acker.wire.verdict import DoneVerdict, Verdict
 from replay.records.due import Loss, parse_history
 from replay.records.headers import HISTORY, header_text, our_values, parse_location
 from replay.records.letters import LETTER, Letter, LetterAction, Mark, parse_letter
-from replay.records.redrives import AUDIT_PARTITION, RedriveBegun, RedriveEnded, parse_audit, redrive_of
+from replay.records.redrives import (
+    AUDIT_PARTITION,
+    REDRIVE,
+    RedriveBegun,
+    RedriveEnded,
+    parse_audit,
+)
 
 
 class LetterOutcome(StrEnum):
@@ -68,18 +74,34 @@ class RedriveRecord(NamedTuple):
         return "INTERRUPTED" if self.is_over else "NOT ENDED"
 
 
-def find_redrives(log: Log, input: Input, *, wait_ms: int, since_ms: int = 0) -> list[RedriveRecord]:
-    """Read the redrives of an input that began at `since_ms` or later, the oldest first.
+class AuditStart(NamedTuple):
+    """The partition with the audit records of an input, and from which offset on they are read."""
+
+    partition: TopicPartition
+    offset: int
+
+
+def audit_start(log: Log, input: Input, since_ms: int = 0) -> AuditStart:
+    """Return where the redrives of an input are read that began at `since_ms` or later.
 
     Raises `TopicError`: its dead-letter topic does not exist.
     """
     partition = existing_partitions(log, input.dead_letter.topic)[AUDIT_PARTITION]
     log_start = log.starts([partition])[partition]
     offset_at_since = log.offsets_at([partition], since_ms)[partition]
+    return AuditStart(partition, max(log_start, offset_at_since))
+
+
+def find_redrives(log: Log, input: Input, *, wait_ms: int) -> list[RedriveRecord]:
+    """Read the redrives of an input, the oldest first.
+
+    Raises `TopicError`: its dead-letter topic does not exist.
+    """
+    partition, start = audit_start(log, input)
     records = read_piece(
         log,
         partition,
-        max(log_start, offset_at_since),
+        start,
         log.stable_ends([partition])[partition],
         committed=True,
         wait_ms=wait_ms,
@@ -125,6 +147,20 @@ class _HandledLetter(NamedTuple):
 
     redrive: str
     place: str
+
+
+class FollowedLetter(NamedTuple):
+    """A letter that a redrive handled, and what became of it.
+
+    Attributes:
+        redrive: the id of the redrive.
+        place: ``topic/partition@offset`` of the letter.
+        outcome: None: it was dropped, so nothing becomes of it.
+    """
+
+    redrive: str
+    place: str
+    outcome: LetterOutcome | None
 
 
 class FollowedTopics(NamedTuple):
@@ -222,20 +258,29 @@ class RedriveOutcomes:
             if offset in settled_offsets and offset in letter_by_offset:
                 self._outcome_by_letter[letter_by_offset[offset]] = settled.outcome
 
-    def outcome_by_letter(self, redrive: str) -> Mapping[str, LetterOutcome]:
-        """Return the outcome of each letter that a redrive replays, by the letter's place."""
+    def letters(self) -> Iterator[FollowedLetter]:
+        """Yield each letter that a redrive has handled, with what became of it so far."""
+        for letter, action in self._action_by_letter.items():
+            is_replayed = action is LetterAction.REPLAYED
+            yield FollowedLetter(*letter, self._outcome_of(letter) if is_replayed else None)
+
+    def _outcome_of(self, letter: _HandledLetter) -> LetterOutcome:
+        """Return the outcome of a letter that a redrive replays."""
         # of a letter whose copy was not read: while not all is read, it may come
         without_copy = LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
-        outcome_by_place: dict[str, LetterOutcome] = {}
-        for letter, action in self._action_by_letter.items():
-            if letter.redrive != redrive or action is not LetterAction.REPLAYED:
-                continue
-            outcome = self._outcome_by_letter.get(letter, without_copy)
-            # the verdict of an open one may be in what is no longer there
-            if outcome is LetterOutcome.OPEN and redrive in self._incomplete_redrives:
-                outcome = LetterOutcome.UNKNOWN
-            outcome_by_place[letter.place] = outcome
-        return outcome_by_place
+        outcome = self._outcome_by_letter.get(letter, without_copy)
+        # the verdict of an open one may be in what is no longer there
+        if outcome is LetterOutcome.OPEN and letter.redrive in self._incomplete_redrives:
+            return LetterOutcome.UNKNOWN
+        return outcome
+
+    def outcome_by_letter(self, redrive: str) -> Mapping[str, LetterOutcome]:
+        """Return the outcome of each letter that a redrive replays, by the letter's place."""
+        return {
+            letter.place: self._outcome_of(letter)
+            for letter, action in self._action_by_letter.items()
+            if letter.redrive == redrive and action is LetterAction.REPLAYED
+        }
 
     def count_by_outcome(self, redrive: str) -> Counter[LetterOutcome]:
         """Return how many letters of a redrive have each outcome."""
@@ -284,7 +329,7 @@ class RedriveOutcomes:
         """
         ours = our_values(record.headers)
         letter_by_offset = self._letter_by_copy.setdefault(record.partition, {})
-        redrive = redrive_of(record.headers)
+        redrive = header_text(ours.get(REDRIVE))
         if redrive:
             letter = _HandledLetter(redrive, header_text(ours.get(LETTER)))
             self._outcome_by_letter.setdefault(letter, LetterOutcome.OPEN)

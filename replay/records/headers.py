@@ -227,15 +227,17 @@ def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> P
     one, with two before it. If there is none, ours are the headers whose names begin with one of
     the `prefixes`.
     """
-    for index in range(len(headers) - 1, -1, -1):
-        name, value = headers[index]
-        if name == OWN and value == b"%d" % index:
-            return PartedHeaders(headers[:index], headers[index + 1 :])
-    original: list[tuple[str, bytes | None]] = []
-    added: list[tuple[str, bytes | None]] = []
-    for header in headers:
-        (added if header[0].startswith(prefixes) else original).append(header)
-    return PartedHeaders(tuple(original), tuple(added))
+    # few records have that header, and many records are looked at: first by a search in C
+    if OWN in [name for name, _value in headers]:
+        for index in range(len(headers) - 1, -1, -1):
+            name, value = headers[index]
+            if name == OWN and value == b"%d" % index:
+                return PartedHeaders(headers[:index], headers[index + 1 :])
+    added = tuple([header for header in headers if header[0].startswith(prefixes)])
+    if len(added) == len(headers):  # a record without headers of its own, as a mark is
+        return PartedHeaders((), added)
+    original = tuple([header for header in headers if not header[0].startswith(prefixes)])
+    return PartedHeaders(original, added)
 
 
 def our_values(headers: Headers) -> dict[str, bytes]:

@@ -132,7 +132,7 @@ def dlq_show(places: Places = None, output: As = OutputFormat.TABLE, config: Con
     if not places:
         raise typer.BadParameter("name a letter: sentences.word-count.dlq/0@17, or its origin")
     with opened(config, "dlq-show") as (topics, log):
-        from spout.inspect.dead_letters import details_of
+        from spout.questions.letters import details_of
 
         log.share_deadline()
         details = details_of(log, topics, places)
@@ -239,8 +239,9 @@ def dlq_redrives(
     """List who let letters be replayed or dropped, why, how it ended, and what became of the letters."""
     since_ms = parse_time("--since", since, wall_ms()) or 0
     with opened(config, "dlq-redrives") as (topics, log):
-        from spout.inspect.dead_letters import inputs_named, redrive_rows
+        from spout.inspect.dead_letters import inputs_named
         from spout.inspect.letter_rows import REDRIVES
+        from spout.questions.redrives import redrive_rows
 
         log.share_deadline()
         rows = redrive_rows(log, topics, inputs_named(topics, inputs or ()), since_ms)

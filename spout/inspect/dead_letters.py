@@ -5,25 +5,23 @@ Source: docs/design/protocol.md, section 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.errors import Unreachable, UsageError
-from acker.kafka.port import Log, Record
+from acker.errors import UsageError
+from acker.kafka.port import Log
 from acker.units import named_past_ms
 from acker.untrusted import Untrusted, UntrustedName
 from replay.handling.letter_box import KEPT_MAX, find_letters
-from replay.handling.outcomes import RedriveOutcomes, RedriveRecord, find_redrives
+from replay.handling.outcomes import RedriveRecord, find_redrives
 from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter, KeyIs
-from replay.worker.fetch import Fetcher, RecordPlace
-from spout.inspect.letter_rows import InputLetter, letter_details, parse_key, parse_name, redrive_row
+from spout.inspect.letter_rows import InputLetter, parse_key, parse_name
 
 if TYPE_CHECKING:
     from replay.handling.redrive import Redrive, RedriveProgress
@@ -176,74 +174,6 @@ def matching_letters(
     return FoundLetters(letters, left_out, other_records)
 
 
-def letters_with_records(
-    log: Log, letters: Sequence[InputLetter], limits: ReplayLimits
-) -> Iterator[tuple[InputLetter, Record]]:
-    """Read whole letters, and yield each with its record; letters that have left the topic yield none."""
-    with closing(Fetcher(log, limits)) as fetcher:
-        for letter in letters:
-            topic, partition, offset = parse_location(letter.letter.place) or ("", 0, 0)
-            place = RecordPlace(topic, partition, offset)
-            record = fetcher.fetch([place])[place]
-            if isinstance(record, Record):
-                yield letter, record
-
-
-def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str, Any]]:
-    """Read letters by their places or those of their origins, with all their details.
-
-    Raises:
-        UsageError: a place cannot be parsed, or there is no letter at any of them.
-    """
-    filters = filters_of_inputs(inputs_named(topics, ()), places, Filter(handled=True))
-    limits = topics.replay.limits
-    result = matching_letters(log, filters, wait_ms=limits.operation_timeout_ms)
-    letters = letters_with_records(log, result.letters, limits)
-    details = [letter_details(letter, record) for letter, record in letters]
-    if not details:
-        place_texts = ", ".join(str(Untrusted(place)) for place in places)
-        raise UsageError(f"no dead letter at {place_texts}; see `windhover dlq list --all`")
-    return details
-
-
-def redrive_rows(
-    log: Log, topics: Topics, inputs: Sequence[Input], since_ms: int = 0
-) -> list[dict[str, Any]]:
-    """Read the redrives of inputs, the oldest first, with what became of their letters until now."""
-    wait_ms = topics.replay.limits.operation_timeout_ms
-    rows_with_times: list[tuple[int, dict[str, Any]]] = []
-    for input in inputs:
-        redrives = find_redrives(log, input, wait_ms=wait_ms, since_ms=since_ms)
-        rows = [row for row, _outcomes in _rows_with_outcomes(log, topics, input, redrives)]
-        begun_ms = [redrive.begun.at_ms for redrive in redrives]
-        rows_with_times += zip(begun_ms, rows, strict=True)
-    rows_with_times.sort(key=lambda time_and_row: time_and_row[0])
-    return [row for _begun_ms, row in rows_with_times]
-
-
-def redrive_details(log: Log, topics: Topics, redrive: str) -> list[dict[str, Any]]:
-    """Read one redrive: a row for each of its inputs, with the outcome of each letter as `outcomes`.
-
-    Raises:
-        UsageError: there is no such redrive.
-    """
-    redrive_id = parse_name(redrive, "redrive")
-    wait_ms = topics.replay.limits.operation_timeout_ms
-    rows: list[dict[str, Any]] = []
-    for input in inputs_named(topics, ()):
-        redrives = find_redrives(log, input, wait_ms=wait_ms)
-        redrives = [record for record in redrives if record.begun.redrive == redrive_id]
-        for row, outcomes in _rows_with_outcomes(log, topics, input, redrives):
-            outcome_rows = [
-                {"letter": place, "outcome": outcome.value}
-                for place, outcome in outcomes.outcome_by_letter(redrive_id).items()
-            ]
-            rows.append({**row, "outcomes": outcome_rows})
-    if not rows:
-        raise UsageError(f"there is no redrive {Untrusted(redrive)}; see `windhover dlq redrives`")
-    return rows
-
-
 def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: int) -> list[str]:
     """Cancel a redrive that runs elsewhere, for each of its inputs; return their names.
 
@@ -253,38 +183,19 @@ def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: i
     # what emits letters takes a while to load, which commands that only look can do without
     from replay.handling.redrive import cancel_redrive
 
-    rows = redrive_details(log, topics, redrive)
-    # if all have ended, the first attempt to cancel one says so
-    rows = [row for row in rows if row["state"] == "NOT ENDED"] or rows
     redrive_id = parse_name(redrive, "redrive")
-    for row in rows:
-        cancel_redrive(log, topics, topics.input(row["input"]), redrive_id, by, now_ms)
-    return [str(row["input"]) for row in rows]
-
-
-def _rows_with_outcomes(
-    log: Log, topics: Topics, input: Input, redrives: Sequence[RedriveRecord]
-) -> Iterator[tuple[dict[str, Any], RedriveOutcomes]]:
-    """Read what became of letters, and yield a row for each redrive of an input, with all outcomes.
-
-    Raises:
-        Unreachable: the log cannot be read to its end: nothing more came.
-    """
+    wait_ms = topics.replay.limits.operation_timeout_ms
+    redrives: list[tuple[Input, RedriveRecord]] = []
+    for input in inputs_named(topics, ()):
+        records = find_redrives(log, input, wait_ms=wait_ms)
+        redrives += [(input, record) for record in records if record.begun.redrive == redrive_id]
     if not redrives:
-        return
-    with closing(RedriveOutcomes(log, topics, input, [record.begun for record in redrives])) as outcomes:
-        outcomes.read()
-        share_before = -1.0  # less than any share that was read
-        while not outcomes.is_whole:
-            if outcomes.fraction_read <= share_before:
-                raise Unreachable(
-                    f"what became of the redrives of {input.name} cannot be read to its end: nothing more"
-                    " came"
-                )
-            share_before = outcomes.fraction_read
-            outcomes.read()
-        for record in redrives:
-            yield redrive_row(input.name, record, outcomes), outcomes
+        raise UsageError(f"there is no redrive {Untrusted(redrive)}; see `windhover dlq redrives`")
+    # if all are over, the first attempt to cancel one says so
+    inputs = [input for input, record in redrives if record.may_run] or [redrives[0][0]]
+    for input in inputs:
+        cancel_redrive(log, topics, input, redrive_id, by, now_ms)
+    return [input.name for input in inputs]
 
 
 def carry_out(

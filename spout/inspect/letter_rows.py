@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from acker.errors import UsageError
-from acker.kafka.port import Record
 from acker.notation import EMPTY, NULL, cut_shown, parse_bytes, parse_text, show_bytes, show_text
 from acker.units import TIME_MS_MAX, TIME_MS_MIN, time_text
 from acker.untrusted import Untrusted
-from acker.wire.stacks import read_stack
-from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, RedriveRecord
 from replay.policy.disposition import DeadReason
-from replay.records.dead_letter import OUR_PREFIXES
-from replay.records.due import LEFT_OUT, Loss, left_out_by, left_out_of
-from replay.records.headers import parted_headers
-from replay.records.letters import Letter, LetterAction
+from replay.records.due import LEFT_OUT, Loss, left_out_by
+from replay.records.letters import Letter
 from spout.inspect.tables import UNKNOWN, Column, Row, count, cut_message, cut_to, span
 
 NO_TIME_MS: Final = -1
@@ -147,61 +142,6 @@ def letter_row(input_letter: InputLetter) -> dict[str, Any]:
     }
 
 
-def letter_details(input_letter: InputLetter, record: Record) -> dict[str, Any]:
-    """Return a letter with all its details; `record` is the whole letter, as its topic has it."""
-    letter = input_letter.letter
-    headers_of_record, headers_added = parted_headers(record.headers, OUR_PREFIXES)
-    return {
-        **letter_row(input_letter),
-        "group": name_field(letter.group),
-        "cause": letter.lineage.cause,
-        "abandoned": letter.lineage.abandoned,
-        "timed_out": letter.lineage.timed_out,
-        "first_emitted": moment(letter.lineage.first_emitted_ms),
-        "timestamp": None if letter.time is None else moment(letter.time.ms),
-        "why_handled": letter.mark.why if letter.mark is not None else "",
-        "left_out": left_out_of(letter.history),
-        "stack": read_stack(headers_added),
-        "history": [loss_row(loss) for loss in letter.history],
-        "headers": _header_rows(headers_of_record),
-        "windhover": _header_rows(headers_added),
-        "payload": None if letter.missing else bytes_field(record.value),
-        "payload_bytes": None if letter.missing else len(record.value or b""),
-    }
-
-
-def redrive_row(input_name: str, redrive: RedriveRecord, outcomes: RedriveOutcomes) -> dict[str, Any]:
-    """Return a redrive of an input as a row.
-
-    Where letters were dropped, the figures of their outcomes are None: nothing becomes of them.
-    """
-    begun, ended = redrive.begun, redrive.ended
-    counts: dict[str, int | None] = dict.fromkeys(("acked", "died", "open", "not_found"))
-    if begun.action == LetterAction.REPLAYED:
-        letters = outcomes.count_by_outcome(begun.redrive)
-        counts = {
-            "acked": letters[LetterOutcome.ACKED],
-            "died": letters[LetterOutcome.DIED],
-            "open": letters[LetterOutcome.OPEN],
-            "not_found": letters[LetterOutcome.GONE] + letters[LetterOutcome.UNKNOWN],
-        }
-    return {
-        "redrive": name_field(begun.redrive),
-        "input": input_name,
-        "action": name_field(begun.action),
-        "state": name_field(redrive.state),
-        "by": begun.by,
-        "why": begun.why,
-        "filter": begun.which,
-        "letters": begun.letters,
-        "handled": outcomes.handled_count(begun.redrive),
-        **counts,
-        "begun": moment(begun.at_ms),
-        "ended": moment(ended.at_ms) if ended else "",
-        "ended_by": ended.by if ended else "",
-    }
-
-
 def loss_row(loss: Loss) -> dict[str, Any]:
     """Return one lost emission as a row."""
     return {
@@ -290,8 +230,3 @@ def sample_of(letters: Sequence[LetterT]) -> list[LetterT]:
         return list(letters)
     # of 9 letters those at 0, 2, 4, 6 and 8
     return [letters[number * (len(letters) - 1) // (SAMPLE - 1)] for number in range(SAMPLE)]
-
-
-def _header_rows(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, str | None]]:
-    """Return headers as rows of their names and values."""
-    return [{"name": name_field(name), "value": bytes_field(value)} for name, value in headers]

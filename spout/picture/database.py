@@ -55,6 +55,7 @@ _NO_TIME_MS: Final = -1
 _WRITES_ONE: Final = "`windhover picture --out FILE` writes one"
 _INT64_MAX: Final = (1 << 63) - 1
 _TIMES_KEPT: Final = 65_536
+_SHORT_TEXT: Final = 1_000
 
 _NO_ROOM_CODES: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _PRIMARY_CODE: Final = 0xFF
@@ -67,17 +68,27 @@ class Picture:
     Attributes:
         connection: of the database. Who asks it what a person wrote takes `spout.picture.query`.
         has_payloads: whether payloads and headers are kept.
+        has_limits: whether long texts are left out, and payloads of many letters.
         left_out_counts: by table and column, how many values were too long for a query to read.
     """
 
-    def __init__(self, *, has_payloads: bool, hides_secrets: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        has_payloads: bool,
+        hides_secrets: bool = False,
+        has_limits: bool = True,
+    ) -> None:
         """Make an empty one.
 
         Args:
             has_payloads: whether what records themselves hold is kept.
             hides_secrets: whether what looks like a secret is cut out of messages.
+            has_limits: whether what a query of a person could not read is left out, and payloads
+                beyond the limit of all together. Without limits it is for a few letters.
         """
         self.has_payloads = has_payloads
+        self.has_limits = has_limits
         self._hides_secrets = hides_secrets
         self.left_out_counts: Counter[tuple[str, str]] = Counter()
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -206,10 +217,16 @@ class Picture:
     def _limited(self, table: Table, column: TableColumn) -> Callable[[Value], Value]:
         """Return what turns a value into the database's, and leaves out what no query could read."""
         convert = self._converter(column)
-        if column.kind not in (ColumnKind.TEXT, ColumnKind.JSON):
+        if column.kind not in (ColumnKind.TEXT, ColumnKind.JSON) or not self.has_limits:
             return convert
 
+        is_plain = convert is _text_column
+
         def limited(value: Value) -> Value:
+            # nearly all texts are short and ASCII: the database has them as they are
+            is_short = isinstance(value, str) and len(value) <= _SHORT_TEXT and value.isascii()
+            if is_plain and is_short:
+                return value
             text = convert(value)
             # few texts have so many characters that it needs to be counted how many bytes they are
             is_long = isinstance(text, str) and len(text) * 4 > VALUE_BYTES_MAX

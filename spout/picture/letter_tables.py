@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from typing import Final, NamedTuple
 
 from acker.config.settings import Input
@@ -23,6 +23,10 @@ from spout.picture.places import origin_row
 
 PAYLOAD_BYTES_MAX: Final = 256 << 20
 """Of all payloads and headers together; those of further letters are a hole."""
+
+_ADDED_HEADERS: Final = """
+CREATE TEMP TABLE added_headers (topic TEXT, partition INTEGER, offset INTEGER, headers_json TEXT)
+"""
 
 _MARK: Final = """
 UPDATE letters
@@ -45,16 +49,34 @@ class LetterTables:
         other_records: how many records were not Windhover's.
     """
 
-    def __init__(self, picture: Picture, holes: Holes, *, has_details: bool = True) -> None:
+    def __init__(
+        self,
+        picture: Picture,
+        holes: Holes,
+        *,
+        has_letters: bool = True,
+        has_details: bool = True,
+        places_by_input: Mapping[str, Set[str]] | None = None,
+    ) -> None:
         """Begin without a record.
 
         Args:
+            has_letters: whether it gets all records, or those alone that redrives wrote.
             has_details: whether those columns are filled that say more than a list of letters does,
                 such as `history` and `stack`: they take a third of the time of a letter.
+            places_by_input: of each input the letters that are kept, by their own places or those
+                of their records; None: all. For those that are named there is a temporary table
+                `added_headers`, too, which for all letters would take half of their time.
         """
         self._picture = picture
         self._holes = holes
+        self._has_letters = has_letters
         self._has_details = has_details
+        self._places_by_input = places_by_input
+        # the places of these letters; a mark of another letter changes nothing
+        self._kept_places: set[str] = set()
+        if places_by_input is not None:
+            picture.connection.execute(_ADDED_HEADERS)
         self.other_records = 0
         # a mark comes behind its letter, so all of these marks belong behind all of these letters
         self._letter_rows: list[Row] = []
@@ -69,7 +91,11 @@ class LetterTables:
         entry = parse_letter(record)
         match entry:
             case Letter():
-                self._letter_rows.append(self._letter_row(input, entry, record))
+                if self._places_by_input is None:
+                    self._letter_rows.append(self._letter_row(input, entry, record))
+                elif self._is_named(input, entry):
+                    self._letter_rows.append(self._letter_row(input, entry, record))
+                    self._keep_added_headers(record)
             case Mark():
                 self._put_mark(input, entry)
             case None:
@@ -83,6 +109,19 @@ class LetterTables:
         self._picture.connection.executemany(_MARK, self._mark_values)
         self._letter_rows = []
         self._mark_values = []
+
+    def _is_named(self, input: Input, letter: Letter) -> bool:
+        """Return whether a letter, or its record, is named by its place."""
+        places_by_input = self._places_by_input or {}
+        places = places_by_input.get(input.name, frozenset())
+        return not places.isdisjoint((letter.place, letter.lineage.origin))
+
+    def _keep_added_headers(self, record: Record) -> None:
+        """Keep the headers that Windhover added to a letter that is named: few are."""
+        self._kept_places.add(record.place)
+        headers_json = _headers_json(parted_headers(record.headers, OUR_PREFIXES).added)
+        values = (record.topic, record.partition, record.offset, headers_json)
+        self._picture.connection.execute("INSERT INTO added_headers VALUES (?, ?, ?, ?)", values)
 
     def _letter_row(self, input: Input, letter: Letter, record: Record) -> Row:
         lineage = letter.lineage
@@ -113,6 +152,11 @@ class LetterTables:
         if not self._has_details:
             return {}
         return {
+            "consumer_group": letter.group,
+            "cause": letter.lineage.cause,
+            "abandoned": letter.lineage.abandoned,
+            "timed_out": letter.lineage.timed_out,
+            "payload_bytes": None if letter.missing else len(record.value or b""),
             "first_emitted_at": letter.lineage.first_emitted_ms,
             "record_at": None if letter.time is None else letter.time.ms,
             "history": history_json(letter.history).decode(),
@@ -131,7 +175,7 @@ class LetterTables:
         if not self._picture.has_payloads:
             return {}
         self._payload_bytes += letter.bytes
-        if self._payload_bytes > PAYLOAD_BYTES_MAX:
+        if self._picture.has_limits and self._payload_bytes > PAYLOAD_BYTES_MAX:
             self._holes.note_record(
                 "letters.payload, letters.headers", record, "the limit of all payloads is reached"
             )
@@ -146,6 +190,10 @@ class LetterTables:
 
     def _put_mark(self, input: Input, mark: Mark) -> None:
         """Record that a letter was handled; of one that is not in the picture nothing happens."""
+        if mark.redrive:
+            self._handled_counts[RedriveName(input.name, mark.redrive)] += 1
+        if self._places_by_input is not None and mark.letter not in self._kept_places:
+            return
         topic, partition, offset = parse_location(mark.letter) or ("", -1, -1)
         row: Row = {
             "handled": mark.action.value,
@@ -156,19 +204,31 @@ class LetterTables:
         }
         stored = self._picture.converted("letters", row)
         self._mark_values.append([*stored.values(), topic, partition, offset])
-        if mark.redrive:
-            self._handled_counts[RedriveName(input.name, mark.redrive)] += 1
 
     def _put_other(self, input: Input, record: Record) -> None:
         """Take in what is neither a letter nor a mark: an audit record, or a record of others."""
-        audit = parse_audit(record)
-        if isinstance(audit, RedriveBegun):
-            self._begun[RedriveName(input.name, audit.redrive)] = audit
-        elif isinstance(audit, RedriveEnded):
-            self._ended.setdefault(RedriveName(input.name, audit.redrive), audit)
-        else:
+        if not self.put_audit(input, record):
             self.other_records += 1
             self._holes.note_record("letters", record, "it is no letter of Windhover's")
+
+    def put_audit(self, input: Input, record: Record) -> bool:
+        """Take in the audit record of a redrive; return whether a record is one."""
+        audit = parse_audit(record)
+        match audit:
+            case RedriveBegun():
+                self._begun[RedriveName(input.name, audit.redrive)] = audit
+            case RedriveEnded():
+                # the first one counts
+                self._ended.setdefault(RedriveName(input.name, audit.redrive), audit)
+        return audit is not None
+
+    def redrives_of(self, input: Input, redrive: str | None) -> list[RedriveBegun]:
+        """Return an input's redrives, or that of one id, as they began; the oldest first."""
+        return [
+            begun
+            for name, begun in self._begun.items()
+            if name.input == input.name and redrive in (None, name.redrive)
+        ]
 
     def write_redrives(self) -> None:
         """Write the redrives as they are known now."""
@@ -190,7 +250,7 @@ class LetterTables:
                 "why": begun.why,
                 "which": begun.which,
                 "letters": begun.letters,
-                "handled": self._handled_counts[name],
+                "handled": self._handled_counts[name] if self._has_letters else None,
                 **_end_row(redrive.ended),
             }
 

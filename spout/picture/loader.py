@@ -4,7 +4,7 @@ A reading goes through the topics in this order:
 
 1. `_ack_due`: what waits, and up to where replay workers have accepted verdicts.
 2. `_ack_verdict`: what became of roots; those behind that point wait, too.
-3. The dead-letter topics.
+3. The dead-letter topics; and what became of the letters that redrives handled.
 4. `_ack_init`, and the ackers' State: what was emitted, what is open, and who owns the groups.
 5. `_ack_quarantine`: what ackers could not apply.
 6. Where the inputs' own topics begin and end, and what their groups have committed.
@@ -12,7 +12,8 @@ A reading goes through the topics in this order:
 1 comes before 2, so that no root that a worker accepts meanwhile is missing in both.
 
 What is not read: `_ack_ack` and `_ack_fail`, since `_ack_verdict` says what became of them; and the
-records of the inputs' topics and replay topics, since a picture is about those that died.
+records of the inputs' topics and replay topics, since a picture is about those that died. Of a
+replay topic the copies are read that were written since the first redrive began.
 
 A reading changes the database as a whole or not at all. It raises no error of Kafka's: what it
 could not read is a row of `unknown`.
@@ -22,7 +23,7 @@ Source: docs/design/picture.md; docs/design/protocol.md, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,7 @@ from replay.records.headers import header_text
 from spout.picture.database import Picture, Row
 from spout.picture.holes import Hole, Holes
 from spout.picture.letter_tables import LetterTables
+from spout.picture.outcome_table import OutcomeTable
 from spout.picture.places import SourceNames
 from spout.picture.reading import DEFAULT_LIMITS, Limits, LogReading, ReadMark, TopicUse
 from spout.picture.verdict_tables import TABLES_OF_VERDICTS, VerdictTables
@@ -61,8 +63,10 @@ class PicturePart(Enum):
     """1. and 2.: `verdicts`, `failures`, `waiting`."""
     LETTERS = auto()
     """3.: `letters` and `redrives`."""
+    OUTCOMES = auto()
+    """3.: `outcomes` and `redrives`, but how many letters a redrive has handled by its marks."""
     LETTER_DETAILS = auto()
-    """3.: the columns `history`, `stack`, `first_emitted_at` and `record_at` of `letters`."""
+    """3.: `cause`, `history` and other columns of `letters` that a list of them does not show."""
     OPEN_ROOTS = auto()
     """4.: the open roots among `emissions`, and `ackers` without their processes."""
     EMISSIONS = auto()
@@ -88,6 +92,8 @@ class PictureLoader:
         input_names: Iterable[str] | None = None,
         parts: Collection[PicturePart] = ALL_PARTS,
         letter_starts: Mapping[TopicPartition, int] | None = None,
+        followed_redrive: str | None = None,
+        letter_places: Mapping[str, Set[str]] | None = None,
     ) -> None:
         """Begin with nothing read.
 
@@ -97,6 +103,9 @@ class PictureLoader:
             parts: what is read of it.
             letter_starts: the partitions of dead-letter topics that are read, and from which offset
                 on; None: all of them, from their starts or the time that is wanted.
+            letter_places: by the name of an input the letters that are kept, by their own places or
+                those of their records; None: all.
+            followed_redrive: the id of the redrive whose letters `outcomes` is about; None: all.
         """
         self._log = log
         self._topics = topics
@@ -104,13 +113,20 @@ class PictureLoader:
         self._limits = limits
         self._parts = parts
         self._letter_starts = letter_starts
+        self._followed_redrive = followed_redrive
         self._names = SourceNames(topics.inputs.values(), input_names)
         self._holes = Holes()
         self._reading = LogReading(log, limits, clock_ms, self._holes, picture)
         self._waiting = WaitingTable(picture, self._names, self._holes)
         self._verdicts = VerdictTables(picture, self._names, self._holes)
-        has_details = PicturePart.LETTER_DETAILS in parts
-        self._letters = LetterTables(picture, self._holes, has_details=has_details)
+        self._letters = LetterTables(
+            picture,
+            self._holes,
+            has_letters=PicturePart.LETTERS in parts,
+            has_details=PicturePart.LETTER_DETAILS in parts,
+            places_by_input=letter_places,
+        )
+        self._outcomes = OutcomeTable(log, topics, picture)
         self._emissions: EmissionTables | None = None
         if PicturePart.EMISSIONS in parts or PicturePart.OPEN_ROOTS in parts:
             # what reads States takes a tenth of a second to load: only where it is needed
@@ -129,11 +145,16 @@ class PictureLoader:
                 # 1. and 2. what waits, and what became of roots
                 self._read_due()
                 self._read_verdicts()
-            if PicturePart.LETTERS in self._parts:
-                # 3. dead letters
-                for input in self._names.inputs:
+            # 3. dead letters, and what became of those that redrives handled
+            for input in self._names.inputs:
+                if input.tracked:
                     self._read_letters(input)
-                self._letters.write_redrives()
+            self._letters.write_redrives()
+            if PicturePart.OUTCOMES in self._parts:
+                self._outcomes.begin_reading()
+                for input in self._names.inputs:
+                    redrives = self._letters.redrives_of(input, self._followed_redrive)
+                    self._outcomes.read(input, redrives, self._reading)
             if self._emissions is not None:
                 # 4. what is emitted, and what is open
                 if PicturePart.EMISSIONS in self._parts:
@@ -182,6 +203,7 @@ class PictureLoader:
     def close(self) -> None:
         """Close what reads the topics; the picture stays open."""
         self._reading.close()
+        self._outcomes.close()
 
     def _read_due(self) -> None:
         """Read what waits, and find up to where each replay worker has accepted verdicts."""
@@ -219,17 +241,20 @@ class PictureLoader:
         self._verdicts.write_new_roots(self._progress)
 
     def _read_letters(self, input: Input) -> None:
-        if not input.tracked:
-            return
         use = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)
         topic = input.dead_letter.topic
         starts = None
         if self._letter_starts is not None:
             all_starts = self._letter_starts.items()
             starts = {place: start for place, start in all_starts if place.topic == topic}
-        for record in self._reading.records(topic, use, starts=starts):
-            self._letters.put(input, record)
-        self._letters.flush()
+        records = self._reading.records(topic, use, starts=starts)
+        if PicturePart.LETTERS in self._parts:
+            for record in records:
+                self._letters.put(input, record)
+            self._letters.flush()
+        elif PicturePart.OUTCOMES in self._parts:
+            for record in records:
+                self._letters.put_audit(input, record)
 
     def _note_quarantined(self, record: Record) -> None:
         """Record that an acker has put a record aside: what it said is in no table."""
@@ -246,15 +271,16 @@ class PictureLoader:
             use = self._reading.use_of(place.topic)
             rows.append(_partition_row(place, use, mark, committed_offset=None))
         for input in self._names.inputs:
-            rows += self._partitions_of(input, input.topic, "records")
+            use = TopicUse(holds="records", tables="partitions", input=input.name)
+            rows += self._partitions_of(input, input.topic, use)
             if input.tracked:
-                rows += self._partitions_of(input, input.replay_topic, "copies")
+                use = TopicUse(holds="copies", tables="partitions, outcomes", input=input.name)
+                rows += self._partitions_of(input, input.replay_topic, use)
         self._picture.replace("partitions", rows)
         self._picture.replace("workers", self._worker_rows(marks))
 
-    def _partitions_of(self, input: Input, topic: str, holds: str) -> list[Row]:
-        """Return the rows of a topic that an input's group reads, and that no picture reads."""
-        use = TopicUse(holds=holds, tables="partitions", input=input.name)
+    def _partitions_of(self, input: Input, topic: str, use: TopicUse) -> list[Row]:
+        """Return the rows of a topic that an input's group reads."""
         places = self._reading.places_of(topic, use)
         if not places:
             return []

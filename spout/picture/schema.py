@@ -105,6 +105,12 @@ _ORIGIN: Final = (
     _number("origin_offset", "the offset of the record there"),
 )
 
+_LETTER: Final = (
+    _text("topic", "the dead-letter topic"),
+    _number("partition", "the partition of that topic"),
+    _number("offset", "the offset of the letter there"),
+)
+
 _SESSION: Final = (
     _text("consumer_group", "the group that reads the input"),
     _number("epoch", "of the session: of two sessions the higher one owns the group"),
@@ -239,9 +245,7 @@ LETTERS: Final = Table(
     "a dead letter, or the note that a rule dropped a record",
     (
         _INPUT,
-        _text("topic", "the dead-letter topic"),
-        _number("partition", "the partition of that topic"),
-        _number("offset", "the offset of the letter there"),
+        *_LETTER,
         *_ORIGIN,
         _text("key", "the key of the record, as all commands show it; NULL: it has none"),
         _time("died_at", "when it was given up"),
@@ -251,9 +255,14 @@ LETTERS: Final = Table(
         _number("attempts", "how often it was emitted"),
         _flag("is_note", "1: a rule dropped the record, so there is nothing to handle"),
         _text("missing", "why there is no payload; empty: there is one", Holds.MESSAGE),
+        _text("consumer_group", "the group that gave it up"),
+        _text("cause", "why its last emission was lost, in one text", Holds.MESSAGE),
+        _number("abandoned", "how many of its emissions were abandoned"),
+        _number("timed_out", "how many of its emissions timed out"),
         _time("first_emitted_at", "when the record was emitted first; NULL: it is not known"),
         _time("record_at", "the record's own time; NULL: it is not known"),
         _number("letter_bytes", "what the letter takes in its topic"),
+        _number("payload_bytes", "what its payload takes of that; NULL: there is none"),
         _text("handled", "`REPLAYED` or `DROPPED`; NULL: nobody has handled it"),
         _time("handled_at", "when it was handled"),
         _text("handled_by", "who did it", Holds.MESSAGE),
@@ -290,6 +299,22 @@ REDRIVES: Final = Table(
         _text("ended_by", "who ended it", Holds.MESSAGE),
         _number("acked", "how many of its copies were acked when it ended"),
         _number("died", "how many had died again by then"),
+    ),
+)
+
+OUTCOMES: Final = Table(
+    "outcomes",
+    "a letter that a redrive handled, and what became of it",
+    (
+        _INPUT,
+        _text("redrive", "the id of the redrive"),
+        *_LETTER,
+        _text(
+            "outcome",
+            "`OPEN`: its copy is not settled; `ACKED`; `DIED`: it is a dead letter again;"
+            " `GONE`: its copy left the replay topic unread; `UNKNOWN`: its copy or its verdict is"
+            " no longer in the log; NULL: it was dropped",
+        ),
     ),
 )
 
@@ -353,8 +378,8 @@ UNKNOWN: Final = Table(
 TABLES: Final[Mapping[str, Table]] = {
     table.name: table
     for table in (
-        INPUTS, SESSIONS, EMISSIONS, VERDICTS, FAILURES, WAITING, LETTERS, REDRIVES, ACKERS,
-        WORKERS, PARTITIONS, UNKNOWN, PICTURE,
+        INPUTS, SESSIONS, EMISSIONS, VERDICTS, FAILURES, WAITING, LETTERS, REDRIVES, OUTCOMES,
+        ACKERS, WORKERS, PARTITIONS, UNKNOWN, PICTURE,
     )
 }  # fmt: skip
 """By name, in the order of the reference page."""

@@ -51,6 +51,6 @@ def name_of_row(row: AnswerRow, column: str) -> str:
 
 
 def number_of_row(row: AnswerRow, column: str) -> int:
-    """Return a number of a row."""
+    """Return a number of a row; 0: it is NULL."""
     value = row[column]
     return value if isinstance(value, int) else 0

@@ -10,14 +10,18 @@ from typing import Any, Final
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
+from acker.errors import UsageError
 from acker.hot_paths import uncollected
 from acker.identity import OFFSET_MAX
 from acker.kafka.port import Log, TopicPartition
+from acker.notation import EMPTY
 from acker.units import UNITS_MS
 from acker.untrusted import Untrusted
 from replay.handling.letter_box import letter_starts
+from replay.records.due import left_out_of, parse_history
 from replay.records.letters import Filter
-from spout.inspect.letter_rows import bytes_field, stored_moment
+from spout.inspect.dead_letters import filters_of_inputs, inputs_named
+from spout.inspect.letter_rows import bytes_field, loss_row, stored_moment
 from spout.picture.database import Picture, time_column
 from spout.picture.loader import PictureLoader, PicturePart
 from spout.picture.reading import Limits
@@ -60,6 +64,10 @@ class LetterPicture:
         answer_rows = ask_picture(self._picture, "letter_list", {"rows_max": rows_max})
         return [_listed_row(row) for row in answer_rows]
 
+    def details(self) -> list[dict[str, Any]]:
+        """Return all that is known of letters that were named, and read with `has_details`."""
+        return [_detailed_row(row) for row in ask_picture(self._picture, "letter_details", {})]
+
     @property
     def other_records_text(self) -> str:
         """How many records are no letters, for people; empty: none is."""
@@ -82,14 +90,35 @@ class LetterPicture:
         return [_counted_row(row) for row in ask_picture(self._picture, "letter_counts", bound)]
 
 
+def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str, Any]]:
+    """Read letters by their places or those of their origins, with all their details.
+
+    Raises:
+        UsageError: a place cannot be parsed, or there is no letter at any of them.
+    """
+    filters = filters_of_inputs(inputs_named(topics, ()), places, Filter(handled=True))
+    with letters_read(log, topics, filters, has_details=True) as letters:
+        details = letters.details()
+    if not details:
+        place_texts = ", ".join(str(Untrusted(place)) for place in places)
+        raise UsageError(f"no dead letter at {place_texts}; see `windhover dlq list --all`")
+    return details
+
+
 @contextmanager
 def letters_read(
-    log: Log, topics: Topics, filters: Sequence[tuple[Input, Filter]]
+    log: Log,
+    topics: Topics,
+    filters: Sequence[tuple[Input, Filter]],
+    *,
+    has_details: bool = False,
 ) -> Iterator[LetterPicture]:
     """Read the letters that are meant, as long as the context lasts.
 
     Args:
         filters: of each input which of its letters are meant; they differ in their places alone.
+        has_details: whether all is read that is known of each, with payloads of any size. Only for
+            filters that name places: so they are few.
 
     Raises what keeps it from any of these letters, such as `TopicError` and `Unreachable`: a part
     of them would be taken for all.
@@ -98,8 +127,13 @@ def letters_read(
     for input, meant in filters:
         starts |= letter_starts(log, input, meant)
     names = [input.name for input, _meant in filters]
+    places_by_input = {input.name: meant.places for input, meant in filters}
     limits = Limits(records_max=OFFSET_MAX, picture_bytes_max=LETTERS_BYTES_MAX)
-    with closing(Picture(has_payloads=False)) as picture:
+    parts = {PicturePart.LETTERS}
+    if has_details:
+        limits = Limits(records_max=OFFSET_MAX, picture_bytes_max=OFFSET_MAX)
+        parts.add(PicturePart.LETTER_DETAILS)
+    with closing(Picture(has_payloads=has_details, has_limits=not has_details)) as picture:
         loader = PictureLoader(
             log,
             topics,
@@ -107,8 +141,9 @@ def letters_read(
             clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
             limits=limits,
             input_names=names,
-            parts={PicturePart.LETTERS},
+            parts=parts,
             letter_starts=starts,
+            letter_places=places_by_input if any(places_by_input.values()) else None,
         )
         with closing(loader), uncollected():
             loader.read(now_ms=0)  # nothing that is read here depends on it
@@ -160,6 +195,37 @@ def _listed_row(row: AnswerRow) -> dict[str, Any]:
         "missing": row["missing"],
         "handled": handled,
     }
+
+
+def _detailed_row(row: AnswerRow) -> dict[str, Any]:
+    """Return a row of an answer as a letter with all its details."""
+    history = parse_history(str(row["history"]).encode())
+    return {
+        **_listed_row(row),
+        "group": name_of_row(row, "consumer_group"),
+        "cause": row["cause"],
+        "abandoned": row["abandoned"],
+        "timed_out": row["timed_out"],
+        "first_emitted": stored_moment(row["first_emitted_at"]),
+        "timestamp": stored_moment(row["record_at"]),
+        "why_handled": row["handled_why"] or "",
+        "left_out": left_out_of(history),
+        "stack": row["stack"],
+        "history": [loss_row(loss) for loss in history],
+        "headers": _header_rows(row["headers"]),
+        "windhover": _header_rows(row["added_headers"]),
+        "payload": row["payload"],
+        "payload_bytes": row["payload_bytes"],
+    }
+
+
+def _header_rows(headers_json: str | int | None) -> list[dict[str, str | None]]:
+    """Return the JSON of headers as rows of their names and values; no name is an empty text."""
+    rows: list[dict[str, str | None]] = json.loads(str(headers_json))
+    for row in rows:
+        if row["name"] == EMPTY:
+            row["name"] = ""
+    return rows
 
 
 def _counted_row(row: AnswerRow) -> dict[str, Any]:

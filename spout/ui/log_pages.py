@@ -23,7 +23,7 @@ from acker.untrusted import Untrusted
 from acker.wire.causes import EXPLICIT
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
-from spout.inspect.dead_letters import details_of, inputs_named
+from spout.inspect.dead_letters import inputs_named
 from spout.inspect.diagnosis import explained
 from spout.inspect.failures import FAILURES, FailureLog, reading_text
 from spout.inspect.latency import LATENCY, CompletionLog
@@ -37,7 +37,7 @@ from spout.inspect.letter_rows import (
 from spout.inspect.overview import missing_services
 from spout.inspect.tables import Row
 from spout.inspect.trail import InputRecord, Trail
-from spout.questions.letters import letters_read
+from spout.questions.letters import details_of, letters_read
 from spout.ui.graph import BOLTS, Drivers, with_bolts
 from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery, query_of
 from spout.ui.timeline import Timeline, timeline_of

@@ -30,11 +30,10 @@ from spout.inspect.dead_letters import (
     cancel_everywhere,
     inputs_named,
     matching_letters,
-    redrive_details,
-    redrive_rows,
 )
 from spout.inspect.letter_rows import LIST, REDRIVES, InputLetter, letter_row, sample_of
 from spout.inspect.tables import Column
+from spout.questions.redrives import redrive_details, redrive_rows
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.requests import (
     LETTER_LINKS,

@@ -1429,7 +1429,7 @@ MUTANTS = (
         "marks-of-an-ended-session-that-are-on-their-way-go",
         "acker/ledger/marks.py",
         " if record.lane.session != session\n",
-        ")",
+        "\n",
         "tests/property/test_nothing_stays.py::test_a_takeover_leaves_nothing_of_the_sessions_before",
         "marks of ended sessions would come into State afterwards",
     ),

@@ -5,7 +5,9 @@ from tests.mutants.mutant import Mutant
 _QUERY = "tests/unit/spout/picture/test_picture_query.py"
 _FILES = "tests/unit/spout/picture/test_picture_files.py"
 _COUNTS = "tests/unit/spout/questions/test_letter_counts.py"
+_DETAILS = "tests/unit/spout/questions/test_letter_details.py"
 _LOADER = "tests/unit/spout/picture/test_picture_loader.py"
+_OUTCOMES = "tests/unit/spout/picture/test_redrive_outcomes.py"
 _ROOTS = "tests/unit/spout/questions/test_open_roots.py"
 _RECORDED_ROOTS = "tests/unit/spout/questions/test_recorded_roots.py"
 
@@ -52,6 +54,48 @@ MUTANTS = (
         "    FROM counted_letters GROUP BY key\n",
         f"{_COUNTS}::test_the_key_of_a_record_that_could_not_be_read_is_not_the_key_null",
         "of records that nobody could read the key would be said to be null",
+    ),
+    # -- what `dlq show` says of a letter
+    Mutant(
+        "details-of-a-letter-have-the-limits-of-a-query",
+        "spout/questions/letters.py",
+        "has_limits=not has_details",
+        "has_limits=True",
+        f"{_DETAILS}::test_a_payload_of_any_size_is_whole",
+        "a large payload would be shown as null, and nobody could copy it from its letter",
+    ),
+    Mutant(
+        "letters-that-nobody-named-are-kept",
+        "spout/picture/letter_tables.py",
+        "                elif self._is_named(input, entry):\n",
+        "                else:\n",
+        f"{_DETAILS}::test_only_letters_that_are_named_are_kept",
+        "to show one letter the payloads of all behind it would be in memory",
+    ),
+    # -- what became of letters that redrives handled
+    Mutant(
+        "outcomes-of-some-redrives-are-told-as-those-of-all",
+        "spout/questions/redrives.py",
+        "        if loader.errors:\n",
+        "        if False:\n",
+        f"{_OUTCOMES}::test_numbers_of_some_outcomes_are_not_shown_as_those_of_all",
+        "an operator would read that no letter of a redrive was acked, where nobody knows it",
+    ),
+    Mutant(
+        "a-later-redrive-is-not-followed",
+        "spout/picture/outcome_table.py",
+        "if followed is not None and followed.redrives == redrives:",
+        "if followed is not None:",
+        f"{_OUTCOMES}::test_a_picture_that_follows_has_later_redrives_and_what_became_of_their_letters",
+        "a picture that follows would lack the letters of redrives that began later",
+    ),
+    Mutant(
+        "a-limit-of-outcomes-is-no-hole",
+        "spout/picture/outcome_table.py",
+        "                reading.note_cut(Hole(TABLE, why, input.dead_letter.topic))\n",
+        "",
+        f"{_OUTCOMES}::test_outcomes_behind_a_limit_are_a_hole",
+        "counts would lack letters, and nothing would say so",
     ),
     # -- what `roots` shows
     Mutant(

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from starlette.testclient import TestClient
 
+from acker.config.topics import Topics
 from spout.inspect.overview import Overview, Snapshot
 from spout.serving.asgi import page_server
 from spout.serving.connections import ConnectionLimits
@@ -21,7 +23,7 @@ from spout.ui.pages import Pages
 from spout.ui.redrive_pages import RedrivePages
 from spout.ui.serve import LOOPBACK, listening, serve_watched
 from spout.ui.watch import PAGE_READ_MAX, CauseWatch, Watch
-from tests.support.memory.cluster import Faults
+from tests.support.memory.cluster import Faults, MemoryCluster
 from tests.support.waiting import eventually
 from tests.support.worlds.planning import World
 
@@ -29,8 +31,18 @@ PAGE_LIMITS = ConnectionLimits()
 NO_DRIVER = Drivers((), lambda _: ())
 
 
+class ShownWorld(Protocol):
+    """What a page can be about."""
+
+    topics: Topics
+    cluster: MemoryCluster
+
+    @property
+    def now_ms(self) -> int: ...
+
+
 def pages_of(
-    world: World,
+    world: ShownWorld,
     watch: Watch,
     faults: Faults | None = None,
     actions: Actions | None = None,
@@ -52,7 +64,7 @@ def pages_of(
 
 
 def client_of(
-    world: World, faults: Faults | None = None, actions: Actions | None = None
+    world: ShownWorld, faults: Faults | None = None, actions: Actions | None = None
 ) -> tuple[TestClient, RedriveJobs]:
     """Return a client of the pages that read logs and not the status; it follows no redirection."""
     watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)

@@ -8,19 +8,32 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Final, NamedTuple
 from unittest.mock import patch
+from urllib.parse import quote
 
 from acker.config.topics import Topics
-from acker.kafka.port import Log
+from acker.kafka.port import Log, TopicPartition
+from acker.notation import show_text
 from spout.cli import dlq as cli_dlq
 from spout.cli import main as cli
 from tests.support.memory.cluster import MemoryCluster
-from tests.support.worlds.letters_world import NOW_MS, ORDERS, TOPICS, recorded_letters
+from tests.support.odd_records import ODD_RECORDS, append_odd
+from tests.support.page_server import client_of
+from tests.support.worlds.letters_world import (
+    NOW_MS,
+    ORDERS,
+    SENTENCES,
+    TOPICS,
+    LettersWorld,
+    recorded_details,
+    recorded_letters,
+)
+from tests.support.worlds.redrives_world import UNSEEN_NAME, recorded_redrives
 
 PATH: Final = Path(__file__).parents[1] / "data" / "recorded_commands.json"
 
@@ -66,13 +79,87 @@ COMMANDS: Final = (
     "dlq list --all -o json",
 )
 
+REDRIVE_COMMANDS: Final = (
+    "dlq redrives",
+    "dlq redrives --input orders",
+    "dlq redrives --input sentences.g.dlq --input orders.h.dlq",
+    "dlq redrives --input nowhere",
+    "dlq redrives --since 2d",
+    "dlq redrives --since 5h",
+    "dlq redrives --since 1m",
+    f"dlq redrives --since {LATE}",
+    "dlq redrives --since yesterday",
+    "dlq redrives -o json",
+    "dlq redrives -o json --since 2d",
+    "dlq redrives -o json --since 1m",
+    "/redrives",
+    "/redrives?since=30d",
+    "/redrives?since=1m",
+    "/redrives?since=yesterday",
+    "/redrives/r-old",
+    "/redrives/r1",
+    "/redrives/r2",
+    "/redrives/r3",
+    "/redrives/r4",
+    f"/redrives/{quote(show_text(UNSEEN_NAME), safe='')}",
+    "/redrives/r-nobody",
+)
+"""Commands, and addresses of pages as programs read them."""
+
+_DETAILED_PLACES: Final = (
+    *(f"{SENTENCES}/0@{offset}" for offset in range(9)),
+    f"{SENTENCES}/1@0",
+    "sentences/1@7",
+    f"{ORDERS}/1@0",
+)
+
+DETAIL_COMMANDS: Final = (
+    *(f"dlq show {place}" for place in _DETAILED_PLACES),
+    f"dlq show {' '.join(_DETAILED_PLACES)} -o json",
+    f"dlq show {SENTENCES}/0@3 orders/1@100 {SENTENCES}/1@0",
+    f"dlq show {SENTENCES}/0@3 {SENTENCES}/0@3 -o yaml",
+    f"dlq show {SENTENCES}/0@9",
+    f"dlq show {SENTENCES}/0@99",
+    f"dlq show {SENTENCES}/7@0",
+    "dlq show sentences/0@4711",
+    "dlq show nowhere",
+    "dlq show",
+    f"/letter/{SENTENCES}/1@0",
+    "/letter/sentences/1@7",
+    f"/letter/{SENTENCES}/0@99",
+    "/letter/nowhere",
+)
+
+FEW_DETAIL_COMMANDS: Final = (
+    f"dlq show {SENTENCES}/0@0",
+    f"dlq show {ORDERS}/1@0",
+    "dlq show sentences/1@7 -o json",
+    f"/letter/{SENTENCES}/0@0",
+)
+
+FEW_REDRIVE_COMMANDS: Final = (
+    "dlq redrives",
+    "dlq redrives --input sentences",
+    "dlq redrives -o json --since 1m",
+    "/redrives/r1",
+    "/redrives/r2",
+)
+
 
 class Printed(NamedTuple):
-    """What a command printed, line by line, and its exit code."""
+    """What a command printed, line by line, and its exit code; of a page its status, and its JSON."""
 
     exit_code: int
     out: list[str]
     err: list[str]
+
+
+class Situation(NamedTuple):
+    """An installation, what befalls it, and the commands that are called then."""
+
+    recorded_world: Callable[[], LettersWorld]
+    befall: Callable[[MemoryCluster], None]
+    commands: tuple[str, ...]
 
 
 def whole(cluster: MemoryCluster) -> None:
@@ -89,12 +176,68 @@ def without_leader(cluster: MemoryCluster) -> None:
     cluster.lose_leader(ORDERS, 1)
 
 
-SITUATIONS: Final = {
-    "whole": (whole, COMMANDS),
-    "without a topic": (without_topic, ("dlq stats", "dlq stats --input sentences", "dlq list")),
-    "without a leader": (without_leader, ("dlq stats", "dlq stats --input sentences", "dlq list")),
+def without_copies(cluster: MemoryCluster) -> None:
+    """Let the topic of an input's copies be missing."""
+    cluster.delete_topic(TOPICS.input("sentences").replay_topic)
+
+
+def without_verdicts(cluster: MemoryCluster) -> None:
+    """Let the topic of the verdicts be missing."""
+    cluster.delete_topic("_ack_verdict")
+
+
+def without_leader_of_copies(cluster: MemoryCluster) -> None:
+    """Let one partition of an input's copies have no leader."""
+    cluster.lose_leader(TOPICS.input("sentences").replay_topic, 1)
+
+
+def without_leader_of_audits(cluster: MemoryCluster) -> None:
+    """Let the partition that has the audit records of one input have no leader."""
+    cluster.lose_leader(ORDERS, 0)
+
+
+def with_odd_records(cluster: MemoryCluster) -> None:
+    """Let others write records that nobody expects into all topics that redrives are read from."""
+    for topic in (SENTENCES, TOPICS.input("sentences").replay_topic, "_ack_verdict"):
+        for odd in ODD_RECORDS:
+            append_odd(cluster, TopicPartition(topic, 0), odd)
+
+
+def with_cleaned_letters(cluster: MemoryCluster) -> None:
+    """Let the first part of the log of letters and redrives be deleted."""
+    cluster.log().delete_before({TopicPartition(SENTENCES, 0): 15, TopicPartition(SENTENCES, 1): 15})
+
+
+_LETTERS: Final = ("dlq stats", "dlq stats --input sentences", "dlq list")
+
+SITUATIONS: Final[Mapping[str, Situation]] = {
+    "whole": Situation(recorded_letters, whole, COMMANDS),
+    "without a topic": Situation(recorded_letters, without_topic, _LETTERS),
+    "without a leader": Situation(recorded_letters, without_leader, _LETTERS),
+    "details": Situation(recorded_details, whole, DETAIL_COMMANDS),
+    **{
+        f"details {befall.__name__.replace('_', ' ')}": Situation(
+            recorded_details, befall, FEW_DETAIL_COMMANDS
+        )
+        for befall in (without_topic, without_leader, with_odd_records)
+    },
+    "redrives": Situation(recorded_redrives, whole, REDRIVE_COMMANDS),
+    **{
+        f"redrives {befall.__name__.replace('_', ' ')}": Situation(
+            recorded_redrives, befall, FEW_REDRIVE_COMMANDS
+        )
+        for befall in (
+            without_topic,
+            without_leader,
+            without_copies,
+            without_verdicts,
+            without_leader_of_copies,
+            without_leader_of_audits,
+            with_odd_records,
+            with_cleaned_letters,
+        )
+    },
 }
-"""What befalls the installation, and the commands that are called then."""
 
 
 def printed_by(cluster: MemoryCluster, words: str) -> Printed:
@@ -115,12 +258,23 @@ def printed_by(cluster: MemoryCluster, words: str) -> Printed:
     return Printed(exit_code, out.getvalue().splitlines(), err.getvalue().splitlines())
 
 
+def page_of(world: LettersWorld, address: str) -> Printed:
+    """Ask for a page as programs do."""
+    client, _jobs = client_of(world)
+    answer = client.get(address, headers={"accept": "application/json"})
+    return Printed(answer.status_code, json.dumps(answer.json(), indent=1).splitlines(), [])
+
+
 def printed_in(situation: str) -> dict[str, Printed]:
     """Run all commands of a situation, by their words."""
-    befall, commands = SITUATIONS[situation]
-    cluster = recorded_letters().cluster
-    befall(cluster)
-    return {words: printed_by(cluster, words) for words in commands}
+    recorded_world, befall, commands = SITUATIONS[situation]
+    world = recorded_world()
+    befall(world.cluster)
+    printed: dict[str, Printed] = {}
+    for words in commands:
+        is_page = words.startswith("/")
+        printed[words] = page_of(world, words) if is_page else printed_by(world.cluster, words)
+    return printed
 
 
 def recorded() -> Mapping[str, Mapping[str, Printed]]:

@@ -27,14 +27,13 @@ from spout.inspect.dead_letters import (
     carry_out,
     filters_of_inputs,
     inputs_named,
-    letters_with_records,
-    matching_letters,
 )
 from spout.inspect.overview import Overview, missing_members
 from spout.inspect.story import ANNOUNCED, PENDING
 from spout.inspect.trail import Trail
 from spout.picture.database import Picture
 from spout.picture.loader import PictureLoader
+from spout.questions.letters import details_of, letters_read
 from spout.questions.open_roots import root_picture
 from tests.support.waiting import settled
 from tests.support.worlds.plays import TIMEOUT_MS, Stagehand, now_ms
@@ -142,10 +141,10 @@ def _open_root(log: Log, topics: Topics) -> str:
 
 
 def _look_at_letters(log: Log, topics: Topics) -> None:
-    limits = topics.replay.limits
     meant = filters_of_inputs(inputs_named(topics, ()), (), Filter(handled=True))
-    letters = matching_letters(log, meant, wait_ms=limits.operation_timeout_ms).letters
-    if not letters or len(list(letters_with_records(log, letters, limits))) < len(letters):
+    with letters_read(log, topics, meant) as letters:
+        places = [row["letter"] for row in letters.rows()]
+    if len(details_of(log, topics, places)) < len(places):
         raise AssertionError("not every letter was shown")
 
 

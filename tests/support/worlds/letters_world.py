@@ -8,12 +8,14 @@ from typing import Final, NamedTuple
 from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
 from acker.kafka.port import Headers, Outgoing, TopicPartition
+from acker.wire.stacks import STACK
 from acker.wire.verdict import LostVerdict, Verdict
 from replay.policy.disposition import DeadReason
-from replay.records.dead_letter import DEAD, MISSING
-from replay.records.due import Loss, history_json
-from replay.records.headers import HISTORY, Lineage, build_headers
+from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING
+from replay.records.due import Loss, history_json, left_out_entry
+from replay.records.headers import HISTORY, OWN, Lineage, build_headers
 from replay.records.letters import BY, HANDLED, LETTER, WHY, LetterAction
+from replay.records.record_time import RecordTime, time_headers
 from replay.records.redrives import REDRIVE, RedriveBegun, audit_record
 from tests.support.memory.cluster import MemoryCluster
 
@@ -58,6 +60,8 @@ UNSEEN: Final = Kind(operator="b\u202et", error="E\x1b[2JError")
 
 class LettersWorld:
     """A cluster in memory whose dead-letter topics a test fills."""
+
+    now_ms = NOW_MS
 
     def __init__(self, topics: Topics = TOPICS) -> None:
         self.topics = topics
@@ -162,4 +166,59 @@ def recorded_letters() -> LettersWorld:
     world.handle(orders[3], LetterAction.DROPPED)
     # a mark of a letter that its log has no longer
     world.handle(orders[0], LetterAction.DROPPED)
+    return world
+
+
+def recorded_details() -> LettersWorld:
+    """Return letters with all that a letter may have: headers, stacks, long histories, odd bytes."""
+    world = LettersWorld()
+
+    def put(partition: int, headers: Headers, *, key: bytes | None, value: bytes | None) -> None:
+        world.put(Outgoing(SENTENCES, partition, value, key, headers, NOW_MS - HOUR_MS))
+
+    loss = Loss(1, Verdict.FAILED, "split", "ValueError", "bad", NOW_MS - DAY_MS, 500, "sentences/1@7")
+    # 1. all that a replay worker writes, with headers of the record's own
+    lineage = Lineage(
+        origin="sentences/1@7",
+        attempt=4,
+        abandoned=1,
+        first_emitted_ms=NOW_MS - 2 * DAY_MS,
+        reason="TIMED_OUT",
+        cause="ValueError: bad \u202e line",
+        operator="spl\u202eit",
+        timed_out=1,
+        record_id="t2Yz4Qb8R0u0qk1Xn3m1Wg/1@7#5",
+    )
+    timed_out = loss._replace(attempt=4, reason=Verdict.TIMED_OUT, error="", age_ms=0)
+    history = (loss, left_out_entry(loss, 7), timed_out)
+    ours: Headers = (
+        (DEAD, DeadReason.ATTEMPTS.encode()),
+        *build_headers(lineage),
+        (HISTORY, history_json(history)),
+        (STACK, 'File "split.py", line 12\n  \u202eraise\nValueError: bad'.encode()),
+        (f"{KIP_PREFIX}group", b"g\x1b[2J"),
+        (f"{KIP_PREFIX}message", b"given up after 4 emissions"),
+        *time_headers(RecordTime(NOW_MS - 3 * DAY_MS)),
+    )
+    odd: Headers = (("gr\u00fcn\u202e", b"\xff\x00"), ("", b"x"))
+    own: Headers = (("trace", b"1"), ("trace", None), ("empty", b""), *odd)
+    put(1, (*own, *ours), key=b"k\xff", value='{"grün": "\u202e"}'.encode())
+    # 2. keys and payloads that are null, empty, long, or no text; one whose record is gone, and a note
+    for key, value in ((None, None), (b"", b""), (b"null", b"\x00\xff" * 40), (b"x" * 5_000, b"y" * 2_000)):
+        put(0, ours[:3], key=key, value=value)
+    gone: Headers = ((MISSING, b"the record is no longer in the log"),)
+    put(0, (*ours[:1], *gone), key=None, value=None)
+    put(0, ((DEAD, DeadReason.DROPPED.encode()), *gone), key=b"k", value=None)
+    # 3. a letter of a letter: it came with headers of its own that have our names
+    put(0, (*ours, (OWN, b"%d" % len(ours)), *ours[:4]), key=b"k", value=b"again")
+    # 4. headers that no worker wrote, and no history
+    strange: Headers = ((DEAD, b"\xff\x1b[2J"), ("windhover.attempt", b"many"), (HISTORY, b"[1, {}"))
+    put(0, strange, key=b"k", value=b"{}")
+    # 5. letters of one record in both partitions; one of them was replayed, and dropped later
+    second = f"{SENTENCES}/0@{world.log.ends([TopicPartition(SENTENCES, 0)])[TopicPartition(SENTENCES, 0)]}"
+    put(0, ours, key=b"k", value=b"{}")
+    world.handle(second, LetterAction.REPLAYED, "r1")
+    world.handle(second, LetterAction.DROPPED)
+    world.put_strangers(SENTENCES, [b"hello"])
+    world.let_die(ORDERS, 1, Kind(), DAY_MS, b"k")
     return world

@@ -24,23 +24,21 @@ from spout.inspect.dead_letters import (
     carry_out,
     filters_of_inputs,
     inputs_named,
-    letters_with_records,
     matching_letters,
     parse_filter,
-    redrive_rows,
 )
 from spout.inspect.letter_rows import (
     LIST,
     PREVIEW_CHARACTERS,
     bytes_field,
     bytes_text,
-    letter_details,
     letter_row,
     loss_row,
     parse_key,
 )
 from spout.inspect.tables import OutputFormat, absent_text, encoded
-from spout.questions.letters import letters_read
+from spout.questions.letters import details_of, letters_read
+from spout.questions.redrives import redrive_rows
 from tests.support.memory.clients import Faults, NoFaults
 from tests.support.worlds.replay_world import (
     COPIES,
@@ -79,6 +77,13 @@ def found(world: World, wanted: Filter = Filter(), *places: str) -> FoundLetters
     return matching_letters(world.cluster.log(), filters_of_inputs([INPUT], places, wanted), wait_ms=100)
 
 
+def shown(world: World) -> dict[str, Any]:
+    """Return all details of the first letter."""
+    place = found(world).letters[0].letter.place
+    (details,) = details_of(world.cluster.log(), ONE_LIFE, [place])
+    return details
+
+
 def counts(world: World, wanted: Filter, now_ms: int) -> list[dict[str, Any]]:
     """Return how many letters are meant, by kind and value."""
     with letters_read(world.cluster.log(), ONE_LIFE, [(INPUT, wanted)]) as letters:
@@ -112,8 +117,7 @@ def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None
         "bad line",
     )
     assert (row["key"], row["attempts"], row["handled"]) == ("k", 1, "")
-    one, record = next(letters_with_records(world.cluster.log(), letters.letters, LIMITS))
-    details = letter_details(one, record)
+    details = shown(world)
     assert (details["payload"], details["payload_bytes"]) == ("a b", 3)
     assert details["headers"] == [{"name": "trace", "value": "1"}]
     assert details["history"][0]["root"] == "sentences/0@0"
@@ -339,8 +343,7 @@ def test_a_letter_tells_how_many_of_its_emissions_timed_out(world: World) -> Non
     world.settle(worker)
     world.lose(world.emission_of(world.copies()[0]))
     world.settle(worker)
-    one, record = next(letters_with_records(world.cluster.log(), found(world).letters, LIMITS))
-    details = letter_details(one, record)
+    details = shown(world)
     assert (details["attempts"], details["timed_out"], details["abandoned"]) == (2, 1, 0)
 
 
@@ -533,9 +536,7 @@ def test_only_the_keys_with_the_most_letters_are_named_and_the_others_summed(wor
 def test_a_letter_in_json_gives_back_payload_and_headers_exactly(world: World, value: bytes | None) -> None:
     """O1606: whole, however long they are; null is null."""
     let_die(world, value, key=value, headers=(("trace", value), ("a\nb %", b"1")))
-    (one,) = found(world).letters
-    ((_, record),) = letters_with_records(world.cluster.log(), [one], LIMITS)
-    details = json.loads(encoded(letter_details(one, record), OutputFormat.JSON))
+    details = json.loads(encoded(shown(world), OutputFormat.JSON))
 
     fields = [details["key"], details["payload"], details["headers"][0]["value"]]
     assert [None if field is None else parse_bytes(field) for field in fields] == [value] * 3
@@ -605,7 +606,7 @@ def test_a_letter_whose_history_left_losses_out_says_how_many(world: World) -> N
         world.settle(worker, until_ms=world.now_ms + 1_000)
         root = world.emission_of(world.copies()[-1])
     one = found(world).letters[0]
-    details = letter_details(one, world.letters()[0])
+    details = shown(world)
     assert (details["left_out"], len(details["history"])) == (4, 100)
     assert details["history"][1]["attempt"] == 5
     assert (details["history"][1]["reason"], details["history"][1]["message"]) == (

@@ -21,9 +21,10 @@ from replay.records.letters import Letter, parse_letter
 from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
-from spout.inspect.letter_rows import InputLetter, letter_details
 from spout.planning.journal import BEGINNING
+from spout.questions.letters import details_of
 from tests.support.page_server import client_of
+from tests.support.worlds.letters_world import LettersWorld
 from tests.support.worlds.planning import World, batch, yaml_of
 
 LETTERS = "sentences.g.dlq"
@@ -219,7 +220,7 @@ DUE = Due(
 
 
 def details(letter: Outgoing) -> dict[str, Any]:
-    record = Record(LETTERS, 0, 0, letter.key, letter.value, letter.headers, 1)
-    parsed = parse_letter(record)
-    assert isinstance(parsed, Letter)
-    return letter_details(InputLetter("sentences", parsed), record)
+    world = LettersWorld()
+    world.put(letter)
+    (shown,) = details_of(world.log, world.topics, [f"{LETTERS}/0@0"])
+    return shown

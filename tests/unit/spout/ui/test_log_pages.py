@@ -17,13 +17,14 @@ from starlette.testclient import TestClient
 from acker.errors import Unreachable
 from acker.kafka.port import Outgoing, TopicPartition
 from replay.records.letters import Filter
-from spout.inspect.dead_letters import filters_of_inputs, inputs_named, letters_with_records, matching_letters
+from spout.inspect.dead_letters import filters_of_inputs, inputs_named, matching_letters
 from spout.inspect.failures import FailureLog
 from spout.inspect.latency import CompletionLog
-from spout.inspect.letter_rows import letter_details, letter_row
+from spout.inspect.letter_rows import letter_row
 from spout.inspect.overview import Snapshot
 from spout.inspect.tables import span
 from spout.planning.journal import BEGINNING, Journal
+from spout.questions.letters import details_of
 from spout.ui.jobs import Actions
 from spout.ui.log_pages import LETTERS_SHOWN
 from spout.ui.serve import LOOPBACK
@@ -307,13 +308,7 @@ def test_a_letter_shows_what_the_command_shows_and_its_payload_behind_a_click(
     producer.send(Outgoing("sentences", 0, b"<script>alert(1)</script>", b"k", headers=(("trace", b"7"),)))
     producer.flush(1_000)
     die(world, 0)
-    log, limits = world.cluster.log(), world.topics.replay.limits
-    letters = matching_letters(
-        log, filters_of_inputs(inputs_named(world.topics, ()), (), Filter()), wait_ms=1_000
-    )
-    details = [
-        letter_details(found, record) for found, record in letters_with_records(log, letters.letters, limits)
-    ]
+    details = details_of(world.cluster.log(), world.topics, ["sentences.g.dlq/0@0"])
     path = "/letter/sentences.g.dlq/0@0"
     assert client.get(path, headers=JSON).json() == details
     page = client.get(path).text

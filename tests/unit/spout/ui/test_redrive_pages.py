@@ -13,8 +13,9 @@ from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.outcomes import find_redrives
 from replay.handling.redrive import AT_ONCE, Redrive
 from replay.records.letters import Filter, LetterAction
-from spout.inspect.dead_letters import carry_out, redrive_rows
+from spout.inspect.dead_letters import carry_out
 from spout.planning.journal import BEGINNING, Journal
+from spout.questions.redrives import redrive_rows
 from spout.ui.jobs import Actions
 from spout.ui.redrive_pages import TYPED_ABOVE
 from tests.support.memory.cluster import Faults, NoFaults

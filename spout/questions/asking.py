@@ -39,13 +39,13 @@ def number_of(row: AnswerRow, column: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def place_of(row: AnswerRow, prefix: str = "") -> str:
+def place_of_row(row: AnswerRow, prefix: str = "") -> str:
     """Return the place that a row has in three columns, whose names begin with a prefix."""
     topic, partition = str(row[f"{prefix}topic"]), number_of(row, f"{prefix}partition")
     return location(topic, partition, number_of(row, f"{prefix}offset"))
 
 
-def name_of(row: AnswerRow, column: str) -> str:
+def name_of_row(row: AnswerRow, column: str) -> str:
     """Return a name of a row in the notation."""
     return name_field(str(row[column]))
 

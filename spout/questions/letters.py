@@ -29,9 +29,9 @@ from spout.questions.asking import (
     AnswerRow,
     BoundValues,
     ask_picture,
-    name_of,
+    name_of_row,
     number_of,
-    place_of,
+    place_of_row,
 )
 
 VALUES_MAX: Final = 10
@@ -180,14 +180,14 @@ def _listed_row(row: AnswerRow) -> dict[str, Any]:
         by = Untrusted(str(row["handled_by"]))
         handled = f"{row['handled']} {stored_moment(row['handled_at'])} by {by}"
     return {
-        "letter": place_of(row),
+        "letter": place_of_row(row),
         "input": row["input"],
-        "origin": place_of(row, "origin_"),
+        "origin": place_of_row(row, "origin_"),
         "died": stored_moment(row["died_at"]),
-        "dead": name_of(row, "dead"),
-        "reason": name_of(row, "verdict"),
-        "operator": name_of(row, "operator"),
-        "error": name_of(row, "error"),
+        "dead": name_of_row(row, "dead"),
+        "reason": name_of_row(row, "verdict"),
+        "operator": name_of_row(row, "operator"),
+        "error": name_of_row(row, "error"),
         "message": row["message"],
         "attempts": row["attempts"],
         "key": row["key"],
@@ -202,7 +202,7 @@ def _detailed_row(row: AnswerRow) -> dict[str, Any]:
     history = parse_history(str(row["history"]).encode())
     return {
         **_listed_row(row),
-        "group": name_of(row, "consumer_group"),
+        "group": name_of_row(row, "consumer_group"),
         "cause": row["cause"],
         "abandoned": row["abandoned"],
         "timed_out": row["timed_out"],
@@ -237,7 +237,7 @@ def _counted_row(row: AnswerRow) -> dict[str, Any]:
     if other_values:
         value, first_time, last_time = f"({other_values:,} others)", "", ""
     elif kind in NAMES:
-        value = name_of(row, "value")
+        value = name_of_row(row, "value")
         if kind == "operator":
             value = value or None
     return {

@@ -19,7 +19,7 @@ from spout.inspect.letter_rows import parse_name, stored_moment
 from spout.picture.database import Picture
 from spout.picture.loader import PictureLoader, PicturePart
 from spout.picture.reading import Limits
-from spout.questions.asking import AnswerRow, ask_picture, name_of, place_of
+from spout.questions.asking import AnswerRow, ask_picture, name_of_row, place_of_row
 
 
 def redrive_rows(
@@ -51,7 +51,7 @@ def redrive_details(log: Log, topics: Topics, redrive: str) -> list[dict[str, An
         raise UsageError(f"there is no redrive {Untrusted(redrive)}; see `windhover dlq redrives`")
     for row in rows:
         row["outcomes"] = [
-            {"letter": place_of(letter), "outcome": letter["outcome"]}
+            {"letter": place_of_row(letter), "outcome": letter["outcome"]}
             for letter in letter_rows
             if letter["input"] == row["input"]
         ]
@@ -98,10 +98,10 @@ def _redrive_row(row: AnswerRow) -> dict[str, Any]:
     """Return a row of an answer as a row of `REDRIVES`."""
     has_ended = row["ended_by"] is not None
     return {
-        "redrive": name_of(row, "redrive"),
+        "redrive": name_of_row(row, "redrive"),
         "input": row["input"],
-        "action": name_of(row, "action"),
-        "state": name_of(row, "state"),
+        "action": name_of_row(row, "action"),
+        "state": name_of_row(row, "state"),
         "by": row["begun_by"],
         "why": row["why"],
         "filter": row["which"],

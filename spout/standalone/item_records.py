@@ -299,7 +299,7 @@ class NextPublication:
         outcome = BatchOutcome(
             replace(plan_without_ranges, ranges=ranges),
             RootMarks.together(marks),
-            Missing(absent=tuple(sorted(self.absent_runs))),
+            Missing(RootSet.of_runs(self.absent_runs)),
         )
         self._clear()
         self.number += 1

@@ -26,7 +26,7 @@ from acker.identity import I64
 from spout.bolts.collectors import (
     BasicCollector,
     Emit,
-    Emits,
+    EmittedStream,
     OutputCollector,
     Sent,
     one_stream_error,
@@ -46,7 +46,7 @@ class Emissions(NamedTuple):
     Attributes:
         rows: the tuples, for bolts of this stage.
         batch: the same as Arrow rows, where somebody needs them so
-            (`StreamPass.as_arrow`); else None.
+            (`StreamPass.needs_arrow_rows`); else None.
         places_by_copy: for each outlet and copy of it, in their order, the
             places of each tuple in its trees.
         tasks: `(n,) int64`: on a direct stream the task of each tuple; else
@@ -246,7 +246,7 @@ class StreamCollector(RowCollector):
         "_task_by_emission",
     )
 
-    def __init__(self, collector: OutputCollector, emits_by_stream: Mapping[str, Emits]) -> None:
+    def __init__(self, collector: OutputCollector, emits_by_stream: Mapping[str, EmittedStream]) -> None:
         """Collect for one task; `collector` checks emissions, and gets reported errors."""
         self._collector = collector
         self._emits_by_stream = emits_by_stream

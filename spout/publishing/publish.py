@@ -324,15 +324,14 @@ def _acks(
     acked_blocks = acked_whole.runs_by_block()
     absent_blocks = absent.runs_by_block()
     # to XOR 0 into a sum changes nothing
-    contributed_parts = [
-        part.with_values().without(failed_roots) for part in (marks.of(RootMark.RELEASED), open_marks)
-    ]
-    contributed_blocks = _together_by_block(contributed_parts)
+    released = marks.of(RootMark.RELEASED).with_values().without(failed_roots)
+    contributed = open_marks.with_values().without(failed_roots)
+    contributed_blocks = _together_by_block([released, contributed])
     touched_blocks = touched.ascending().by_block()
 
     # 3. The record of each block.
-    blocks = {*acked_blocks, *absent_blocks, *contributed_blocks, *touched_blocks, *blocks_with_headers}
-    for block in sorted(blocks):
+    blocks = acked_blocks.keys() | absent_blocks.keys() | contributed_blocks.keys()
+    for block in sorted({*blocks, *touched_blocks, *blocks_with_headers}):
         contributions = contributed_blocks.get(block, NO_MARKS)
         yield Acks(
             *_first_fields(plan, lane, block),

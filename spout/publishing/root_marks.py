@@ -413,8 +413,9 @@ class RootMarks:
         return self._once_by(self.values)
 
     def _once_by(self, numbers: I64 | I32) -> RootMarks:
-        """Return each root once for each number of its rows, ascending; of equal ones the first row."""
-        # sorted, equal rows are neighbours: the first of them differs in some column from the row above
+        """Return each root once for each number of its rows, ascending; of equal rows the first."""
+        # Sorted, equal rows are neighbours: the first of them differs in some column from the row
+        # above.
         order = np.lexsort((numbers, self.positions, self.sources))
         columns = self.sources[order], self.positions[order], numbers[order]
         is_first = np.ones(len(order), np.bool_)

@@ -210,7 +210,7 @@ class EmbeddedBroker:
                 self._report(
                     f"another process has taken port {taken_port}: Kafka is started with another one"
                 )
-                # all are chosen again, but for those that clients may know
+                # all are chosen again, except those that clients may have
                 if not self._has_answered:
                     self._port = 0
                     self._listeners = {}

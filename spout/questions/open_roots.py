@@ -76,12 +76,12 @@ class RootPicture:
             raise self._loader.errors[0]
         unknown, old_ms = self._unknown_ackers(now_ms)
         emitted_until = time_column(now_ms - older_than_ms)
-        runs_asked: BoundValues = {
+        run_values: BoundValues = {
             "topics": json.dumps(_topics_of(self._inputs)),
             "emitted_until": emitted_until,
             "rows_max": limit,
         }
-        runs = ask_picture(self._picture, "open_roots", runs_asked)
+        runs = ask_picture(self._picture, "open_roots", run_values)
         rows: list[Mapping[str, Any]] = []
         for run in runs:
             row_of_run = _row_of_run(run, now_ms, is_old=run["acker"] in old_ms)
@@ -91,8 +91,8 @@ class RootPicture:
             shown_end = min(end_offset, first_offset + limit - len(rows))
             names = [_name(run, offset) for offset in range(first_offset, shown_end)]
             rows += [{"root": name, **row_of_run} for name in names]
-        count_asked: BoundValues = {"emitted_until": emitted_until}
-        (total,) = ask_picture(self._picture, "open_root_count", count_asked)
+        count_values: BoundValues = {"emitted_until": emitted_until}
+        (total,) = ask_picture(self._picture, "open_root_count", count_values)
         return OpenRoots(rows, number_of_row(total, "roots"), unknown, old_ms)
 
     def _unknown_ackers(self, now_ms: int) -> tuple[list[int], dict[int, int]]:

@@ -50,8 +50,8 @@ class Queue:
         timeout_ms: of its roots; 0: they have none.
         requested_count: how many items clients wait for; that is not the
             number of clients.
-        last_look_ms: when `look_for_unopened` looked last; 0: never.
-        last_look_end: the serial behind the newest item at that time.
+        last_scan_ms: when `find_unopened` looked last; 0: never.
+        last_scan_end: the serial behind the newest item at that time.
     """
 
     name: str
@@ -59,31 +59,31 @@ class Queue:
     demand: Demand
     timeout_ms: int
     requested_count: int = 0
-    last_look_ms: int = 0
-    last_look_end: int = 0
+    last_scan_ms: int = 0
+    last_scan_end: int = 0
 
     def openable_count(self, limits: ClientLimits, count: int) -> int:
         """Return how many of `count` items a client may open, since it may have `max_open` open."""
         free_count = limits.max_open - self.store.open_count_of(limits.client)
         return max(0, min(count, free_count))
 
-    def look_for_unopened(self, now_ms: int, end: int) -> list[PositionRun]:
-        """Return items that nobody has opened and that were ready at the last look, and look again.
+    def find_unopened(self, now_ms: int, end: int) -> list[PositionRun]:
+        """Return items that nobody has opened and that were ready at the last scan, and scan again.
 
-        It looks `RESETS_PER_TIMEOUT` times in each timeout, and returns none
+        It scans `RESETS_PER_TIMEOUT` times in each timeout, and returns none
         when it is called in between. `end` is the serial behind the newest
         item.
 
         Example, of a timeout of 8 s: it looks every 2 s. An item that came 1 s
-        before a look is returned by the next one, when it is 3 s old, and then
+        before a scan is returned by the next one, when it is 3 s old, and then
         every 2 s.
         """
         interval_ms = self.timeout_ms // RESETS_PER_TIMEOUT
-        if not interval_ms or 0 <= now_ms - self.last_look_ms < interval_ms:
+        if not interval_ms or 0 <= now_ms - self.last_scan_ms < interval_ms:
             return []
-        unopened_runs = self.store.never_opened(self.last_look_end)
-        self.last_look_ms = now_ms
-        self.last_look_end = end
+        unopened_runs = self.store.never_opened(self.last_scan_end)
+        self.last_scan_ms = now_ms
+        self.last_scan_end = end
         return unopened_runs
 
     def why_no_item(self, limits: ClientLimits) -> str:
@@ -187,8 +187,8 @@ class QueueCollection:
             return {}
         lacking_count_by_input: dict[str, int] = {}
         for name, queue in self.by_name.items():
-            wanted_count = queue.requested_count + queue.demand.count_to_keep_ready(now_ms)
-            lacking_count = wanted_count - queue.store.waiting_count
+            target_count = queue.requested_count + queue.demand.count_to_keep_ready(now_ms)
+            lacking_count = target_count - queue.store.waiting_count
             if lacking_count > 0:
                 lacking_count_by_input[name] = lacking_count
         return lacking_count_by_input
@@ -231,7 +231,7 @@ class QueueCollection:
     def reset_unopened_timeouts(self, now_ms: int) -> None:
         """Begin the timeouts of items anew that nobody has opened: nobody works on them."""
         for queue in self.by_name.values():
-            unopened_runs = queue.look_for_unopened(now_ms, self.records.next_serial)
+            unopened_runs = queue.find_unopened(now_ms, self.records.next_serial)
             if unopened_runs:
                 self._add_roots_to_reset(unopened_runs)
 

@@ -319,12 +319,12 @@ class ReadAhead:
 
         Those of which it is not known are left out.
         """
-        known_epochs: dict[TopicPartition, int] = {}
+        epoch_by_partition: dict[TopicPartition, int] = {}
         for partition in self._plannable_partitions:
             epoch = self._buffers[partition].leader_epoch
             if epoch != NO_EPOCH:
-                known_epochs[partition] = epoch
-        return known_epochs
+                epoch_by_partition[partition] = epoch
+        return epoch_by_partition
 
     def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Sightings:
         """Return where the records of partitions are, as far as these were read."""
@@ -470,20 +470,20 @@ class InputAhead(NamedTuple):
     copies: ReadAhead
     new: ReadAhead
 
-    def poll(self, wait_ms: int, wanted_count: int) -> bool:
-        """Read until there are `wanted_count` copies, and as many new records.
+    def poll(self, wait_ms: int, target_count: int) -> bool:
+        """Read until there are `target_count` copies, and as many new records.
 
         Return whether both together were fewer when the copies had been read;
         only then new records are waited for, at most `wait_ms`.
         """
-        if self.copies.count < wanted_count:
-            self.copies.poll(0, wanted_count - self.copies.count)
-        are_too_few = self.copies.count + self.new.count < wanted_count
+        if self.copies.count < target_count:
+            self.copies.poll(0, target_count - self.copies.count)
+        are_too_few = self.copies.count + self.new.count < target_count
         # also where there are copies enough: new records are planned beside
         # them
-        if self.new.count < wanted_count:
+        if self.new.count < target_count:
             new_wait_ms = wait_ms if are_too_few else 0
-            self.new.poll(new_wait_ms, wanted_count - self.new.count)
+            self.new.poll(new_wait_ms, target_count - self.new.count)
         return are_too_few
 
     def take_standing_news(self, now_ms: int) -> StandingNews:

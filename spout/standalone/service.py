@@ -53,7 +53,7 @@ from spout.standalone.read_ahead import (
 from spout.tuples.failures import Cause
 
 
-class _KnownSources(NamedTuple):
+class _SourceCounts(NamedTuple):
     """How many sources the planner had, and how many acker partitions had answered it."""
 
     source_count: int
@@ -147,7 +147,7 @@ class SpoutService:
         self._input_by_id = {input.id: input for input in inputs}
         self._input_id_by_name = {input.name: input.id for input in inputs}
         # at the last `_read_new_sources`
-        self._known_sources = _KnownSources(source_count=0, acker_partition_count=0)
+        self._counts_of_sources = _SourceCounts(source_count=0, acker_partition_count=0)
         self._rotation_count = 0  # calls of `_rotate`
 
     @property
@@ -229,7 +229,7 @@ class SpoutService:
             # a client whose items were removed may open others
             if returned_count or has_removed_items:
                 self._guard.notify_all()
-        # 3. timeouts, and what is to be told of the verdicts
+        # 3. timeouts, and the traces of roots with a verdict
         if self._traced_roots is not None:
             for verdicts in self._new_verdicts:
                 self._traced_roots.settle(verdicts, self._input_by_id, now_ms)
@@ -306,10 +306,10 @@ class SpoutService:
     def _read_new_sources(self) -> None:
         """Add the planner's sources to the readers, if there are more, or more ackers answered."""
         sources = self._planner.sources
-        known_sources = _KnownSources(len(sources), self._planner.joined_count)
-        if known_sources == self._known_sources:  # the usual case: nothing is new
+        counts_of_sources = _SourceCounts(len(sources), self._planner.joined_count)
+        if counts_of_sources == self._counts_of_sources:  # the usual case: nothing is new
             return
-        self._known_sources = known_sources
+        self._counts_of_sources = counts_of_sources
         first_free_by_source = self._planner.first_uninitialised_positions()
         for name, input_ahead in self._read_ahead_by_input.items():
             sources_of_input = {

@@ -2072,8 +2072,8 @@ MUTANTS = (
     Mutant(
         "new-records-are-read-beside-copies",
         "spout/standalone/read_ahead.py",
-        "if self.new.count < wanted_count:",
-        "if are_too_few and self.new.count < wanted_count:",
+        "if self.new.count < target_count:",
+        "if are_too_few and self.new.count < target_count:",
         "tests/unit/spout/standalone/test_kestrel_holes.py"
         "::test_thousands_of_copies_that_were_fetched_keep_no_new_record_waiting",
         "copies that were fetched first would keep new records from being read",

@@ -296,6 +296,24 @@ def test_sparks_private_side_has_one_door() -> None:
     assert [each for each in wrong if not each.startswith("spout/spark/private.py")] == []
 
 
+DIFFERS_BY_VERSION = re.compile(
+    r"arrow_udf|repartitionById|metadataOpt|prefer_timestamp_ntz|pyspark\.sql\.streaming\.datasource"
+    r"|execution\.streaming\.(checkpointing\.)?FileSystemBased|pyspark\.__version__|spark\.versions import"
+)
+"""Names that not every version of Spark has, and the version itself."""
+
+
+def test_what_differs_between_versions_of_spark_stands_behind_one_door() -> None:
+    """Nobody else asks which version runs."""
+    wrong = [
+        f"{short(path)}: {match.group()}"
+        for path in FILES
+        if room_of(path) != "spout/spark"
+        for match in DIFFERS_BY_VERSION.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert wrong == []
+
+
 def test_nothing_is_planted_on_an_object_of_another_package() -> None:
     """What belongs to a DataFrame or a SparkContext is in a registry of ours, where nobody overwrites it."""
     wrong = [

@@ -26,12 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from acker.config.settings import longest_unreachable_ms
@@ -46,6 +40,8 @@ from spout.planning.plan import ReadTask
 from spout.planning_process.planner import TICK_EVERY_MS, Planner
 from spout.planning_process.sink_watch import SinkWatch
 from spout.planning_process.status import write_status
+from spout.spark.planning_calls import Offset
+from spout.spark.planning_reader import PlanningReader
 from spout.streaming.options import SourceOptions, batch_tasks, planner_spec, tasks_now
 
 if TYPE_CHECKING:
@@ -146,7 +142,7 @@ class SparkTask(InputPartition):
         self.runs_again = runs_again
 
 
-class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class WindhoverReader(PlanningReader):
     """The reader: in the planning process its callbacks plan, in a worker `read` reads."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -157,37 +153,29 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Drop the runner: workers only read."""
         return {"_options": self._options, "_runner": None}
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the offset before the first batch, which has no session."""
         return BEGINNING.to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that `maxOffsetsPerTrigger` sets."""
-        rows_max = self._options.max_offsets_per_trigger
-        if rows_max is None:
-            return ReadAllAvailable()
-        return ReadMaxRows(rows_max)
+    @property
+    def rows_max(self) -> int | None:
+        """The limit that `maxOffsetsPerTrigger` sets."""
+        return self._options.max_offsets_per_trigger
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def stop_at_ends(self) -> None:
         """Read the inputs and their replays up to the ends that they have now."""
         self._running().stop_at_ends()
 
-    def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, Any], limit: ReadLimit
-    ) -> dict[str, Any]:
+    def plan_batch(self, start: Offset, rows_max: int | None) -> Offset:
         """Plan the next batch and return its end; `start` itself when there is nothing to do."""
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         start_journal = journal_of(start)
         end_journal = self._running().plan(start_journal, rows_max)
         if end_journal == start_journal:
             return start
         return end_journal.to_json()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SparkTask]:
-        """Return the tasks of the batch between two offsets: a pure function of them.
-
-        Spark's first call may be this one: for a batch that the process before had planned.
-        """
+    def tasks_of_batch(self, start: Offset, end: Offset) -> Sequence[SparkTask]:
+        """Return the tasks of the batch between two offsets: a pure function of them."""
         start_journal = journal_of(start)
         end_journal = journal_of(end)
         runs_again = self._running().begin_batch(end_journal)
@@ -203,7 +191,7 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(f"the source was given a {type(partition).__name__} to read, not its own task")
         return read(partition.task, self._options, runs_again=partition.runs_again)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: Offset) -> None:
         """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
 
     def stop(self) -> None:

@@ -47,7 +47,7 @@ from spout.isolation.safety import (
     tried_once,
 )
 from spout.runtime.tracing import configured_spans
-from spout.spark.private import spark_type_of
+from spout.spark.arrow_types import spark_type_of
 from spout.streaming.application import Application, refuse_workers
 from spout.streaming.frames import Node, loose, node_of
 from spout.streaming.options import SourceOptions

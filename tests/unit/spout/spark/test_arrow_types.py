@@ -19,9 +19,9 @@ from pyspark.sql.types import (
 from spout.spark.arrow_types import (
     arrow_schema_of,
     arrow_type_of,
-    type_in_zone,
     spark_schema_of,
     spark_type_of,
+    type_in_zone,
 )
 
 

@@ -7,8 +7,9 @@ translate them derive from `PlanningCalls`: see `spout.spark.planning_reader`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from pyspark.sql.datasource import InputPartition
 
@@ -17,7 +18,14 @@ Offset = dict[str, Any]
 
 
 class PlanningCalls(ABC):
-    """What a source implements; Spark's own calls are in the subclass for the version of Spark."""
+    """What a source implements; Spark's own calls are in the subclass for the version of Spark.
+
+    Attributes:
+        refused_triggers: why a query may not have a trigger, with the cure, by its class; empty:
+            it may have any.
+    """
+
+    refused_triggers: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
     @abstractmethod

@@ -137,8 +137,8 @@ def has_committed(execution: JavaObject, batch: int) -> bool:
 
 
 def trigger_of(query: StreamingQuery) -> str:
-    """Return the class of a query's trigger, without its package."""
-    return str(java_query(query).trigger().getClass().getSimpleName())
+    """Return the class of a query's trigger, without its package and the `$` of an object."""
+    return str(java_query(query).trigger().getClass().getSimpleName()).rstrip("$")
 
 
 def session_uuid(session: SparkSession) -> str:

@@ -21,14 +21,26 @@ Source: Spark's `MicroBatchExecution.initializeExecution`, `AcceptsLatestSeenOff
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final
 
+import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from spout.spark.planning_calls import Offset, PlanningCalls
 
+NO_AVAILABLE_NOW: Final = (
+    f"trigger(availableNow=True) needs Spark 4.2 or later, and this is {pyspark.__version__}:"
+    " it has a Python source plan one batch alone, so the query would write all rows, and end before their"
+    " records are done. Nothing was read. Use processingTime, and end the query by query.stop()"
+    " once spout.stream_status shows that nothing is pending"
+)
+
 
 class ReaderWithMemory(PlanningCalls, DataSourceStreamReader):
     """Passes Spark's calls on, with the end of the batch before as the start of the next one."""
+
+    refused_triggers = MappingProxyType({"AvailableNowTrigger": NO_AVAILABLE_NOW})
 
     _end: Offset | None = None
     """Where the last batch ends; None: this process knows of none, so the next one is the first."""

@@ -318,7 +318,8 @@ class Application:
 
     def _kept_streams(self) -> list[KeptStream]:
         """Return the streams that the keeper serves."""
-        return [KeptStream(self.link(stream), stream.session) for stream in self.all_streams()]
+        streams = self.all_streams()
+        return [KeptStream(self.link(stream), stream.session, stream.id) for stream in streams]
 
     @staticmethod
     def of(session: SparkSession) -> Application:

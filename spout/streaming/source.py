@@ -23,6 +23,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -84,6 +85,9 @@ WORKERS_MS_MAX = 600_000
 STORE_MS_MAX = 600_000
 """How long a process waits until the driver has opened the store, at most; each call to a store has
 a shorter limit of its own."""
+
+TRIGGER_MS_MAX = 60_000
+"""How long a process waits until the driver has said its query's trigger, at most."""
 
 STATUS_EVERY_MS = 250
 """The status file is written at most this often."""
@@ -202,7 +206,9 @@ class WindhoverReader(PlanningReader):
     def _running(self) -> Runner:
         """Return the runner, which the first call creates."""
         if self._runner is None:
-            self._runner = Runner(self._options)
+            # untracked records have nothing that a query could end too early for
+            refused_triggers = self.refused_triggers if self._options.tracked else {}
+            self._runner = Runner(self._options, refused_triggers=refused_triggers)
         return self._runner
 
 
@@ -214,8 +220,12 @@ class Runner:
         options: SourceOptions,
         planner: Planner | None = None,
         clock_s: Callable[[], float] = time.monotonic,
+        refused_triggers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Connect to Kafka; the first callback with a session starts the thread."""
+        """Connect to Kafka; the first callback with a session starts the thread.
+
+        `refused_triggers`: as `PlanningCalls` has them.
+        """
         self._options = options
         self._log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
         self._planner = planner or Planner(
@@ -241,6 +251,7 @@ class Runner:
         self._has_planned_batch = False
         # whether Spark has run a task since this process began
         self._has_workers = not options.awaits_workers
+        self._refused_triggers = refused_triggers  # empty: none is, or the query's was looked at
         self._clock_s = clock_s
         # since when there was nothing to plan, by clock_s; None: the last call planned a batch
         self._idle_since_s: float | None = None
@@ -252,6 +263,7 @@ class Runner:
         that runs again.
         """
         self._driver.wait_for_state()
+        self._refuse_trigger()
         if not self._planner.is_open:
             # before the group is taken: from then on the clock of the batch's roots moves
             self._wait_for_workers()
@@ -323,6 +335,7 @@ class Runner:
         """
         # 1. take the group, once the driver has answered and tasks can run
         self._driver.wait_for_state()
+        self._refuse_trigger()
         self._driver.catch_up()
         if start.session:
             # before the group is taken: from then on the clock of the pending roots moves
@@ -406,6 +419,31 @@ class Runner:
                 " Spark's UI whether it has executors, and what they do",
             )
         self._has_workers = True
+
+    def _refuse_trigger(self) -> None:
+        """Raise `UsageError` if the query has a trigger with which it would not end rightly.
+
+        Waits for the driver, which knows the query, for `TRIGGER_MS_MAX` at most; then raises
+        `Unreachable`.
+        """
+        if not self._refused_triggers:
+            return
+        wait = LongWait()
+        wait.record_wait("waits_for_trigger", self._clock_ms())
+        self._driver.ask_for_trigger()
+        while not self._driver.trigger:
+            if wait.waited_ms(self._clock_ms()) >= TRIGGER_MS_MAX:
+                raise Unreachable(
+                    f"group {self._options.group}: the driver has not said within"
+                    f" {TRIGGER_MS_MAX // 1000} s which trigger the query has; see the driver's log"
+                )
+            changes_seen = self._driver.changes
+            if not self._driver.trigger:
+                self._wait_for_driver(changes_seen)
+        why_refused = self._refused_triggers.get(self._driver.trigger)
+        if why_refused is not None:
+            raise UsageError(f"group {self._options.group}: {why_refused}")
+        self._refused_triggers = {}
 
     def _clock_ms(self) -> int:
         """Return the time of `clock_s`, which is no wall time."""

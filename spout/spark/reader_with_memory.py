@@ -31,9 +31,9 @@ from spout.spark.planning_calls import Offset, PlanningCalls
 
 NO_AVAILABLE_NOW: Final = (
     f"trigger(availableNow=True) needs Spark 4.2 or later, and this is {pyspark.__version__}:"
-    " it has a Python source plan one batch alone, so the query would write all rows, and end before their"
-    " records are done. Nothing was read. Use processingTime, and end the query by query.stop()"
-    " once spout.stream_status shows that nothing is pending"
+    " it has a Python source plan one batch alone, so the query would write all rows, and end"
+    " before their records are done. Nothing was read. Use processingTime, and end the query by"
+    " query.stop() once spout.stream_status shows that nothing is pending"
 )
 
 
@@ -43,7 +43,7 @@ class ReaderWithMemory(PlanningCalls, DataSourceStreamReader):
     refused_triggers = MappingProxyType({"AvailableNowTrigger": NO_AVAILABLE_NOW})
 
     _end: Offset | None = None
-    """Where the last batch ends; None: this process knows of none, so the next one is the first."""
+    """Where the last batch ends; None: this process knows of none, the next one is the first."""
 
     _was_called = False
     """Whether Spark has called before, to plan or to run a batch."""

@@ -1,6 +1,7 @@
 """Which version of Spark this process runs on.
 
-The modules of this room that differ by it ask here.
+The modules of this room that differ by it ask here. Whoever imports Windhover's part for Spark
+beside an older one gets the error of `supported`, and none about a name that is missing.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import pyspark
+
+from acker.errors import UsageError
 
 
 class SparkVersion(NamedTuple):
@@ -23,5 +26,27 @@ class SparkVersion(NamedTuple):
         return cls(int(major), int(minor))
 
 
-SPARK: Final = SparkVersion.of(pyspark.__version__)
+OLDEST: Final = SparkVersion(4, 0)
+"""Older ones have no Python sources for streams."""
+
+FOUND: Final = pyspark.__version__
+"""The whole version of this process, as it is shown."""
+
+WANTED: Final = "classic PySpark 4.0 to 4.3"
+"""What the tests run on, in words."""
+
+
+def supported(text: str) -> SparkVersion:
+    """Return the version that a text names; raise `UsageError` if it is older than `OLDEST`."""
+    version = SparkVersion.of(text)
+    if version < OLDEST:
+        raise UsageError(
+            f"PySpark {text} is installed, and Windhover needs {WANTED}: older ones cannot read a"
+            " stream by a source in Python. Install one of them (pip install 'pyspark>=4.0,<4.4'),"
+            " and Spark of the same version on the cluster; spout.KafkaSpout needs no Spark"
+        )
+    return version
+
+
+SPARK: Final = supported(FOUND)
 """The version of this process. Spark's workers have it, too: Spark refuses others."""

@@ -39,6 +39,7 @@ TOOLS = (
     "tests/torture",
     "tests/mutants",
     "tests/mutation",
+    "tests/matrix",
     "tests/support/memory",
 )
 """Programs that prove and measure the product. They may look into every room; no room knows them."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spout
 from spout.planning_process.status import PlannerStatus
 from tests.support.brokers import Broker
-from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,9 @@ def world(
 ) -> Iterator[StreamWorld]:
     """Make the topics of all tests here, and run one acker for them."""
     folder = tmp_path_factory.mktemp("restarts")
-    config = config_of(folder, broker, ("done", "undone", "first", "fresh", "others", "mine", "idle"))
+    config = config_of(
+        folder, broker, ("done", "undone", "first", "fresh", "others", "mine", "idle", "strange")
+    )
     with stream_world(spark, config, "acker") as world:
         yield world
 
@@ -121,14 +123,29 @@ def test_with_a_fresh_checkpoint_it_goes_on_at_the_committed_offset(world: Strea
     assert after.epoch > before.epoch
 
 
-def test_the_checkpoint_of_another_query_is_refused(world: StreamWorld) -> None:
+def test_with_the_checkpoint_of_another_query_of_ours_it_reads_its_own_input(world: StreamWorld) -> None:
+    """Where that query stands says nothing of this input: it begins at its own start."""
     world.produce("others", "a", "b")
     run_until(world, "others", 2)
     world.produce("mine", "c", "d")
     shutil.copytree(world.folder / "others", world.folder / "mine")
+    run_until(world, "mine", 2)
+    assert sorted(world.rows["mine"]) == [("c",), ("d",)]
+    assert world.published("others").acked == {0, 1}
+
+
+def test_with_the_checkpoint_of_another_source_it_is_refused(world: StreamWorld) -> None:
+    """Its offsets are none of ours."""
+    rate = world.spark.readStream.format("rate").load().writeStream.format("noop")
+    query = rate.option("checkpointLocation", str(world.folder / "strange")).start()
+    try:
+        wait_for(query, lambda: query.lastProgress is not None and query.lastProgress.batchId >= 1)
+    finally:
+        query.stop()
+    world.produce("strange", "a", "b")
     with (
-        world.running("mine", lines_of(world, "mine")) as query,
-        pytest.raises(StreamingQueryException, match="checkpoint"),
+        world.running("strange", lines_of(world, "strange")) as query,
+        pytest.raises(StreamingQueryException, match="an offset that is not Windhover's"),
     ):
         query.awaitTermination(DEADLINE_S)
-    assert world.rows["mine"] == []
+    assert world.rows["strange"] == []

@@ -65,8 +65,7 @@ def test_a_version_has_one_row_of_its_release_in_order(version: str, rows: list[
 
 def test_the_page_has_the_table() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert "| PySpark 9.9.9 | 1 passed | today |\n" in with_row(
-        page, Outcome("9.9.9", "1 passed", 0), "today"
-    )
+    outcome = Outcome("9.9.9", "1 passed", 0)
+    assert "| PySpark 9.9.9 | 1 passed | today |\n" in with_row(page, outcome, "today")
     with pytest.raises(ValueError, match="has no table"):
         with_row("# Limits\n", outcome, "today")

@@ -299,7 +299,7 @@ def test_sparks_private_side_has_one_door() -> None:
 
 DIFFERS_BY_VERSION = re.compile(
     r"arrow_udf|repartitionById|metadataOpt|prefer_timestamp_ntz|pyspark\.sql\.streaming\.datasource"
-    r"|execution\.streaming\.(checkpointing\.)?FileSystemBased|pyspark\.__version__|spark\.versions import"
+    r"|execution\.streaming\.(checkpointing\.)?FileSystemBased|pyspark\.__version__|\bSparkVersion\b"
 )
 """Names that not every version of Spark has, and the version itself."""
 

@@ -50,3 +50,9 @@ def supported(text: str) -> SparkVersion:
 
 SPARK: Final = supported(FOUND)
 """The version of this process. Spark's workers have it, too: Spark refuses others."""
+
+FRAMES_KEEP_WHOLE_NUMBERS: Final = SparkVersion(4, 2) <= SPARK
+"""Whether whole numbers beside nulls stay so within structs, arrays and maps of a pandas frame.
+
+Before, Spark made floats of them, without the last bits of a large one.
+"""

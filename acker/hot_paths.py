@@ -20,13 +20,13 @@ from acker.identity import I64, U64
 _DENSE: Final = 16
 """Numbers are dense if their range, from the least to the greatest, is at most so many times as long."""
 
-Hits = range | I64
+Indices = range | I64
 """Indices: a `range` if they are neighbours, else an ascending int64 array."""
 
 
-def as_array(hits: Hits) -> I64:
+def as_array(indices: Indices) -> I64:
     """Return indices as an array."""
-    return np.arange(hits.start, hits.stop, dtype=np.int64) if isinstance(hits, range) else hits
+    return np.arange(indices.start, indices.stop, dtype=np.int64) if isinstance(indices, range) else indices
 
 
 def is_ascending(numbers: I64) -> bool:

@@ -57,6 +57,17 @@ def tracking(
     return interruptible(lambda: run(options, json=json))
 
 
+@app.command("first-output")
+def first_output(
+    rounds: Annotated[int, typer.Option(min=1, help="How often each command is started.")] = 9,
+    json: windhover.Json = False,
+) -> int:
+    """Start commands, and Python with their libraries alone, in turn: the time until the first byte."""
+    from benchmarks.services.first_output import run
+
+    return interruptible(lambda: run(rounds, json=json))
+
+
 @app.command("restart")
 def restart(
     roots: Annotated[int, typer.Option(min=1, help="Open roots when it is killed.")] = 1_000_000,

@@ -74,6 +74,15 @@ def pytest_configure() -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_classes.submit_options(os.environ))
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Run one process more than there are cores: one of them mostly waits for a broker or for Spark."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None  # xdist reads it
+    # macOS has no affinity of a process
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test of each kind of client on the embedded broker and on a container, all else on the former.
 

@@ -55,7 +55,7 @@ spout/planning/order.py: line_up_of list_of turn_of waits_for
 spout/planning/plan.py: cut_ranges read_tasks
 spout/planning/supply.py: joined_portions positions_in
 spout/publishing/delayed.py: held_edges indices_in own_and_older own_indices
-spout/publishing/publish.py: fails_and_acks not_acked
+spout/publishing/publish.py: not_acked
 spout/publishing/root_marks.py: steps_of
 spout/tuples/casts.py: check_nulls exact_cast has_not_null with_zone
 spout/tuples/counts.py: sum_of_counts
@@ -63,7 +63,7 @@ spout/tuples/exact.py: exact_values
 spout/tuples/failures.py: cause_of cause_of_output with_class
 spout/tuples/places.py: ordinals_for_children ordinals_of uniform_places
 spout/tuples/raised.py: first_of_each place_of place_of_code
-spout/tuples/rows.py: in_order misfits missized one_batch size_error
+spout/tuples/rows.py: misfits one_batch put_in_order rows_of_wrong_size size_error
 spout/tuples/tuple.py: by_names short_repr text_of values_in_order
 spout/group/carried.py: carried_commits
 spout/group/opening.py: clock_after epoch_above generation_steps
@@ -83,7 +83,6 @@ acker/service/state.py: is_sound_part
 replay/policy/damage.py: held_up_cure
 replay/records/movers.py: mover_record mover_text
 spout/publishing/settle.py: namesakes
-spout/tuples/rows.py: too_large
 spout/group/presence.py: describe_session
 spout/group/starting.py: clock_ahead log_was_cut older_checkpoint re_created refused_by_acker
 spout/group/strangers.py: member_text members_text moved_cure stranger_text stranger_texts

@@ -116,6 +116,15 @@ def test_no_test_imports_from_another_test_or_from_another_ring() -> None:
     assert wrong == []
 
 
+def test_each_test_file_has_a_name_of_its_own() -> None:
+    """The rings are run one by one in CI; together, pytest takes the second file of a name for the first."""
+    paths_by_name: dict[str, list[str]] = {}
+    for path in FILES:
+        if path.name.startswith("test_"):
+            paths_by_name.setdefault(path.name, []).append(short(path))
+    assert [paths for paths in paths_by_name.values() if len(paths) > 1] == []
+
+
 def test_every_test_asserts() -> None:
     """By itself, or by a function of its file or of `tests/support` that it calls."""
     files = [path for path in FILES if path.name.startswith("test_")]

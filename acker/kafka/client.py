@@ -23,6 +23,8 @@ waits learns that nothing answers. So `Background` keeps it, and the waiting
 ends with it. That a right is missing comes as the answer to a request, which
 knows what the request was for: its `Use`.
 
+A *place* is one partition of one topic, a `TopicPartition`.
+
 No message holds the value of a setting other than the bootstrap servers.
 Waits are cut in pieces of `WAIT_MS_MAX`: between them Python's signal handlers
 run, and the log says that the broker does not answer.
@@ -363,7 +365,7 @@ def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]
 
 
 def trouble_text(metadata: ClusterMetadata, place: TopicPartition, error: str = "") -> str:
-    """Return why a partition has no answer, in words that follow its name.
+    """Return why a partition has no answer: its *trouble text*, words that follow its name.
 
     `error` is what came in place of the answer. Without it only a missing
     leader is a trouble: the text is empty where there is a leader, or no such
@@ -442,19 +444,19 @@ class Background:
     """What a client's own threads reported: the handler for librdkafka's ``error_cb``.
 
     Attributes:
-        last: the newest error, other than that all brokers are down; None
-            before one.
-        refused: the newest error by which a broker did not let us in, until
+        newest_error: the newest error, other than that all brokers are down;
+            None before one.
+        refusal: the newest error by which a broker did not let us in, until
             one answers; None without one.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._all_down_since_s: float | None = None
+        self._all_down_since_s: float | None = None  # None: a broker is up, or none was asked yet
         self._has_answered = False
-        self._connection_lost_s: float | None = None
-        self.last: KafkaError | None = None
-        self.refused: KafkaError | None = None
+        self._connection_lost_s: float | None = None  # when one was lost last; None: none was
+        self.newest_error: KafkaError | None = None
+        self.refusal: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
         """Keep an error that one of the client's threads reports, for a caller that can raise it.
@@ -464,11 +466,11 @@ class Background:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._record_all_down(error.str())
             return
-        self.last = error
+        self.newest_error = error
         if error.code() == KafkaError._TRANSPORT:
             self._connection_lost_s = self._clock()
         if error.code() in UNAUTHENTICATED:
-            self.refused = error
+            self.refusal = error
         _librdkafka.warning("kafka client: %s", error.str())
 
     def _record_all_down(self, text: str) -> None:
@@ -490,7 +492,7 @@ class Background:
     def record_answer(self) -> None:
         """Record that a broker has answered: not all are down, and we are let in."""
         self._all_down_since_s = None
-        self.refused = None
+        self.refusal = None
         self._has_answered = True
 
     def lost_within(self, seconds: float) -> bool:
@@ -500,7 +502,7 @@ class Background:
     @property
     def is_hopeless(self) -> bool:
         """Whether waiting is of no use: the only answer so far is that we are not let in."""
-        return self.refused is not None and not self._has_answered
+        return self.refusal is not None and not self._has_answered
 
     def silent_ms(self) -> float:
         """Return the milliseconds since all brokers went down, 0 while one answers."""
@@ -521,27 +523,28 @@ class Outage:
         self._clock = clock
         self._bootstrap = bootstrap
         self._throttling = throttling
-        self._began_s: float | None = None  # None: there is no outage
+        # times by the clock, in seconds
+        self._began_s: float | None = None  # when this outage began; None: there is no outage
         self._began_iso_text = ""  # the same, as wall time
-        self._last_wait_s = 0.0
-        self._logged_at_s = 0.0
+        self._waited_at_s = 0.0  # when a call waited last
+        self._logged_at_s = 0.0  # when the log said last that the broker does not answer
         self._lock = Lock()  # calls side by side wait for one broker
 
-    def record_wait(self, doing: str, past_ms: float, why: str) -> None:
-        """Record that something (`doing`) has waited `past_ms` for an answer; log it if a line is due.
+    def record_wait(self, doing: str, waited_ms: float, why: str) -> None:
+        """Record that a call has waited `waited_ms` for an answer, and waits on; log it if a log line is due.
 
-        It waits on. `why` is the error of the last attempt.
+        `doing` is what the call does, `why` the error of its last attempt.
         """
         with self._lock:
             now_s = self._clock()
             if self._began_s is None:
-                if past_ms < WAIT_MS_MAX:  # too short a wait to be called an outage
+                if waited_ms < WAIT_MS_MAX:  # too short a wait to be called an outage
                     return
-                self._begin(now_s, past_ms)
+                self._begin(now_s, waited_ms)
                 is_log_due = True
             else:
                 is_log_due = (now_s - self._logged_at_s) * 1000 >= OUTAGE_AGAIN_MS
-            self._last_wait_s = now_s
+            self._waited_at_s = now_s
             if is_log_due:
                 self._logged_at_s = now_s
                 is_throttled = self._throttling is not None and self._throttling.is_recent
@@ -553,23 +556,23 @@ class Outage:
         with self._lock:
             if self._began_s is None:
                 return
-            if (self._clock() - self._last_wait_s) * 1000 >= OUTAGE_OVER_MS:
-                self._log_event("the broker answers again", self._last_wait_s)
+            if (self._clock() - self._waited_at_s) * 1000 >= OUTAGE_OVER_MS:
+                self._log_event("the broker answers again", self._waited_at_s)
                 self._began_s = None
 
-    def _begin(self, now_s: float, past_ms: float) -> None:
-        """Record when the outage began: `past_ms` ago, by the clock and as text of wall time."""
-        self._began_s = now_s - past_ms / 1000
-        began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
+    def _begin(self, now_s: float, waited_ms: float) -> None:
+        """Record when the outage began: `waited_ms` ago, by the clock and as text of wall time."""
+        self._began_s = now_s - waited_ms / 1000
+        began = datetime.fromtimestamp(time.time() - waited_ms / 1000, UTC)
         self._began_iso_text = began.isoformat(timespec="seconds")
 
-    def _log_event(self, event: str, ends_s: float, **fields: str) -> None:
-        """Log an event of an outage that has lasted until `ends_s` by the clock."""
-        began_s = ends_s if self._began_s is None else self._began_s
+    def _log_event(self, event: str, lasted_until_s: float, **fields: str) -> None:
+        """Log an event of an outage that has lasted until a moment by the clock."""
+        began_s = lasted_until_s if self._began_s is None else self._began_s
         outage = {
             "kafka": self._bootstrap,
             "since": self._began_iso_text,
-            "seconds": round(ends_s - began_s, 1),
+            "seconds": round(lasted_until_s - began_s, 1),
         }
         _log.warning(event, extra={**outage, **fields})
 
@@ -594,10 +597,13 @@ class Throttling:
         self._bootstrap = bootstrap
         self._lock = Lock()  # each client of a process calls it in the thread that polls it
         self._minute_began_s = 0.0
-        self._throttled_s = 0.0  # in this minute, and by how many answers
-        self._answer_count = 0
-        self._ends_s: float | None = None  # when the wait after the last throttled answer ends
-        self._logged_at_s: float | None = None  # None: it is not logged, or its end is
+        # in this minute: how long answers were held back, and how many were
+        self._throttled_s = 0.0
+        self._throttled_count = 0
+        # when the wait after the last throttled answer ends; None: none was throttled yet
+        self._wait_ends_s: float | None = None
+        # when throttling was logged last; None: it is not logged, or its end is
+        self._logged_at_s: float | None = None
 
     def __call__(self, answer: ThrottledAnswer) -> None:
         """Count a throttled answer, and log it if a line is due."""
@@ -608,10 +614,10 @@ class Throttling:
             if now_s - self._minute_began_s >= THROTTLED_LOGGED_EVERY_S:
                 self._minute_began_s = now_s
                 self._throttled_s = 0.0
-                self._answer_count = 0
+                self._throttled_count = 0
             self._throttled_s += answer.throttle_time
-            self._answer_count += 1
-            self._ends_s = now_s + answer.throttle_time
+            self._throttled_count += 1
+            self._wait_ends_s = now_s + answer.throttle_time
             is_log_due = self._logged_at_s is None or now_s - self._logged_at_s >= THROTTLED_LOGGED_EVERY_S
             if is_log_due and self._throttled_s >= THROTTLED_LOGGED_FROM_S:
                 self._logged_at_s = now_s
@@ -620,17 +626,18 @@ class Throttling:
     @property
     def is_recent(self) -> bool:
         """Whether the last answers were throttled by a second or more, a moment ago."""
-        if self._ends_s is None or self._throttled_s < THROTTLED_LOGGED_FROM_S:
+        if self._wait_ends_s is None or self._throttled_s < THROTTLED_LOGGED_FROM_S:
             return False
-        return self._clock() - self._ends_s < THROTTLED_RECENT_S
+        return self._clock() - self._wait_ends_s < THROTTLED_RECENT_S
 
     def record_answer(self) -> None:
         """Record an answer; log that throttling is over if it was logged and a minute is past."""
         # looked at without the lock, since this is called for each answer of the broker
-        if self._logged_at_s is None or self._ends_s is None:
+        if self._logged_at_s is None or self._wait_ends_s is None:
             return
         with self._lock:
-            if self._logged_at_s is not None and self._clock() - self._ends_s >= THROTTLED_LOGGED_EVERY_S:
+            since_s = self._clock() - self._wait_ends_s
+            if self._logged_at_s is not None and since_s >= THROTTLED_LOGGED_EVERY_S:
                 self._logged_at_s = None
                 self._log_event("the broker throttles no more")
 
@@ -639,7 +646,7 @@ class Throttling:
         minute = {
             "kafka": self._bootstrap,
             "throttled_s": round(self._throttled_s, 1),
-            "answers": self._answer_count,
+            "answers": self._throttled_count,
         }
         _log.warning(event, extra={**minute, **fields})
 
@@ -782,7 +789,8 @@ class KafkaClient:
                 f" for {self.operation_timeout_ms} ms; start it, or wait"
             )
         shared_already_ms = 0.0  # how much of this call's wait was added to the shared one already
-        # what Kafka answered to the attempt before, if only some partitions were in trouble
+        # what Kafka answered to the attempt before; None: it was another
+        # error than that some partitions are in trouble
         trouble_before: Troubled | None = None
         while True:
             try:
@@ -793,12 +801,14 @@ class KafkaClient:
                     shared_already_ms = deadline.elapsed_ms
                 cause: KafkaError = error.args[0]
                 if background.is_hopeless or not self._may_pass(cause, deadline):
-                    final = error
+                    error_to_raise = error
                     is_silence = cause.code() in SILENCE and not background.is_hopeless
-                    # the deadline may leave the last attempt a moment, in which no broker answers
+                    # The deadline may leave the last attempt only a moment, in
+                    # which no broker answers. The attempt before says more: it
+                    # names the partitions.
                     if trouble_before is not None and is_silence:
-                        final = trouble_before
-                    raise self._final_error(final, doing, deadline, background, use) from error
+                        error_to_raise = trouble_before
+                    raise self._final_error(error_to_raise, doing, deadline, background, use) from error
                 trouble_before = error if isinstance(error, Troubled) else None
                 self.outage.record_wait(doing, deadline.elapsed_ms, self._text(cause))
             else:
@@ -837,13 +847,13 @@ class KafkaClient:
         use = Use(Operation.DESCRIBE, topic=topic)
         return self.retry(f"looking for {topic}", deadline, ask, background, use)
 
-    def leaderless(
+    def leaderless_troubles(
         self, asker: Consumer | Producer, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
         """Return the partitions that have no leader, each with its trouble text.
 
         When Kafka does not answer any more, the topics that are left are not
-        asked about.
+        asked about. Empty: each partition has a leader, or Kafka is silent.
         """
         texts: dict[TopicPartition, str] = {}
         for topic, topic_places in by_topic(places).items():
@@ -866,7 +876,7 @@ class KafkaClient:
         """
         silent_ms = background.silent_ms()
         limit_ms = self.operation_timeout_ms
-        if silent_ms < min(WAIT_MS_MAX, limit_ms):
+        if silent_ms < min(WAIT_MS_MAX, limit_ms):  # too short a silence to be one
             return
         try:  # asked, since librdkafka does not report that a broker is back
             asker.list_topics(topic, 1.0)
@@ -968,15 +978,19 @@ class KafkaClient:
     ) -> WindhoverError:
         """Return the error of a broker that does not answer, or of one that does not let us in.
 
-        `text` is why the last attempt failed; the other arguments are those of `error`.
+        `text` is why the last attempt failed; the other arguments are those
+        of `error`. A `timeout_ms` of 0 was one single attempt, of which the
+        message says no time.
         """
-        reported = None
+        # what the client's own threads reported; None: nothing
+        reported_error: KafkaError | None = None
         if background is not None:
-            reported = background.refused or background.last
-        if reported is not None:
-            if reported.code() in UNAUTHENTICATED:
-                return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(reported)))
-            text = f"{text}; {self._text(reported)}"
+            reported_error = background.refusal or background.newest_error
+        if reported_error is not None:
+            reported_text = self._text(reported_error)
+            if reported_error.code() in UNAUTHENTICATED:
+                return NotAuthenticated(unauthenticated(doing, self.bootstrap, reported_text))
+            text = f"{text}; {reported_text}"
         if self.throttling.is_recent:
             text = f"{text}; {THROTTLED_CURE}"
         within = f" within {timeout_ms} ms" if timeout_ms else ""

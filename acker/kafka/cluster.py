@@ -2,6 +2,7 @@
 
 `KafkaLog` asks its questions through one admin client and makes readers and
 writers; each of those is a client of its own, used by one thread at a time.
+A *place* is one partition of one topic, a `TopicPartition`.
 Ends, starts and times cost one request for all partitions. librdkafka sends
 it to the leader of each partition, and gets an answer or an error for each:
 
@@ -227,7 +228,7 @@ class _TroubleText(NamedTuple):
     """The text of a partition in trouble, and when it was made (`Clock`)."""
 
     text: str
-    since_s: float
+    made_s: float
 
 
 class ThreadCall(Generic[T]):
@@ -279,10 +280,10 @@ class KafkaLog:
         self._make_admin = make_admin
         self._background = Background(clock)
         self._clock = clock
-        self._admin: AdminClient | None = None
-        self._admin_since_s = 0.0
-        self._cluster_id: str | None = None
-        # the consumer that asks what a group has committed, and that group
+        self._admin: AdminClient | None = None  # None: the next question makes one
+        self._admin_made_s = 0.0
+        self._cluster_id: str | None = None  # None: it was not asked yet
+        # the consumer that asks what a group has committed, and that group; None: none has asked yet
         self._commit_asker: Consumer | None = None
         self._commit_asker_group = ""
         # leaders that did not answer a moment ago: by partition, and by the broker's number
@@ -343,7 +344,7 @@ class KafkaLog:
         # In this order: an end that is asked for afterwards may lie behind a
         # record that came meanwhile.
         ends = self.ends(partitions)
-        return _or_end(self._offsets(timestamp_ms, ends), ends)
+        return _end_where_negative(self._offsets(timestamp_ms, ends), ends)
 
     def bounds(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
         """Ask for what can be answered now; `bound` is an end of the log, or a wall time in ms."""
@@ -351,12 +352,12 @@ class KafkaLog:
         if isinstance(bound, Bound):
             return self._bounds(bound, places)
         ends = self._bounds(Bound.END, places)  # before the times, as in `offsets_at`
-        first_later = self._bounds(bound, ends.offsets)
-        offsets = _or_end(first_later.offsets, ends.offsets)
-        return OffsetAnswers(offsets, troubles={**ends.troubles, **first_later.troubles})
+        at_time = self._bounds(bound, ends.offsets)
+        offsets = _end_where_negative(at_time.offsets, ends.offsets)
+        return OffsetAnswers(offsets, troubles={**ends.troubles, **at_time.troubles})
 
-    def intact_to(self, read: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
-        return intact_to(self._client, read) if read else {}
+    def intact_to(self, read_to_by_place: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
+        return intact_to(self._client, read_to_by_place) if read_to_by_place else {}
 
     def cluster_id(self) -> str:
         if self._cluster_id is None:
@@ -473,17 +474,17 @@ class KafkaLog:
     def passed_over(self) -> Sequence[DamagedRun]:
         return list(self._client.passed_over)
 
-    def log_progress(self, place: TopicPartition, position: int, end: int) -> None:
+    def log_progress(self, partition: TopicPartition, position: int, end: int) -> None:
         """Log each minute that a read of a partition goes on; see `acker.kafka.port.Log`."""
         now_ms = int(self._client.clock() * 1000)
-        if (
-            now_ms - self._progress_recorded_ms > PROGRESS_PAUSE_MS
-        ):  # nothing was read in between: another read
+        # nothing was read for so long: this is another read
+        if now_ms - self._progress_recorded_ms > PROGRESS_PAUSE_MS:
             self._long_read.over()
         self._progress_recorded_ms = now_ms
         waited_ms = self._long_read.record_wait("read", now_ms)
         if waited_ms is not None:
-            progress = {"partition": f"{place.topic}/{place.partition}", "offset": position, "end": end}
+            name = f"{partition.topic}/{partition.partition}"
+            progress = {"partition": name, "offset": position, "end": end}
             _log.warning("a long read goes on", extra={"waited_s": waited_ms // 1000, **progress})
 
     def close(self) -> None:
@@ -520,9 +521,11 @@ class KafkaLog:
         """
         self._forget_silences()
         self._extend_silences(places)
-        errors = {
-            place: self._silence_by_place[place].error for place in places if place in self._silence_by_place
-        }
+        # by partition that is not asked: what came from its leader a moment ago
+        errors: dict[TopicPartition, KafkaError] = {}
+        for place in places:
+            if place in self._silence_by_place:
+                errors[place] = self._silence_by_place[place].error
         requested_places = [place for place in places if place not in errors]
         if not requested_places:
             return OffsetAnswers({}, troubles=self._trouble_texts_of(errors))
@@ -538,7 +541,7 @@ class KafkaLog:
         self._remember_silence(answer)
         if bound is Bound.START:
             epochs = {}  # these are epochs of the first records, and say nothing of the leaders
-        errors |= answer.errors
+        errors |= answer.errors  # those of this question, beside those of leaders that were not asked
         return OffsetAnswers(answer.values, troubles=self._trouble_texts_of(errors), epochs=epochs)
 
     def _list_offsets(
@@ -634,22 +637,22 @@ class KafkaLog:
         over, unless the partition gets another one.
         """
         now_s = self._clock()
-        silent = {place: error for place, error in answer.errors.items() if error.code() in SILENCE}
-        for place, error in silent.items():
+        silent_errors = {place: error for place, error in answer.errors.items() if error.code() in SILENCE}
+        for place, error in silent_errors.items():
             leader = self._leader_by_place.get(place)
             self._silence_by_place[place] = _Silence(error, now_s + SILENT_AGAIN_S, leader)
         # a broker that has answered for another partition of the same
         # question is not silent
         answering_brokers = {self._leader_by_place.get(place) for place in answer.values}
-        for place in silent:
+        for place in silent_errors:
             leader = self._leader_by_place.get(place)
             if leader is not None and leader >= 0 and leader not in answering_brokers:
                 self._silence_by_broker[leader] = self._silence_by_place[place]
         # A client whose request timed out may not meet that broker again
         # (`FIRST_PATIENCE_MS`). One that has found no leader for long is
         # replaced, too: it may go on finding none when there is one.
-        client_age_s = now_s - self._admin_since_s
-        if silent or (answer.errors and client_age_s >= SILENT_AGAIN_S):
+        client_age_s = now_s - self._admin_made_s
+        if silent_errors or (answer.errors and client_age_s >= SILENT_AGAIN_S):
             self._give_up_admin()
 
     def _forget_silences(self) -> None:
@@ -682,10 +685,10 @@ class KafkaLog:
         `FIRST_PATIENCE_MS` for it: a view of five such questions took 15 s.
         """
         self._forget_silent_brokers()
-        uncounted = [place for place in places if place not in self._silence_by_place]
-        if not self._silence_by_broker or not uncounted:
+        places_to_check = [place for place in places if place not in self._silence_by_place]
+        if not self._silence_by_broker or not places_to_check:
             return
-        leaders = self._ask_leaders(uncounted)
+        leaders = self._ask_leaders(places_to_check)
         self._leader_by_place |= leaders
         for place, leader in leaders.items():
             if leader in self._silence_by_broker:
@@ -698,9 +701,9 @@ class KafkaLog:
         """
         if self._admin is not None:
             self._admin.poll(0)  # what its threads have reported goes to `Background`
-        is_unknown = not self._leader_by_place.keys() >= set(places)
-        is_due = self._clock() - self._leaders_read_s >= LEADERS_EVERY_S
-        if is_unknown or (is_due and self._background.lost_within(LOST_S)):
+        has_unknown_leader = not self._leader_by_place.keys() >= set(places)
+        is_question_due = self._clock() - self._leaders_read_s >= LEADERS_EVERY_S
+        if has_unknown_leader or (is_question_due and self._background.lost_within(LOST_S)):
             self._leaders_read_s = self._clock()
             self._leader_by_place |= self._ask_leaders(places)
 
@@ -728,17 +731,20 @@ class KafkaLog:
         topic.
         """
         now_s = self._clock()
-        texts = {place: text for place, text in self._text_by_place.items() if now_s - text.since_s < TEXT_S}
-        for topic in {place.topic for place in errors.keys() - texts.keys()}:
-            with suppress(KafkaException):  # the text then says less
+        text_by_place = {
+            place: text for place, text in self._text_by_place.items() if now_s - text.made_s < TEXT_S
+        }
+        topics_to_ask = {place.topic for place in errors.keys() - text_by_place.keys()}
+        for topic in topics_to_ask:
+            with suppress(KafkaException):  # the text is then the one that names no leader
                 metadata = self._admin_client().list_topics(topic, FIRST_PATIENCE_MS / 1000)
                 for place, error in errors.items():
                     if place.topic == topic:
-                        text = trouble_text(metadata, place, error.name())
-                        texts[place] = _TroubleText(text, now_s)
-        self._text_by_place = texts
-        unknown = _TroubleText("has no answer from its leader", now_s)
-        return {place: texts.get(place, unknown).text for place in errors}
+                        new_text = trouble_text(metadata, place, error.name())
+                        text_by_place[place] = _TroubleText(new_text, now_s)
+        self._text_by_place = text_by_place
+        without_leader_name = _TroubleText("has no answer from its leader", now_s)
+        return {place: text_by_place.get(place, without_leader_name).text for place in errors}
 
     def _read_commits(
         self, group: str, partitions: Iterable[TopicPartition]
@@ -754,17 +760,19 @@ class KafkaLog:
             try:
                 commits = asker.committed(requested, timeout_s)
             except KafkaException as error:
+                # so some brokers say of a group that has committed nothing; Kafka's own do not
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    return []  # as some brokers say of a group that has committed nothing; Kafka's own do not
+                    return []
                 self._commit_asker = None
                 event = asker.poll(0)  # only the consumer's own thread knows that we have no right to ask
-                refused = None if event is None else event.error()
-                if refused is not None and refused.code() in UNAUTHORIZED:
-                    raise Refused(refused, use) from None
+                refusal = None if event is None else event.error()
+                if refusal is not None and refusal.code() in UNAUTHORIZED:
+                    raise Refused(refusal, use) from None
                 raise
-            of_group = [commit for commit in commits if not _is_of_no_group(commit)]
-            _require_no_errors(of_group, Operation.DESCRIBE)
-            return [commit for commit in of_group if commit.offset >= 0]  # negative: there is none
+            commits_of_group = [commit for commit in commits if not _is_of_no_group(commit)]
+            _require_no_errors(commits_of_group, Operation.DESCRIBE)
+            # a negative offset: the group has committed none of the partition
+            return [commit for commit in commits_of_group if commit.offset >= 0]
 
         return self._ask_until_answered(f"offsets of group {group}", ask, use, by_one_broker=True)
 
@@ -792,7 +800,7 @@ class KafkaLog:
                 return question(max(patience_s, deadline.wait_min_s, 0.1))
             except KafkaException as error:
                 code = error.args[0].code()
-                admin_age_s = self._clock() - self._admin_since_s
+                admin_age_s = self._clock() - self._admin_made_s
                 finds_no_leader = code == KafkaError.LEADER_NOT_AVAILABLE and admin_age_s >= LEADERLESS_S
                 if code in _STALE_CLIENT or finds_no_leader:
                     self._give_up_admin()  # the next attempt makes another one
@@ -811,7 +819,7 @@ class KafkaLog:
     def _admin_client(self) -> AdminClient:
         """Return the admin client; make it first if there is none."""
         if self._admin is None:
-            self._admin_since_s = self._clock()
+            self._admin_made_s = self._clock()
             self._admin = self._client.make_client(self._make_admin, {}, LOGGED, self._background)
         return self._admin
 
@@ -862,26 +870,27 @@ def _patiences_s() -> Iterator[float]:
 
 
 def missing_in(
-    metadata: ClusterMetadata, names: Collection[str], silent: Collection[int] = ()
+    metadata: ClusterMetadata, names: Collection[str], silent_numbers: Collection[int] = ()
 ) -> list[MissingBroker]:
     """Return the brokers that metadata name as replicas of topics, and do not list among the brokers.
 
-    `silent` are the numbers of listed brokers that did not answer us: these
+    `silent_numbers` are those of listed brokers that did not answer us: these
     are returned, too.
     """
-    copies: Counter[int] = Counter()
-    leaderless: Counter[int] = Counter()
+    # by a broker's number: how many partitions have a copy on it, and how many of these no leader
+    copy_counts: Counter[int] = Counter()
+    leaderless_counts: Counter[int] = Counter()
     for partition in _partitions_in(metadata, names):
         has_leader = partition.leader in metadata.brokers
         for number in partition.replicas:
-            copies[number] += 1
+            copy_counts[number] += 1
             if not has_leader:
-                leaderless[number] += 1
+                leaderless_counts[number] += 1
     missing: list[MissingBroker] = []
-    for number, copy_count in sorted(copies.items()):
+    for number, copy_count in sorted(copy_counts.items()):
         is_listed = number in metadata.brokers
-        if not is_listed or number in silent:
-            missing.append(MissingBroker(number, copy_count, leaderless[number], is_silent=is_listed))
+        if not is_listed or number in silent_numbers:
+            missing.append(MissingBroker(number, copy_count, leaderless_counts[number], is_silent=is_listed))
     return missing
 
 
@@ -893,33 +902,38 @@ def _partitions_in(metadata: ClusterMetadata, names: Iterable[str]) -> Iterator[
             yield from topic.partitions.values()
 
 
-def copies_in_sync(metadata: ClusterMetadata, names: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Return the topics of which a partition lacks copies in sync, by name.
+class CopiesInSync(NamedTuple):
+    """How many copies of a partition are in sync, and how many it should have."""
 
-    The two numbers are of the worst partition: how many of its copies are in
-    sync, and how many it has.
-    """
-    lacking: dict[str, tuple[int, int]] = {}
+    in_sync: int
+    expected: int
+
+
+def copies_in_sync(metadata: ClusterMetadata, names: Collection[str]) -> dict[str, CopiesInSync]:
+    """Return by name the topics of which a partition lacks copies in sync, with its worst partition."""
+    worst_by_topic: dict[str, CopiesInSync] = {}
     for name in names:
         for partition in _partitions_in(metadata, [name]):
             # a leader that is gone is still named as the last one in sync
-            in_sync = len(set(partition.isrs) & metadata.brokers.keys())
-            expected = len(partition.replicas)
-            worst_in_sync, _ = lacking.get(name, (expected, expected))
-            if in_sync < min(expected, worst_in_sync):
-                lacking[name] = in_sync, expected
-    return lacking
+            in_sync_count = len(set(partition.isrs) & metadata.brokers.keys())
+            copies = CopiesInSync(in_sync_count, expected=len(partition.replicas))
+            worst = worst_by_topic.get(name)
+            is_worst = worst is None or copies.in_sync < worst.in_sync
+            if copies.in_sync < copies.expected and is_worst:
+                worst_by_topic[name] = copies
+    return worst_by_topic
 
 
 def _members_of(description: ConsumerGroupDescription) -> list[GroupMember]:
     """Return the members of a group, by name; see `GroupMember`."""
-    # while the group shares its partitions out, the broker names no assignments
+    # while the group shares its partitions out anew, the broker names no assignments
     is_shared_out = description.state is ConsumerGroupState.STABLE
     members: list[GroupMember] = []
     for member in description.members:
-        partitions = None
+        partitions: frozenset[int] | None = None  # None: nobody can say it now
         if is_shared_out:
-            partitions = frozenset(p.partition for p in member.assignment.topic_partitions)
+            assigned = member.assignment.topic_partitions
+            partitions = frozenset(partition.partition for partition in assigned)
         name = f"{member.client_id} on {member.host.lstrip('/')}"
         members.append(GroupMember(name, partitions, id=member.member_id))
     return sorted(members, key=lambda member: member.name)
@@ -928,11 +942,11 @@ def _members_of(description: ConsumerGroupDescription) -> list[GroupMember]:
 def _doing(bound: Bound | int, places: Iterable[TopicPartition]) -> tuple[str, Use]:
     """Return what messages say of a question about offsets, and what it uses."""
     topics = sorted({place.topic for place in places})
-    what = bound.value if isinstance(bound, Bound) else "times"
-    return f"{what} of {', '.join(topics)}", Use(Operation.DESCRIBE, topic=topics[0])
+    bound_text = bound.value if isinstance(bound, Bound) else "times"
+    return f"{bound_text} of {', '.join(topics)}", Use(Operation.DESCRIBE, topic=topics[0])
 
 
-def _or_end(
+def _end_where_negative(
     offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Return the offsets of a time; the end for each that is negative, since no record is so late."""
@@ -974,13 +988,15 @@ def describe_topics(
     requested = list(names)
     futures = admin.describe_topics(TopicCollection(requested), request_timeout=timeout_s)
     try:
-        descriptions = _existing(futures, timeout_s, Operation.DESCRIBE)
+        descriptions = _answers_of_existing(futures, timeout_s, Operation.DESCRIBE)
     except KafkaException as error:
         # librdkafka looks for ids of topics in the answer, which came with 2.8
         if error.args[0].code() == KafkaError._BAD_MSG:
             raise ConfigError(OLD_BROKER) from error
         raise
-    settings_by_topic = _settings(admin, descriptions, timeout_s) if settings and descriptions else {}
+    settings_by_topic: dict[str, dict[str, str]] = {}
+    if settings and descriptions:
+        settings_by_topic = _read_settings(admin, descriptions, timeout_s)
     topics: dict[str, TopicInfo] = {}
     for name in requested:
         description = descriptions.get(name)
@@ -991,7 +1007,7 @@ def describe_topics(
             name=name,
             id=str(description.topic_id),
             partitions=len(description.partitions),
-            replication=min((len(part.replicas) for part in description.partitions), default=0),
+            replication=min((len(partition.replicas) for partition in description.partitions), default=0),
             settings=settings_by_topic.get(name, {}),
         )
     return topics
@@ -1022,8 +1038,10 @@ def describe_group(
         del admin  # its last reference
 
 
-def _existing(futures: Mapping[str, Future[T]], timeout_s: float, operation: Operation) -> dict[str, T]:
-    """Return the answers for topics that exist, by topic; `operation` is what was asked of them."""
+def _answers_of_existing(
+    futures: Mapping[str, Future[T]], timeout_s: float, operation: Operation
+) -> dict[str, T]:
+    """Return by topic the answers for those that exist; `operation` is what was asked of them."""
     answers: dict[str, T] = {}
     for name, future in futures.items():
         try:
@@ -1034,13 +1052,13 @@ def _existing(futures: Mapping[str, Future[T]], timeout_s: float, operation: Ope
     return answers
 
 
-def _settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
-    """Return the settings of the named topics that exist, by topic and setting."""
+def _read_settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
+    """Return by topic the settings of the named topics that exist, by their names."""
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     futures_by_resource = admin.describe_configs(resources, request_timeout=timeout_s)
     futures = {resource.name: future for resource, future in futures_by_resource.items()}
     settings_by_topic: dict[str, dict[str, str]] = {}
-    for name, entries in _existing(futures, timeout_s, Operation.DESCRIBE_CONFIGS).items():
+    for name, entries in _answers_of_existing(futures, timeout_s, Operation.DESCRIBE_CONFIGS).items():
         settings = {key: entry.value for key, entry in entries.items() if entry.value is not None}
         settings_by_topic[name] = settings
     return settings_by_topic

@@ -10,6 +10,8 @@ which side of the batch's end it lies:
 2. Halve the rest. A batch of 1,000 records takes some 20 trials, each of some ms.
 3. If the next batch is damaged, too, go on with that one.
 
+A *place* is one partition of one topic, a `TopicPartition`.
+
 A trial fetches a single batch, so it never sees what comes behind. Its answer
 is a record, the end of the partition, or an event that says what is wrong,
 mostly with the batch's first offset. For a few kinds of damage the event has
@@ -72,12 +74,12 @@ class TrialResult(NamedTuple):
 
     Attributes:
         can_be_read: whether it can; so can the partition's end.
-        batch: the first offset of the damaged batch; None: it is unknown, or
-            the batch can be read.
+        batch_start: the first offset of the damaged batch; None: it is
+            unknown, or the batch can be read.
     """
 
     can_be_read: bool
-    batch: int | None = None
+    batch_start: int | None = None
 
 
 def first_behind_damage(client: KafkaClient, place: TopicPartition, position: int) -> int:
@@ -95,28 +97,29 @@ def first_behind_damage(client: KafkaClient, place: TopicPartition, position: in
         partition_end = trials.end()
         offset = position
         while offset < partition_end:
-            result = trials.look(offset)
+            result = trials.try_offset(offset)
             if result.can_be_read:
                 break
-            offset = _end_of_batch(trials, offset, result.batch, partition_end)
+            offset = _end_of_batch(trials, offset, result.batch_start, partition_end)
         return offset
     finally:
         trials.close()
 
 
-def _end_of_batch(trials: _Trials, offset: int, batch: int | None, partition_end: int) -> int:
+def _end_of_batch(trials: _Trials, offset: int, batch_start: int | None, partition_end: int) -> int:
     """Return where the damaged batch ends that has the offset `offset`.
 
-    `batch` is the first offset of that batch; None: it is unknown.
+    `batch_start` is the first offset of that batch; None: it is unknown.
     """
 
     def lies_behind(tried_offset: int) -> bool:
-        result = trials.look(tried_offset)
-        return result.can_be_read or result.batch not in (None, batch)
+        """Return whether an offset is behind the batch: it can be read, or is of another damaged one."""
+        result = trials.try_offset(tried_offset)
+        return result.can_be_read or result.batch_start not in (None, batch_start)
 
     # 1. From 100 on: 101, 103, 107, 115 ..., until an offset lies behind the batch.
     step = 1
-    step_max = NAMELESS_STEP_MAX if batch is None else partition_end
+    step_max = NAMELESS_STEP_MAX if batch_start is None else partition_end
     offset_within = offset
     offset_behind = min(offset_within + step, partition_end)
     while offset_behind < partition_end and not lies_behind(offset_behind):
@@ -142,7 +145,7 @@ class _Trials:
         self._background = Background(client.clock)
         self._consumer = self._new_consumer()
 
-    def look(self, offset: int) -> TrialResult:
+    def try_offset(self, offset: int) -> TrialResult:
         """Try to fetch the batch that has an offset, or the next one if no batch has it.
 
         Raises what `first_behind_damage` raises.
@@ -161,14 +164,14 @@ class _Trials:
         if error.code() not in DAMAGE:
             raise self._error(error)
         self._replace_consumer()
-        batch = None if error.code() in NAMELESS else answer.offset()
-        return TrialResult(can_be_read=False, batch=batch)
+        batch_start = None if error.code() in NAMELESS else answer.offset()
+        return TrialResult(can_be_read=False, batch_start=batch_start)
 
     def end(self) -> int:
         """Return where the partition ends, asked of the broker now."""
-        place = confluent_kafka.TopicPartition(*self._place)
+        partition = confluent_kafka.TopicPartition(*self._place)
         try:
-            _, end = self._consumer.get_watermark_offsets(place, SILENT_MS / 1_000, cached=False)
+            _, end = self._consumer.get_watermark_offsets(partition, SILENT_MS / 1_000, cached=False)
         except KafkaException as error:
             raise self._error(error.args[0]) from error
         return end

@@ -6,6 +6,8 @@ records have that of the leader that wrote them. So the present leader can say
 up to which offset its log has the records of an epoch and of those before it
 (`OffsetForLeaderEpoch`).
 
+A *place* is one partition of one topic, a `TopicPartition`.
+
 librdkafka has no call for this question. Its consumer asks it when it is
 assigned an offset with an epoch. It reports what it learned as an error of
 the partition, with the offset in its text alone:
@@ -39,7 +41,7 @@ from acker.kafka.reader import FORCED
 ANSWER_MS: Final = 3_000
 """How long the leaders of all partitions have for their answers; a silent one is asked again later."""
 
-_ASKING: Mapping[str, Any] = MappingProxyType(
+_SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
         # what is fetched behind the answer is thrown away, so it is little
         # and comes at once
@@ -50,8 +52,8 @@ _ASKING: Mapping[str, Any] = MappingProxyType(
     }
 )
 
-_CUT: Final = re.compile(r"truncation detected at .*: broker end offset is (\d+) ")
-_UNKNOWN: Final = "No epoch found"
+_CUT_TEXT: Final = re.compile(r"truncation detected at .*: broker end offset is (\d+) ")
+_UNKNOWN_TEXT: Final = "No epoch found"
 
 
 def unknown_epoch(place: TopicPartition, epoch: int) -> Disagreement:
@@ -64,45 +66,47 @@ def unknown_epoch(place: TopicPartition, epoch: int) -> Disagreement:
     )
 
 
-def intact_to(client: KafkaClient, read: Mapping[TopicPartition, ReadTo]) -> dict[TopicPartition, int]:
+def intact_to(
+    client: KafkaClient, read_to_by_place: Mapping[TopicPartition, ReadTo]
+) -> dict[TopicPartition, int]:
     """Return up to which offset each log has what was read of it; see `acker.kafka.port.Log.intact_to`."""
     background = Background(client.clock)
     # all records: an open transaction would keep back what follows it, and so
     # the answer
     forced = {**FORCED, "isolation.level": "read_uncommitted"}
-    consumer: Consumer = client.make_client(Consumer, _ASKING, forced, background)
+    consumer: Consumer = client.make_client(Consumer, _SETTINGS, forced, background)
     try:
         # to be assigned an offset with an epoch is what makes the consumer ask
         positions = [
             confluent_kafka.TopicPartition(place.topic, place.partition, offset, leader_epoch=epoch)
-            for place, (offset, epoch) in read.items()
+            for place, (offset, epoch) in read_to_by_place.items()
         ]
         consumer.assign(positions)
-        return _wait_for_answers(client, consumer, read)
+        return _wait_for_answers(client, consumer, read_to_by_place)
     finally:
         consumer.close()
 
 
 def _wait_for_answers(
-    client: KafkaClient, consumer: Consumer, read: Mapping[TopicPartition, ReadTo]
+    client: KafkaClient, consumer: Consumer, read_to_by_place: Mapping[TopicPartition, ReadTo]
 ) -> dict[TopicPartition, int]:
     """Return `intact_to` of each partition that has brought a message within `ANSWER_MS`."""
     intact_offsets: dict[TopicPartition, int] = {}
     deadline = client.deadline(ANSWER_MS)
-    while len(intact_offsets) < len(read) and not deadline.is_over:
+    while len(intact_offsets) < len(read_to_by_place) and not deadline.is_over:
         message = consumer.poll(deadline.left_s)
         if message is None:
             continue
         place = TopicPartition(message.topic() or "", message.partition() or 0)
         # only the first message of a partition is an answer; what follows it
         # was fetched behind
-        if place in read and place not in intact_offsets:
-            intact_offsets[place] = _intact_offset(message, place, read[place])
+        if place in read_to_by_place and place not in intact_offsets:
+            intact_offsets[place] = _intact_offset(message, place, read_to_by_place[place])
     return intact_offsets
 
 
-def _intact_offset(message: Message, place: TopicPartition, read: ReadTo) -> int:
-    """Return what the first message of a partition tells: `read.offset`, or where its log was cut.
+def _intact_offset(message: Message, place: TopicPartition, read_to: ReadTo) -> int:
+    """Return what the first message of a partition tells: `read_to.offset`, or where its log was cut.
 
     Raises:
         Disagreement: the leader knows no such epoch.
@@ -110,14 +114,14 @@ def _intact_offset(message: Message, place: TopicPartition, read: ReadTo) -> int
     """
     error = message.error()
     if error is None or error.code() != KafkaError._AUTO_OFFSET_RESET:
-        return read.offset
+        return read_to.offset
     text = error.str()
-    if _UNKNOWN in text:
-        raise unknown_epoch(place, read.leader_epoch)
+    if _UNKNOWN_TEXT in text:
+        raise unknown_epoch(place, read_to.leader_epoch)
     if "truncation" not in text:
-        return read.offset  # not in the log for another reason, which a reader will report
-    match = _CUT.search(text)
+        return read_to.offset  # not in the log for another reason, which a reader will report
+    match = _CUT_TEXT.search(text)
     if match is None:
         raise LogError(f"asking where {place.topic}/{place.partition} was cut: the client only says: {text}")
     log_end = int(match[1])
-    return min(read.offset, log_end)
+    return min(read_to.offset, log_end)

@@ -72,7 +72,7 @@ FORCED = MappingProxyType(
 )
 
 # errors of a member that was put out of the group; it joins again by itself
-_PASSING: Final = frozenset(
+_REJOIN_ERRORS: Final = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.REBALANCE_IN_PROGRESS,
@@ -115,7 +115,7 @@ class KafkaMembership:
         self._offsets_to_commit: dict[TopicPartition, int] = {}
         self._offsets_under_way: dict[TopicPartition, int] = {}
         self._committed_offsets: dict[TopicPartition, int] = {}
-        self._commit_sent_s: float | None = None
+        self._commit_sent_s: float | None = None  # None: none was sent yet
         self._background = Background(client.clock)
         self._has_joined = False
         self._long_wait = LongWait()
@@ -144,10 +144,10 @@ class KafkaMembership:
         except KafkaException as error:  # only what is fatal for the whole client
             raise self._client.error(error.args[0], doing) from error
         cause = None if event is None else event.error()
-        if cause is not None and not cause.retriable() and cause.code() not in _PASSING:
+        if cause is not None and not cause.retriable() and cause.code() not in _REJOIN_ERRORS:
             use = Use(Operation.READ, topic=", ".join(self._topics), group=self._group)
             raise self._client.error(cause, doing, use=use)
-        if event is None:
+        if event is None:  # perhaps nothing is new, perhaps no broker answers
             doing = f"in group {self._group}"
             self._client.require_answers(self._consumer, self._topics[0], doing, self._background)
         self._send_commit(COMMIT_EVERY_S)
@@ -174,43 +174,46 @@ class KafkaMembership:
         if self.is_out:  # other members may have our partitions, and know newer offsets
             return
         now_s = self._client.clock()
-        past_s = math.inf if self._commit_sent_s is None else now_s - self._commit_sent_s
+        since_commit_s = math.inf if self._commit_sent_s is None else now_s - self._commit_sent_s
         pause_s = COMMIT_PATIENCE_S if self._offsets_under_way else every_s
-        if past_s < pause_s:
+        if since_commit_s < pause_s:
             return
-        self._forget_gone_offsets()
-        changed = self._changed_offsets()
-        if not changed:
+        self._forget_lost_offsets()
+        changed_offsets = self._changed_offsets()
+        if not changed_offsets:
             return
         self._commit_sent_s = now_s
         self._offsets_under_way = {}  # an earlier commit that is still here was never answered
-        requested = [confluent_kafka.TopicPartition(*place, offset) for place, offset in changed.items()]
+        requested = [
+            confluent_kafka.TopicPartition(*topic_partition, offset)
+            for topic_partition, offset in changed_offsets.items()
+        ]
         with suppress(KafkaException):  # a later poll sends it again
             self._consumer.commit(offsets=requested, asynchronous=True)
-            self._offsets_under_way = changed
+            self._offsets_under_way = changed_offsets
 
     def _changed_offsets(self) -> dict[TopicPartition, int]:
         """Return the offsets that the group does not have yet."""
         return {
-            place: offset
-            for place, offset in self._offsets_to_commit.items()
-            if self._committed_offsets.get(place) != offset
+            topic_partition: offset
+            for topic_partition, offset in self._offsets_to_commit.items()
+            if self._committed_offsets.get(topic_partition) != offset
         }
 
-    def _forget_gone_offsets(self) -> None:
+    def _forget_lost_offsets(self) -> None:
         """Forget the offsets of partitions that this member does not own any more."""
-        for place in list(self._offsets_to_commit):
-            if place.partition not in self._owned_partitions:
-                del self._offsets_to_commit[place]
-        for place in list(self._committed_offsets):
-            if place not in self._offsets_to_commit:
-                del self._committed_offsets[place]
+        for topic_partition in list(self._offsets_to_commit):
+            if topic_partition.partition not in self._owned_partitions:
+                del self._offsets_to_commit[topic_partition]
+        for topic_partition in list(self._committed_offsets):
+            if topic_partition not in self._offsets_to_commit:
+                del self._committed_offsets[topic_partition]
 
     def _on_commit(self, error: KafkaError | None, partitions: list[confluent_kafka.TopicPartition]) -> None:
         """Record the answer to the commit under way; offsets that were refused are sent again."""
-        sent, self._offsets_under_way = self._offsets_under_way, {}
+        sent_offsets, self._offsets_under_way = self._offsets_under_way, {}
         if error is None and all(partition.error is None for partition in partitions):
-            self._committed_offsets |= sent
+            self._committed_offsets |= sent_offsets
 
     def _log_long_wait(self) -> None:
         """Log each minute that the group has not let this member in, not even without a partition."""

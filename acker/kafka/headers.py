@@ -58,12 +58,12 @@ def headers_of(message: Message) -> Headers:
     try:
         headers = _checked_headers(message)
     except SystemError as error:
-        return _repaired(message, error)
+        return _repair_headers(message, error)
     return () if headers is None else tuple(headers)
 
 
-def _repaired(message: Message, error: BaseException) -> Headers:
-    """Give a message a list of headers without empty slots, and return them.
+def _repair_headers(message: Message, error: BaseException) -> Headers:
+    """Give a message a list of headers without empty slots, log it, and return them.
 
     `error` is what reading them raised; names that are no UTF-8 become placeholders.
     """
@@ -74,20 +74,20 @@ def _repaired(message: Message, error: BaseException) -> Headers:
     except SystemError:  # another client than the one that the module describes: it keeps no list
         broken_headers = ()
     for header in broken_headers:
-        if _is_whole(header):
+        if _has_no_empty_slot(header):
             headers.append(header)
         else:
             value = header[1]  # the empty slot is that of the name, which may not be read
             headers.append((UnreadableName.of(unreadable_name), value))
             unreadable_name = None  # only the first one's bytes are known
-    if not headers:
+    if not headers:  # something could not be read, so there is at least one
         headers.append((UnreadableName.of(unreadable_name), None))
     message.set_headers(headers)
-    _log_once(message)
+    _log_first_of_topic(message)
     return headers_of(message)
 
 
-def _is_whole(header: tuple[Any, ...]) -> bool:
+def _has_no_empty_slot(header: tuple[Any, ...]) -> bool:
     """Return whether a header's tuple has no empty slot, without reading one."""
     return len(gc.get_referents(header)) == len(header)
 
@@ -104,7 +104,7 @@ def _bytes_of_first_name(error: BaseException | None) -> bytes | None:
     return None
 
 
-def _log_once(message: Message) -> None:
+def _log_first_of_topic(message: Message) -> None:
     """Log the first message of each topic that has a name which is no UTF-8."""
     topic = message.topic() or ""
     if topic in _topics_logged or len(_topics_logged) >= TOPICS_LOGGED_MAX:

@@ -77,7 +77,7 @@ class TroubleTimes:
     """Remembers since when troubles are there, for a command that looks again and again; pure."""
 
     def __init__(self) -> None:
-        self._began_ms: dict[tuple[TroubleKind, TopicPartition], int] = {}
+        self._began_ms_by_trouble: dict[tuple[TroubleKind, TopicPartition], int] = {}
 
     def record_troubles(
         self, troubles: Collection[tuple[TroubleKind, TopicPartition]], now_ms: int
@@ -86,12 +86,12 @@ class TroubleTimes:
 
         A trouble that is not among them is over: if it comes again, it begins anew.
         """
-        began_ms: dict[tuple[TroubleKind, TopicPartition], int] = {}
+        began_ms_by_trouble: dict[tuple[TroubleKind, TopicPartition], int] = {}
         for trouble in troubles:
             # a clock that was set back makes no trouble begin later than now
-            began_ms[trouble] = min(now_ms, self._began_ms.get(trouble, now_ms))
-        self._began_ms = began_ms
-        return began_ms
+            began_ms_by_trouble[trouble] = min(now_ms, self._began_ms_by_trouble.get(trouble, now_ms))
+        self._began_ms_by_trouble = began_ms_by_trouble
+        return began_ms_by_trouble
 
 
 def kind_of_run(run: DamagedRun) -> TroubleKind:

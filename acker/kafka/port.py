@@ -436,11 +436,12 @@ class Transactions(Protocol):
     def begin(self) -> None:
         """Open a transaction."""
 
-    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
+    def send(self, record: Outgoing, on_offset: Callable[[int], None] | None = None) -> None:
         """Queue a record into the open transaction.
 
-        `placed` is called with the record's offset before `commit` returns;
-        of one partition in the order of sending.
+        `on_offset` is called with the record's offset before `commit`
+        returns; of one partition in the order of sending. None: nobody wants
+        to know it.
         """
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
@@ -453,7 +454,7 @@ class Transactions(Protocol):
         """Wait until the log has what was sent, so that it comes before whatever is sent later.
 
         Nobody can read it before `commit`. A record that was refused does not
-        raise here, but in `commit`. Records with `placed` may be sent only
+        raise here, but in `commit`. Records with `on_offset` may be sent only
         afterwards.
 
         Raises:
@@ -592,7 +593,7 @@ class Log(Protocol):
         Raises `Unreachable`: Kafka does not answer at all.
         """
 
-    def intact_to(self, read: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
+    def intact_to(self, read_to_by_place: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
         """Return up to which offset each log still has what was read of it.
 
         After an unclean leader election a log is shorter than it was, and
@@ -661,7 +662,7 @@ class Log(Protocol):
     def passed_over(self) -> Sequence[DamagedRun]:
         """Return what readers of this view have passed over since it was made, each run once."""
 
-    def log_progress(self, place: TopicPartition, position: int, end: int) -> None:
+    def log_progress(self, partition: TopicPartition, position: int, end: int) -> None:
         """Record how far a read of a partition to `end` has come; log each minute that it goes on."""
 
     def close(self) -> None:

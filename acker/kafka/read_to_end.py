@@ -47,7 +47,7 @@ def poll_past_damage(
 
 
 PIECE_RECORDS: Final = 1_000
-"""So many records of a piece are in memory at a time."""
+"""One poll returns so many records at most: these are in memory at a time."""
 
 POLLS: Final = 20
 """A reader is given up after so many polls that did not move it; together they take the wait."""
@@ -61,12 +61,12 @@ def read_piece(
     *,
     committed: bool,
     wait_ms: int,
-    alive: Callable[[], None] = lambda: None,
+    report_alive: Callable[[], None] = lambda: None,
     on_damage: OnDamage = raise_damage,
 ) -> Iterator[Record]:
     """Yield the records of a partition in [start, end), where `end` is one that `Log` returned.
 
-    `alive` is called before each poll, so that a long read does not count as hung.
+    `report_alive` is called before each poll, so that a long read does not count as hung.
 
     Raises:
         Unreachable: the position did not move for `wait_ms`, short of the
@@ -84,7 +84,7 @@ def read_piece(
         idle_polls = 0
         position = start
         while position < end:
-            alive()
+            report_alive()
             log.log_progress(partition, position, end)
             records = poll_past_damage(reader, poll_ms, PIECE_RECORDS, on_damage)
             if records and records[-1].offset >= end:  # written after `end` was asked for
@@ -146,7 +146,7 @@ class Follower:
         places: Sequence[TopicPartition],
         read_max: int = READ_MAX,
         *,
-        first: Mapping[TopicPartition, int] | None = None,
+        first_offsets: Mapping[TopicPartition, int] | None = None,
         committed: bool = True,
         patience_ms: int = PATIENCE_MS,
         on_damage: OnDamage = raise_damage,
@@ -154,7 +154,8 @@ class Follower:
         """Ask for the log starts, and read the partitions from there.
 
         Args:
-            first: the offsets from which partitions are read instead, by partition.
+            first_offsets: by partition the offset from which it is read
+                instead; None: all begin at their log starts.
             committed: whether to read nothing behind an open transaction.
             patience_ms: see `PATIENCE_MS`.
             on_damage: what to do at a batch that cannot be read.
@@ -164,32 +165,36 @@ class Follower:
         self._read_max = read_max
         self._patience_ms = patience_ms
         self._bound = Bound.STABLE_END if committed else Bound.END
-        # by partition that is read, where it was begun
-        self._first_offsets: dict[TopicPartition, int] = {} if first is None else dict(first)
-        # partitions whose log start nobody could say yet
-        self._unbegun = set(places) - self._first_offsets.keys()
-        starts = log.bounds(Bound.START, self._unbegun) if self._unbegun else OffsetAnswers({}, {})
+        # by partition that is read, the offset at which that began
+        self._first_offsets: dict[TopicPartition, int] = {}
+        if first_offsets is not None:
+            self._first_offsets |= first_offsets
+        # partitions that are not read yet, since nobody could say their log start
+        self._unread_places = set(places) - self._first_offsets.keys()
+        starts = OffsetAnswers({}, {})
+        if self._unread_places:
+            starts = log.bounds(Bound.START, self._unread_places)
         # made after the question: if that fails, nobody would close it
         self._reader = log.reader(committed=committed)
         self._reader.assign(self._first_offsets)
         self._begin(starts)
         self.answers = OffsetAnswers({}, starts.troubles)
         # by partition, the end that the last call of `read` did not reach in `patience_ms`
-        self._stuck: Mapping[TopicPartition, int] = {}
+        self._unreached_ends: Mapping[TopicPartition, int] = {}
         self.is_whole = False
 
     def follow(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions as well, from their log starts; those that are read already go on."""
-        self._unbegun |= {place for place in places if place not in self._first_offsets}
-        if self._unbegun:
-            self._begin(self._log.bounds(Bound.START, self._unbegun))
+        self._unread_places |= {place for place in places if place not in self._first_offsets}
+        if self._unread_places:
+            self._begin(self._log.bounds(Bound.START, self._unread_places))
 
     def _begin(self, starts: OffsetAnswers) -> None:
         """Begin to read partitions at their log starts; one without an answer is tried again later."""
         if starts.offsets:
             self._reader.assign({**self.positions(), **starts.offsets})
             self._first_offsets |= starts.offsets
-            self._unbegun -= starts.offsets.keys()
+            self._unread_places -= starts.offsets.keys()
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return by partition the offset up to which it is read."""
@@ -205,35 +210,36 @@ class Follower:
         over; call again for the rest.
         """
         self.is_whole = False
-        if self._unbegun:
-            self._begin(self._log.bounds(Bound.START, self._unbegun))
-        self._stuck = {}
-        self.answers = self._log.bounds(self._bound, [*self._first_offsets, *self._unbegun])
+        if self._unread_places:
+            self._begin(self._log.bounds(Bound.START, self._unread_places))
+        self._unreached_ends = {}
+        self.answers = self._log.bounds(self._bound, [*self._first_offsets, *self._unread_places])
         poll_ms = min(POLL_MS, self._patience_ms)
         idle_ms = 0
-        left_count = self._read_max
-        unreached = self._unreached(self._ends_of_begun())
-        while unreached:
-            place = min(unreached)
-            self._log.log_progress(place, self._reader.position(place), unreached[place])
-            if left_count <= 0:
+        remaining_count = self._read_max
+        unreached_ends = self._unreached(self._ends_of_begun())
+        while unreached_ends:
+            place = min(unreached_ends)
+            self._log.log_progress(place, self._reader.position(place), unreached_ends[place])
+            if remaining_count <= 0:  # more than one call reads
                 return
             if idle_ms >= self._patience_ms:
-                self._stuck = unreached
+                self._unreached_ends = unreached_ends
                 return
+            poll_records = min(remaining_count, PIECE_RECORDS)
             try:
-                records = poll_past_damage(self._reader, poll_ms, min(left_count, 1_000), self._on_damage)
+                records = poll_past_damage(self._reader, poll_ms, poll_records, self._on_damage)
             except OutOfRange:  # what was to be read next was deleted meanwhile
                 self._skip_deleted()
                 records = ()
-            left_count -= len(records)
-            former_count = len(unreached)
-            unreached = self._unreached(unreached)
+            remaining_count -= len(records)
+            former_count = len(unreached_ends)
+            unreached_ends = self._unreached(unreached_ends)
             # A partition that ends in control records reaches its end without a record.
-            went_on = bool(records) or len(unreached) < former_count
+            went_on = bool(records) or len(unreached_ends) < former_count
             idle_ms = 0 if went_on else idle_ms + poll_ms
             yield from records
-        self.is_whole = not self.answers.troubles and not self._unbegun
+        self.is_whole = not self.answers.troubles and not self._unread_places
 
     def _skip_deleted(self) -> None:
         """Go on where the logs begin now: what was deleted meanwhile is lost for every reader."""
@@ -249,7 +255,7 @@ class Follower:
             return named_troubles(self.answers.troubles)
         return "; ".join(
             f"{place.topic}/{place.partition} stands at {self._reader.position(place):,} of {end:,}"
-            for place, end in sorted(self._stuck.items())
+            for place, end in sorted(self._unreached_ends.items())
         )
 
     def _ends_of_begun(self) -> dict[TopicPartition, int]:
@@ -262,14 +268,14 @@ class Follower:
         return {place: end for place, end in ends.items() if self._reader.position(place) < end}
 
     @property
-    def share_read(self) -> float:
+    def fraction_read(self) -> float:
         """The part that is read, 0 to 1, of what there was at the last call of `read`."""
         total_count = 0
         unread_count = 0
         for place, end in self._ends_of_begun().items():
             total_count += max(0, end - self._first_offsets[place])
             unread_count += max(0, end - self._reader.position(place))
-        if not total_count:
+        if not total_count:  # there was nothing to read
             return 1.0
         return (total_count - unread_count) / total_count
 

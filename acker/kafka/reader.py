@@ -1,5 +1,7 @@
 """Reading from Kafka: assigned partitions, exact positions, loss as an error.
 
+A *place* is one partition of one topic, a `TopicPartition`.
+
 A position moves by the records that are returned and, at the end of a
 partition, by librdkafka's EOF event: its offset lies behind the markers and
 aborted records, which are not returned. The event comes when a fetch returns
@@ -88,7 +90,10 @@ T = TypeVar("T", list[Record], dict[TopicPartition, list[Message]])
 
 
 class _Taken(NamedTuple, Generic[T]):
-    """What a poll took from the client: records, and whether a position moved without one."""
+    """What a poll took from the client: records, and whether a position moved without one.
+
+    Without records, and without a move, the poll goes on waiting.
+    """
 
     records: T
     has_moved: bool
@@ -102,8 +107,8 @@ VALUE_BYTES_MAX: Final = 100_000_000
 nor become a dead letter (`message.max.bytes` of `acker.kafka.writer`), and
 each step of its work would hold it anew."""
 
-_FIRST_STEP: Final = 32
-_STEP_GROWTH: Final = 4
+_FIRST_COUNT: Final = 32
+_COUNT_GROWTH: Final = 4
 """How many messages the client is asked for behind the first one, and by how much more each further time."""
 
 FORCED: Mapping[str, Any] = MappingProxyType(
@@ -142,27 +147,33 @@ class KafkaReader:
         self._forced = {**FORCED, "isolation.level": isolation}
         self._consumer = self._new_consumer()
         self._positions: dict[TopicPartition, int] = {}
-        self._unfetched: set[TopicPartition] = set()  # assigned to this reader, and not to the client yet
+        # partitions that are assigned to this reader, and not to the client yet
+        self._unfetched: set[TopicPartition] = set()
+        # why partitions cannot be read on; each poll raises one of them until the next `assign`
         self._error_by_place: dict[TopicPartition, WindhoverError] = {}
-        # why partitions cannot be read on; the client does not read them any more
+        # damage at which partitions stand; the client does not read these any more
         self._damage_by_place: dict[TopicPartition, Damaged] = {}
         self._unraised_damage: list[Damaged] = []  # damage that no poll has raised yet
-        self._partition_counts: dict[str, int] = {}  # by topic
+        self._partition_count_by_topic: dict[str, int] = {}  # as it was asked last
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions, each from its position; see `acker.kafka.port.Assigned`."""
         if self._damage_by_place.keys() & positions.keys():
             self._replace_consumer()
-        former = self._positions
-        # a partition that stays where it is keeps what was fetched, unless it failed
-        gone = {place for place in former if positions.get(place) != former[place]}
-        new = {place for place in positions if former.get(place) != positions[place]}
-        gone |= self._error_by_place.keys() & former.keys()
-        new |= self._error_by_place.keys() & positions.keys()
-        fetched = gone - self._unfetched - self._damage_by_place.keys()
-        if fetched:
-            self._consumer.incremental_unassign([client_partition(place) for place in fetched])
-        self._unfetched = (self._unfetched | new) & positions.keys()
+        former_positions = self._positions
+        # A partition that stays where it is keeps what was fetched, unless it
+        # failed. One that moves is taken from the client, and assigned anew.
+        places_to_stop = {
+            place for place in former_positions if positions.get(place) != former_positions[place]
+        }
+        places_to_start = {place for place in positions if former_positions.get(place) != positions[place]}
+        places_to_stop |= self._error_by_place.keys() & former_positions.keys()
+        places_to_start |= self._error_by_place.keys() & positions.keys()
+        # the client does not have those that it was not given yet, or that were damaged
+        places_to_stop -= self._unfetched | self._damage_by_place.keys()
+        if places_to_stop:
+            self._consumer.incremental_unassign([client_partition(place) for place in places_to_stop])
+        self._unfetched = (self._unfetched | places_to_start) & positions.keys()
         self._positions = dict(positions)
         self._forget_errors()
 
@@ -230,8 +241,9 @@ class KafkaReader:
         """Go on behind the damage at the position of a partition; see `acker.kafka.port.Assigned`."""
         start = self.position(partition)
         end = first_behind_damage(self._client, partition, start)
-        damaged = self._damage_by_place.get(partition)
-        why = "nothing of it can be read" if damaged is None else damaged.why
+        damage = self._damage_by_place.get(partition)
+        # None: no event has named the damage; the partition just brought nothing
+        why = "nothing of it can be read" if damage is None else damage.why
         self._replace_consumer()
         self._positions[partition] = end
         run = DamagedRun(*partition, start, end, why)
@@ -294,39 +306,40 @@ class KafkaReader:
         self, last_offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
     ) -> None:
         """Move positions behind the last records that are returned, never backwards."""
-        for name, offset in last_offsets.items():
-            partition = TopicPartition(*name)
-            self._positions[partition] = max(self._positions[partition], offset + 1)
+        for topic_and_number, offset in last_offsets.items():
+            place = TopicPartition(*topic_and_number)
+            self._positions[place] = max(self._positions[place], offset + 1)
 
     def _apply_events(self, events: list[Message]) -> bool:
         """Keep the errors of partitions, to be raised; return whether a position moved to an end."""
         has_moved = False
         for event in events:
             error = cast("KafkaError", event.error())
-            partition = _place_of(event)
+            place = _place_of(event)
             if error.code() == KafkaError._PARTITION_EOF:
-                offset = event.offset()
-                if offset is not None and offset > self._positions.get(partition, offset):
-                    self._positions[partition] = offset
+                # without a position the partition was taken from this reader meanwhile
+                end = event.offset()
+                if end is not None and end > self._positions.get(place, end):
+                    self._positions[place] = end
                     has_moved = True
-            elif partition in self._damage_by_place:
+            elif place in self._damage_by_place:
                 continue  # behind damage the client takes bytes within the batch for batches, and errs
-            elif partition in self._positions and is_damage(event):
-                self._stop_at_damage(partition, error)
-            elif partition in self._positions:
-                doing = f"reading {partition.topic}/{partition.partition} at {self._positions[partition]}"
-                use = Use(Operation.READ, topic=partition.topic)
-                self._error_by_place[partition] = self._client.error(error, doing, use=use)
-            elif error.fatal():
+            elif place in self._positions and is_damage(event):
+                self._stop_at_damage(place, error)
+            elif place in self._positions:
+                doing = f"reading {place.topic}/{place.partition} at {self._positions[place]}"
+                use = Use(Operation.READ, topic=place.topic)
+                self._error_by_place[place] = self._client.error(error, doing, use=use)
+            elif error.fatal():  # of the whole client; else the partition is not read any more
                 raise self._client.error(error, "reading")
         return has_moved
 
-    def _stop_at_damage(self, partition: TopicPartition, error: KafkaError) -> None:
+    def _stop_at_damage(self, place: TopicPartition, error: KafkaError) -> None:
         """Make the client stop reading a damaged partition, and keep the error to be raised."""
-        damaged = self._client.damage(error, partition, self._positions[partition])
-        self._damage_by_place[partition] = damaged
-        self._unraised_damage.append(damaged)
-        self._consumer.incremental_unassign([client_partition(partition)])
+        damage = self._client.damage(error, place, self._positions[place])
+        self._damage_by_place[place] = damage
+        self._unraised_damage.append(damage)
+        self._consumer.incremental_unassign([client_partition(place)])
 
     def _begin_fetching(self) -> None:
         """Begin to fetch new partitions, once it is certain that they exist; else raise `TopicError`.
@@ -341,16 +354,17 @@ class KafkaReader:
         # known
         topics_to_ask: set[str] = set()
         for place in self._unfetched:
-            if place.partition >= self._partition_counts.get(place.topic, 0):
+            if place.partition >= self._partition_count_by_topic.get(place.topic, 0):
                 topics_to_ask.add(place.topic)
         for topic in sorted(topics_to_ask):
             count = self._client.partition_count(self._consumer, topic, self._background)
-            self._partition_counts[topic] = count
+            self._partition_count_by_topic[topic] = count
             highest = max(place.partition for place in self._positions if place.topic == topic)
             if highest >= count:
                 raise TopicError(f"reading {topic}/{highest}: it has {count} partitions")
-        new = [client_partition(place, self._positions[place]) for place in self._unfetched]
-        self._consumer.incremental_assign(new)
+        self._consumer.incremental_assign(
+            [client_partition(place, self._positions[place]) for place in self._unfetched]
+        )
         self._unfetched = set()
 
 
@@ -368,17 +382,18 @@ def ready_messages(
     """
     messages = [first_message]
     bytes_left = bytes_max - len(first_message)  # a message's length is that of its value
-    step = _FIRST_STEP
+    next_count = _FIRST_COUNT
     while len(messages) < count_max and bytes_left > 0:
-        requested_count = min(step, count_max - len(messages))
+        requested_count = min(next_count, count_max - len(messages))
         taken = consumer.consume(requested_count, 0)
         messages += taken
         if len(taken) < requested_count:  # no more is fetched
             break
         taken_bytes = sum(map(len, taken))
         bytes_left -= taken_bytes
+        # as many as fit if they are as large as these were, on average
         fitting_count = bytes_left * len(taken) // max(1, taken_bytes)
-        step = max(1, min(step * _STEP_GROWTH, fitting_count))
+        next_count = max(1, min(next_count * _COUNT_GROWTH, fitting_count))
     return messages
 
 
@@ -476,7 +491,7 @@ def client_partition(partition: TopicPartition, offset: int = 0) -> confluent_ka
     return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 
-_Offsets = Mapping[TopicPartition, Container[int]]
+_OffsetsByPlace = Mapping[TopicPartition, Container[int]]
 
 
 class KafkaPicker(KafkaReader):
@@ -484,12 +499,13 @@ class KafkaPicker(KafkaReader):
 
     def __init__(self, client: KafkaClient) -> None:
         super().__init__(client, committed=True, defaults=PICKING)
-        # of the call of `pick` under way: the offsets to return, and what it has passed
-        self._offsets_to_return: _Offsets = {}
+        # of the call of `pick` under way: the offsets to return, and how many
+        # other records it has passed on its way, and of how many bytes
+        self._offsets_to_return: _OffsetsByPlace = {}
         self._passed_count = 0
         self._passed_bytes = 0
 
-    def pick(self, timeout_ms: int, offsets: _Offsets, max_records: int = 1000) -> Picked:
+    def pick(self, timeout_ms: int, offsets: _OffsetsByPlace, max_records: int = 1000) -> Picked:
         self._offsets_to_return = offsets
         self._passed_count = 0
         self._passed_bytes = 0

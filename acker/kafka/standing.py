@@ -1,7 +1,8 @@
 """Finds partitions that do not go on although there is more to read in them.
 
-A reader of several partitions that gets nothing of one of them looks healthy: the others go on. A partition
-*stands* when for longer than a limit, all the time,
+A reader of several partitions that gets nothing of one of them looks healthy:
+the others go on. A *place* is one partition of one topic, a `TopicPartition`.
+A partition *stands* when for longer than a limit, all the time,
 
 * its position did not move;
 * its log goes on behind the position, or nobody can say whether it does: it has no leader;
@@ -10,10 +11,10 @@ A reader of several partitions that gets nothing of one of them looks healthy: t
   an hour later.
 
 A partition that is left unread on purpose is not among the positions that are
-recorded, and so does not stand: a limit is reached, an input is paused. How far a log goes is the
-high watermark for a reader of all records, and the last stable offset for a
-reader of committed ones: behind an open transaction there is nothing that it
-could read.
+recorded, and so does not stand: a limit is reached, an input is paused. How
+far a log goes is the high watermark for a reader of all records, and the last
+stable offset for a reader of committed ones: behind an open transaction there
+is nothing that it could read.
 
 Time is what is counted between two records of positions, at most
 `INTERVAL_MS_MAX`: a process that was stopped, or a clock that was set, makes
@@ -52,13 +53,15 @@ UNKNOWN: Final = -1
 """The position in a partition that is not begun: it is not known yet where."""
 
 
-def all_answers(answers: OffsetAnswers, what: str) -> Mapping[TopicPartition, int]:
+def all_answers(answers: OffsetAnswers, subject: str) -> Mapping[TopicPartition, int]:
     """Return the offsets, for a caller that needs all of them and does not wait for an election.
 
-    Raises `PartitionStands`: partitions have no answer, so `what` is unknown.
+    Raises `PartitionStands`: partitions have no answer, so the `subject` of the message is unknown.
     """
     if answers.troubles:
-        raise PartitionStands(f"{what} is unknown: {named_troubles(answers.troubles)}; start what is missing")
+        raise PartitionStands(
+            f"{subject} is unknown: {named_troubles(answers.troubles)}; start what is missing"
+        )
     return answers.offsets
 
 
@@ -128,7 +131,7 @@ class _Progress:
         unmoved_at_request_ms: what `unmoved_ms` was when its end was asked
             last; negative: it was not since the position moved.
         end: how far its log goes; None: unknown.
-        why: why its end cannot be asked; else empty.
+        trouble: why its end cannot be asked (a trouble text); else empty.
         stood_at_report_ms: what `stood_ms` was when it was last reported;
             negative: it is not reported.
     """
@@ -139,13 +142,13 @@ class _Progress:
     stood_ms: int = 0
     unmoved_at_request_ms: int = -1
     end: int | None = None
-    why: str = ""
+    trouble: str = ""
     stood_at_report_ms: int = -1
 
     @property
     def is_behind(self) -> bool:
         """Whether there is more to read, or nobody can say it."""
-        return bool(self.why) or (self.end is not None and self.end > self.position)
+        return bool(self.trouble) or (self.end is not None and self.end > self.position)
 
     @property
     def is_reported(self) -> bool:
@@ -160,8 +163,8 @@ class StandingPartitions:
         """Begin with no partition; one stands after `limit_ms`."""
         self._limit_ms = limit_ms
         self._progress_by_place: dict[TopicPartition, _Progress] = {}
-        self._recorded_at_ms: int | None = None
-        self._read_count = 0  # records of all partitions
+        self._recorded_at_ms: int | None = None  # wall time of the last positions; None before any
+        self._read_count = 0  # how many records of all partitions were read
         self._unreported_recoveries: list[TopicPartition] = []  # they go on: for the next news
 
     def record_positions(
@@ -172,30 +175,31 @@ class StandingPartitions:
         `is_drained`: the reader had nothing else to return. A partition that
         is missing is forgotten.
         """
-        past_ms = 0
+        interval_ms = 0
         if self._recorded_at_ms is not None:
             # not how long this process was stopped, nor by how much its clock was set
-            past_ms = min(max(0, now_ms - self._recorded_at_ms), INTERVAL_MS_MAX)
+            interval_ms = min(max(0, now_ms - self._recorded_at_ms), INTERVAL_MS_MAX)
         self._recorded_at_ms = now_ms
-        former, self._progress_by_place = self._progress_by_place, {}
-        # All are counted first: a partition that has moved gets the number of
-        # records that were read by now, of all partitions.
+        former_progress_by_place, self._progress_by_place = self._progress_by_place, {}
+        # 1. Count what was read of all partitions: one that has moved gets the
+        # number of records that were read by now.
         for place, position in positions.items():
-            if place in former:
-                self._read_count += max(0, position - former[place].position)
+            if place in former_progress_by_place:
+                self._read_count += max(0, position - former_progress_by_place[place].position)
+        # 2. Begin anew for a partition that has moved; count time for another one.
         for place, position in positions.items():
-            progress = former.get(place)
+            progress = former_progress_by_place.get(place)
             if progress is None or progress.position != position:
                 self._progress_by_place[place] = _Progress(position, self._read_count)
                 if progress is not None and progress.is_reported:
                     self._unreported_recoveries.append(place)
                 continue
             self._progress_by_place[place] = progress
-            progress.unmoved_ms += past_ms
+            progress.unmoved_ms += interval_ms
             # else its records may wait in the client behind those of others
             would_have_come = is_drained or self._read_count - progress.read_count > QUEUED_MAX
             if progress.is_behind and would_have_come:
-                progress.stood_ms += past_ms
+                progress.stood_ms += interval_ms
 
     def places_to_ask(self) -> Collection[TopicPartition]:
         """Return the partitions whose ends should be asked now: those that have not moved for a while.
@@ -206,9 +210,9 @@ class StandingPartitions:
         wait_ms = self._limit_ms // ASKS_PER_LIMIT
         places: list[TopicPartition] = []
         for place, progress in self._progress_by_place.items():
-            # since its end was asked; or since it moved, if it was not
-            since_ms = progress.unmoved_ms - max(0, progress.unmoved_at_request_ms)
-            if since_ms >= wait_ms:
+            # how long ago its end was asked; if it was not, how long ago it moved
+            unasked_ms = progress.unmoved_ms - max(0, progress.unmoved_at_request_ms)
+            if unasked_ms >= wait_ms:
                 places.append(place)
         return places
 
@@ -218,9 +222,10 @@ class StandingPartitions:
             if place not in answers.offsets and place not in answers.troubles:
                 continue
             progress.unmoved_at_request_ms = progress.unmoved_ms
+            # each partition is in one of the two, see `OffsetAnswers`
             progress.end = answers.offsets.get(place)
-            progress.why = answers.troubles.get(place, "")
-            if not progress.is_behind:
+            progress.trouble = answers.troubles.get(place, "")
+            if not progress.is_behind:  # it has read all there is: it does not stand any more
                 progress.stood_ms = 0
                 if progress.is_reported:
                     self._unreported_recoveries.append(place)
@@ -229,7 +234,7 @@ class StandingPartitions:
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return the partitions that stand as of the last positions, in the order of their names."""
         now_ms = self._recorded_at_ms or 0
-        standing: list[StandingPartition] = []
+        partitions: list[StandingPartition] = []
         for place, progress in sorted(self._progress_by_place.items()):
             if progress.is_behind and progress.stood_ms >= self._limit_ms:
                 since_ms = now_ms - progress.stood_ms
@@ -239,23 +244,22 @@ class StandingPartitions:
                     since_ms,
                     progress.stood_ms,
                     end=progress.end,
-                    why=progress.why,
+                    why=progress.trouble,
                 )
-                standing.append(partition)
-        return tuple(standing)
+                partitions.append(partition)
+        return tuple(partitions)
 
     def take_news(self) -> StandingNews:
         """Return what is to be reported now; it counts as reported from now on."""
-        stand: list[StandingPartition] = []
+        to_report: list[StandingPartition] = []
         for partition in self.standing():
             progress = self._progress_by_place[partition.place]
-            is_new = progress.stood_at_report_ms < 0
-            is_again_due = partition.stood_ms - progress.stood_at_report_ms >= REPEAT_MS
-            if is_new or is_again_due:
+            is_repeat_due = partition.stood_ms - progress.stood_at_report_ms >= REPEAT_MS
+            if not progress.is_reported or is_repeat_due:
                 progress.stood_at_report_ms = partition.stood_ms
-                stand.append(partition)
-        go_on, self._unreported_recoveries = self._unreported_recoveries, []
-        return StandingNews(stand, go_on)
+                to_report.append(partition)
+        recoveries, self._unreported_recoveries = self._unreported_recoveries, []
+        return StandingNews(to_report, recoveries)
 
 
 class _SeenPosition(NamedTuple):
@@ -276,13 +280,13 @@ class LateReaders:
     def __init__(self, limit_ms: int = STANDS_MS) -> None:
         """Begin; a reader is late if it has not read a record that is older than `limit_ms`."""
         self._limit_ms = limit_ms
-        self._began_ms: int | None = None
+        self._began_ms: int | None = None  # wall time of the first call; None before it
         self._seen_by_place: dict[TopicPartition, _SeenPosition] = {}
 
     def find_standing(
         self,
         positions: Mapping[TopicPartition, int],
-        young: Mapping[TopicPartition, int],
+        young_offsets: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
         now_ms: int,
     ) -> list[StandingPartition]:
@@ -290,31 +294,33 @@ class LateReaders:
 
         Args:
             positions: up to where each partition is read.
-            young: the first offset of each partition that is younger than the
-                limit; missing: unknown.
+            young_offsets: of each partition the first offset of a record that
+                is younger than the limit; missing: unknown, so its reader is
+                not late.
             ends: how far each log goes; missing: unknown.
         """
         # a clock that was set back makes this call the first one again
         begins_anew = self._began_ms is None or now_ms < self._began_ms
         if begins_anew:
             self._began_ms = now_ms
-        former, self._seen_by_place = self._seen_by_place, {}
-        standing: list[StandingPartition] = []
+        former_seen_by_place, self._seen_by_place = self._seen_by_place, {}
+        partitions: list[StandingPartition] = []
         for place, position in sorted(positions.items()):
-            if position >= young.get(place, position):
+            if position >= young_offsets.get(place, position):
                 continue  # it has read all that is old
-            seen = former.get(place, _SeenPosition(UNKNOWN, now_ms))
+            seen = former_seen_by_place.get(place, _SeenPosition(UNKNOWN, now_ms))
             # where the clock was set back it stands from now on: else it
             # would be named an hour later
             since_ms = min(seen.since_ms, now_ms)
             if seen.position != position:
-                # at the first call it counts as standing already, see above
+                # at the first call it counts as standing already, see the class
                 since_ms = now_ms - self._limit_ms if begins_anew else now_ms
             self._seen_by_place[place] = _SeenPosition(position, since_ms)
             stood_ms = now_ms - since_ms
             if stood_ms >= self._limit_ms:
-                standing.append(StandingPartition(place, position, since_ms, stood_ms, end=ends.get(place)))
-        return standing
+                end = ends.get(place)
+                partitions.append(StandingPartition(place, position, since_ms, stood_ms, end=end))
+        return partitions
 
 
 class StandingWatch:

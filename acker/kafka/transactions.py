@@ -49,7 +49,7 @@ from acker.errors import (
 )
 from acker.kafka.client import Deadline, KafkaClient, Use, unauthorized
 from acker.kafka.port import Operation, Outgoing, OutgoingColumns, Resource, Right
-from acker.kafka.writer import SERVED_EVERY, Delivered, KafkaWriter, doing
+from acker.kafka.writer import SERVED_EVERY, DeliveryCallback, KafkaWriter, doing
 
 _UNEXPLAINED: Final = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
 """What librdkafka says when a record was refused, or had been before the call; not why."""
@@ -59,6 +59,9 @@ Forbidden = Callable[[Operation, Collection[str]], Collection[str]]
 
 _REPORT_POLL_S: Final = 0.05
 """How long one poll for delivery reports waits."""
+
+_ABORTING: Final = "aborting"
+"""What messages call an abort, which is not aborted itself when it fails."""
 
 FLUSH_PIECE_S: Final = 0.2
 """So often a flush looks whether its transaction is still open."""
@@ -70,7 +73,7 @@ class _Reports:
 
     Attributes:
         missing_count: how many have not come yet.
-        offsets: those of the reports that have come, each with the `placed`
+        offsets: those of the reports that have come, each with the callback
             that gets it after the commit.
     """
 
@@ -87,7 +90,7 @@ class KafkaTransactions(KafkaWriter):
         self._id = transactional_id
         self._forbidden = forbidden
         self._in_transaction = False
-        self._fatal_error: Fenced | Unreachable | None = None  # what killed the producer
+        self._fatal_error: Fenced | Unreachable | None = None  # what killed the producer; None: it is alive
         self._offset_reports = _Reports()
         self._unserved_count = 0  # records since the last poll for callbacks
         self._was_aborted = False  # whether a transaction was aborted since the last one that committed
@@ -116,17 +119,18 @@ class KafkaTransactions(KafkaWriter):
         self._offset_reports = _Reports()
         self._written_places.clear()
 
-    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
+    def send(self, record: Outgoing, on_offset: Callable[[int], None] | None = None) -> None:
         """Queue a record; one that the client refuses is for `commit` to raise.
 
-        `placed` is called with the record's offset, when that is known.
+        `on_offset` is called with the record's offset, when that is known.
         """
-        # one check for each record: only if it fails it is looked why
+        # One check, since this is done for each record; only if it fails it
+        # is looked which of the two it was.
         if self._fatal_error is not None or not self._in_transaction:
             self._require_open()
         if self._writes_to_repeat is not None:  # in case this transaction is undone and written again
-            self._writes_to_repeat.append(lambda: self.send(record, placed))
-        on_delivery = self._count_expected_report(placed) if placed is not None else None
+            self._writes_to_repeat.append(lambda: self.send(record, on_offset))
+        on_delivery = self._count_expected_report(on_offset) if on_offset is not None else None
         self._enqueue_or_remember(record, on_delivery)
         self._unserved_count += 1
         if self._unserved_count >= SERVED_EVERY:
@@ -173,8 +177,8 @@ class KafkaTransactions(KafkaWriter):
             queued_count = 0
             with suppress(KafkaException):  # what killed the producer is raised below
                 queued_count = self._producer.flush(min(FLUSH_PIECE_S, deadline.next_wait_s))
-            # if a partition was refused to the transaction, its records fail
-            # or stay in the queue
+            # asked each time: if a partition was refused to the transaction,
+            # its records fail, or stay in the queue for ever
             self._call_until_done("writing", deadline, self._require_sound)
             if not queued_count:
                 return
@@ -220,45 +224,48 @@ class KafkaTransactions(KafkaWriter):
     def _commit(self, deadline: Deadline) -> None:
         """Commit, or abort and raise if a record was refused; then hand out the offsets of the records."""
         if self._first_refusal is None:
-            self._commit_sound(deadline)
+            self._commit_open(deadline)
         else:
             self._abort_refused(self._first_refusal, deadline)
         self._in_transaction = False
         self._await_reports(deadline)
 
-    def _abort_refused(self, refused: WindhoverError, deadline: Deadline) -> NoReturn:
+    def _abort_refused(self, refusal: WindhoverError, deadline: Deadline) -> NoReturn:
         """Abort the open transaction, and raise why: one of its records was refused."""
         try:
             self._abort_open(deadline)
         finally:
-            if isinstance(refused, NotAuthorized):  # an error of the abort may not hide it
-                raise refused
-        text = f"transaction of {self._id} aborted: {refused}"
-        if isinstance(refused, RecordRefused):  # by the client, before it was sent
-            raise RecordRefused(text, refused.reason)
+            if isinstance(refusal, NotAuthorized):  # an error of the abort may not hide it
+                raise refusal
+        text = f"transaction of {self._id} aborted: {refusal}"
+        if isinstance(refusal, RecordRefused):  # by the client, before it was sent
+            raise RecordRefused(text, refusal.reason)
         raise Aborted(text)
 
-    def _commit_sound(self, deadline: Deadline) -> None:
-        """Commit; raise `PartitionStands` if a record is for a partition without a leader."""
+    def _commit_open(self, deadline: Deadline) -> None:
+        """Commit the open transaction, of which no record was refused.
+
+        Raises `PartitionStands`: a record is for a partition without a leader.
+        """
         try:
             self._call_until_done(
                 "committing", deadline, lambda: self._producer.commit_transaction(deadline.next_wait_s)
             )
         except Unreachable as error:
-            leaderless = self._client.leaderless(self._producer, self._written_places)
-            if not leaderless:
+            leaderless_texts = self._client.leaderless_troubles(self._producer, self._written_places)
+            if not leaderless_texts:
                 raise
             doing = f"committing a transaction of {self._id} within {deadline.timeout_ms} ms"
-            raise self._client.stands(doing, leaderless) from error
+            raise self._client.stands(doing, leaderless_texts) from error
 
     def abort(self, timeout_ms: int) -> None:
         if self._in_transaction:
             self._abort_open(self._client.deadline(timeout_ms))
 
-    def _count_expected_report(self, placed: Callable[[int], None]) -> Delivered:
+    def _count_expected_report(self, on_offset: Callable[[int], None]) -> DeliveryCallback:
         """Count the delivery report of a record as missing; return the callback that gets it.
 
-        `placed` is called with the record's offset after the commit.
+        `on_offset` is called with the record's offset after the commit.
         """
         reports = self._offset_reports  # those of this transaction, also if a report comes in the next one
         reports.missing_count += 1
@@ -267,7 +274,7 @@ class KafkaTransactions(KafkaWriter):
             reports.missing_count -= 1
             offset = message.offset()
             if error is None and offset is not None:
-                reports.offsets.append((placed, offset))
+                reports.offsets.append((on_offset, offset))
 
         return on_delivery
 
@@ -280,15 +287,15 @@ class KafkaTransactions(KafkaWriter):
                 text = f"{reports.missing_count} reports are missing"
                 raise self._client.unreachable(doing, deadline.timeout_ms, text)
             self._producer.poll(min(_REPORT_POLL_S, max(deadline.left_s, 0.001)))
-        for placed, offset in reports.offsets:
-            placed(offset)
+        for hand_out, offset in reports.offsets:
+            hand_out(offset)
 
     def _abort_open(self, deadline: Deadline) -> None:
         """Abort the open transaction; raise `Unreachable` if the producer dies of it: end 4 above."""
         self._was_aborted = True
         try:
             self._call_until_done(
-                "aborting", deadline, lambda: self._producer.abort_transaction(deadline.next_wait_s)
+                _ABORTING, deadline, lambda: self._producer.abort_transaction(deadline.next_wait_s)
             )
         except LogError as error:
             if _code_of(error) != KafkaError.INVALID_TXN_STATE:
@@ -300,12 +307,12 @@ class KafkaTransactions(KafkaWriter):
             raise self._fatal_error from error
         self._in_transaction = False
 
-    def _call_until_done(self, what: str, deadline: Deadline, call: Callable[[], None]) -> None:
+    def _call_until_done(self, step_name: str, deadline: Deadline, call: Callable[[], None]) -> None:
         """Call the client until it succeeds, and raise its error as one of ours.
 
-        `what` is done to the transaction, for messages, as "committing". If
-        the transaction cannot go on, it is aborted before the error is
-        raised, except by a call that is "aborting" itself.
+        `step_name` is what is done to the transaction, for messages, as
+        "committing". If the transaction cannot go on, it is aborted before
+        the error is raised, except by an abort (`_ABORTING`) itself.
 
         The error is the most exact one: where a right to a topic is missing,
         `NotAuthorized` names the topic; where the time of a record was
@@ -313,7 +320,7 @@ class KafkaTransactions(KafkaWriter):
         """
         self._require_alive()
         use = Use(Operation.WRITE, transactional_id=self._id)
-        doing = f"{what} a transaction of {self._id}"
+        doing = f"{step_name} a transaction of {self._id}"
         try:
             self._client.retry(doing, deadline, lambda: self._raise_cause(call), self._background, use)
         except Fenced as fenced:
@@ -321,16 +328,17 @@ class KafkaTransactions(KafkaWriter):
             self._in_transaction = False
             raise
         except NotAuthorized:
-            if what != "aborting":
+            if step_name != _ABORTING:
                 with suppress(WindhoverError):  # the missing right is the error to raise
                     self.abort(self._client.operation_timeout_ms)
             self._raise_forbidden(doing)
             raise
         except Aborted as aborted:
             try:
-                if what != "aborting":
+                if step_name != _ABORTING:
                     self._abort_open(self._client.deadline())
             finally:
+                # perhaps a right is missing: librdkafka does not say it here
                 if _code_of(aborted) in _UNEXPLAINED:
                     self._raise_forbidden(doing)
             self._raise_refused_time(doing, aborted)

@@ -2,7 +2,7 @@
 
 A record that is refused is remembered, and raised where the caller waits:
 `flush` for the plain producer, `commit` for a transaction, which then is
-aborted.
+aborted. A *place* is one partition of one topic, a `TopicPartition`.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ FIRST_POLL_S: Final = 0.005
 SERVED_EVERY: Final = 1_000
 """Records between two polls for callbacks: a poll costs more than queueing one; others may run."""
 
-_place = tuple_maker(TopicPartition)
+_make_place = tuple_maker(TopicPartition)
 
-Delivered = Callable[[KafkaError | None, Message], None]
+DeliveryCallback = Callable[[KafkaError | None, Message], None]
 """Gets the delivery report of one record: its error, or None, and the message."""
 
 
@@ -88,7 +88,8 @@ class KafkaWriter:
         self._client = client
         self._background = Background(client.clock)
         self._has_tried_to_connect = False  # it tries once; then each call waits by itself
-        self._first_refusal: WindhoverError | None = None  # the first refused record, until it was raised
+        # of the first refused record, until it was raised; None: there is none to be raised
+        self._first_refusal: WindhoverError | None = None
         # partitions with records that are not known to be durable
         self._written_places: set[TopicPartition] = set()
         settings = {**FORCED, **SILENT, **forced}
@@ -119,7 +120,7 @@ class KafkaWriter:
         if self._background.is_hopeless:
             raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
 
-    def _enqueue(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
+    def _enqueue(self, record: Outgoing, on_delivery: DeliveryCallback | None = None) -> None:
         """Queue one record; while the queue is full, wait, at most as long as an operation may take.
 
         Raises:
@@ -127,7 +128,7 @@ class KafkaWriter:
             Unreachable: the queue stays full.
         """
         topic, partition, value, key, headers, timestamp_ms = record
-        self._written_places.add(_place((topic, partition)))
+        self._written_places.add(_make_place((topic, partition)))
         deadline: Deadline | None = None
         while True:
             try:
@@ -138,7 +139,7 @@ class KafkaWriter:
                     partition,
                     on_delivery=on_delivery,
                     timestamp=timestamp_ms or 0,  # 0: the present time
-                    headers=_writable(record) if headers else None,
+                    headers=_client_headers(record) if headers else None,
                 )
             except BufferError:
                 deadline = deadline or self._client.deadline()
@@ -157,22 +158,25 @@ class KafkaWriter:
         Raises `Unreachable`: the queue stays full.
         """
         self._written_places.update(
-            _place((columns.topic, partition)) for partition in set(columns.partitions)
+            _make_place((columns.topic, partition)) for partition in set(columns.partitions)
         )
         values = iter(columns.values)
         topics = repeat(columns.topic)
-        calls = map(self._producer.produce, topics, values, *_further_arguments(columns))
-        count = len(columns.values)
-        while length_hint(values):
+        # `map` is lazy: a call is made when its result is taken
+        produce_calls = map(self._producer.produce, topics, values, *_further_arguments(columns))
+        record_count = len(columns.values)
+        while length_hint(values):  # how many values were not taken yet
             try:
-                deque(islice(calls, SERVED_EVERY), maxlen=0)
+                # make the next calls, and keep none of their results
+                deque(islice(produce_calls, SERVED_EVERY), maxlen=0)
             except (BufferError, KafkaException):
-                # the record of the call that raised is the last one that was taken from the
-                # columns: the queue was full, or the client refuses it, as it will again
-                self._enqueue_or_remember(columns.record(count - length_hint(values) - 1))
+                # The record of the call that raised is the last one that was taken from the
+                # columns: the queue was full, or the client refuses it, as it will again.
+                failed_index = record_count - length_hint(values) - 1
+                self._enqueue_or_remember(columns.record(failed_index))
             self._run_callbacks(columns.topic)
 
-    def _enqueue_or_remember(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
+    def _enqueue_or_remember(self, record: Outgoing, on_delivery: DeliveryCallback | None = None) -> None:
         """Queue one record as `_enqueue` does; remember it if the client refuses the record.
 
         Raises `Unreachable`: the queue stays full.
@@ -199,9 +203,9 @@ class KafkaWriter:
 
     def _unacknowledged(self, doing: str, timeout_ms: int, record_count: int) -> WindhoverError:
         """Return the error of records that are not durable in time; partitions without a leader are named."""
-        leaderless = self._client.leaderless(self._producer, self._written_places)
-        if leaderless:
-            return self._client.stands(f"{doing} within {timeout_ms} ms", leaderless)
+        leaderless_texts = self._client.leaderless_troubles(self._producer, self._written_places)
+        if leaderless_texts:
+            return self._client.stands(f"{doing} within {timeout_ms} ms", leaderless_texts)
         text = f"{record_count} records are not acknowledged"
         return self._client.unreachable(doing, timeout_ms, text, self._background)
 
@@ -216,7 +220,8 @@ class KafkaProducer(KafkaWriter):
 
     def __init__(self, client: KafkaClient) -> None:
         super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._on_delivery})
-        self._first_topic: str | None = None  # the first record's topic, until a flush has waited for it
+        # the first record's topic, until a flush has waited for it; None: there is nothing to wait for
+        self._first_topic: str | None = None
 
     def send(self, record: Outgoing) -> None:
         """Queue a record; one that the client refuses is raised by the next `flush`."""
@@ -248,9 +253,9 @@ class KafkaProducer(KafkaWriter):
         if not queued_count:
             self._client.outage.record_answer()
         # a refused record goes first: no longer wait would have written it
-        refused, self._first_refusal = self._first_refusal, None
-        if refused is not None:
-            raise refused
+        refusal, self._first_refusal = self._first_refusal, None
+        if refusal is not None:
+            raise refusal
         if queued_count:
             raise self._unacknowledged("writing", timeout_ms, queued_count)
         self._written_places.clear()
@@ -274,7 +279,7 @@ class KafkaProducer(KafkaWriter):
             self._remember_refusal(error, f"writing {topic}/{message.partition()}", topic)
 
 
-def _writable(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
+def _client_headers(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
     """Return a record's headers as the client takes them; raise `LogError` if it cannot write a name."""
     headers: list[tuple[str, str | bytes | None]] = list(record.headers)
     for name, _ in headers:
@@ -284,14 +289,14 @@ def _writable(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
 
 
 def _further_arguments(columns: OutgoingColumns) -> tuple[Iterable[object], ...]:
-    """Return what `produce` takes behind the values, by columns; raises as `_writable` does."""
+    """Return what `produce` takes behind the values, by columns; raises as `_client_headers` does."""
     keys: Iterable[object] = repeat(None) if columns.keys is None else columns.keys
     if columns.headers is None and columns.timestamps_ms is None:
         return keys, columns.partitions
     timestamps: Iterable[object] = repeat(0)  # 0: the present time
     if columns.timestamps_ms is not None:
         timestamps = [timestamp_ms or 0 for timestamp_ms in columns.timestamps_ms]
-    headers = [_writable(record) if record.headers else None for record in columns.records()]
+    headers = [_client_headers(record) if record.headers else None for record in columns.records()]
     no_callback = repeat(None)
     return keys, columns.partitions, no_callback, no_callback, timestamps, headers
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from acker.hot_paths import Hits, among, as_array, distinct
+from acker.hot_paths import Indices, among, as_array, distinct
 from acker.identity import I64
 from acker.ledger.roots import Roots
 
@@ -60,12 +60,12 @@ class RootCohort:
     """An emitted range with open roots: its deadline, and which records a restart needs for it.
 
     Attributes:
-        serial: a number that rises with every cohort of a ledger.
+        serial: a number that rises with every cohort of a ledger: the order of emission.
         deadline_ms: when its open roots expire; some of them may have a later deadline of their own.
         ack_from: contributions below this offset of ``_ack_ack`` do not count; they were read before.
-        ack_pin: place of the first contribution to a root that may still be open; None before one.
-        verdict_pin: place of the first verdict of one of the roots, or a place before it; None before one.
-        bin: number of the bin of State that carries the cohort by value; None if none does.
+        ack_pin: place of the first contribution to a root that may still be open; None: there was none.
+        verdict_pin: place of the first verdict of one of the roots, or a place before it; None: none has one.
+        bin_number: of the bin, a record of State, that has the cohort with its values; None: none has it.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class RootCohort:
         "_later_indices",
         "ack_from",
         "ack_pin",
-        "bin",
+        "bin_number",
         "deadline_ms",
         "emission",
         "end",
@@ -94,46 +94,53 @@ class RootCohort:
         self.deadline_ms = emission.deadline_ms(emission.at_ms)
         self.ack_pin: Pin | None = None
         self.verdict_pin: Pin | None = None
-        self.bin: int | None = None
+        self.bin_number: int | None = None
         # roots with a deadline of their own, after `deadline_ms`: their indices, ascending,
         # and these deadlines. Settled ones stay among them until others are added.
         self._later_indices = np.zeros(0, np.int64)
         self._later_deadlines_ms = np.zeros(0, np.int64)
 
-    def settle_between(self, start: int, end: int) -> Hits:
-        """Settle and return the open roots at the positions [start, end); some of them are the cohort's."""
+    def settle_between(self, start: int, end: int) -> Indices:
+        """Settle and return the open roots (indices) at those positions of [start, end) that it has.
+
+        It has at least one of them.
+        """
         first_own, end_own = max(start, self.start), min(end, self.end)
         return self.roots.settle_run(first_own - self.start, end_own - self.start)
 
     def touch(self, indices: I64, touched_at_ms: int) -> bool:
         """Move the deadlines of the open roots at `indices`, never backwards; return whether one moved."""
         deadline_ms = self.emission.deadline_ms(touched_at_ms)
+        # never: without a timeout nothing moves; not later: the deadline of all roots is not before it
         if deadline_ms == NEVER or deadline_ms <= self.deadline_ms:
             return False
-        indices = indices[self.roots.is_open(indices)]
-        if not len(indices):
+        touched_indices = indices[self.roots.is_open(indices)]
+        if not len(touched_indices):
             return False
-        old_indices, old_deadlines_ms = self._open_with_later_deadline()
-        # 1. all open roots are touched: then `deadline_ms` moves
-        if len(indices) == self.roots.open:
+        former_indices, former_deadlines_ms = self._open_with_later_deadline()
+        # 1. all open roots are touched: then the deadline of all moves
+        if len(touched_indices) == self.roots.open_count:
             # What a batch leaves open Spark's state mostly holds, all of it: so no root needs a deadline of
             # its own, which would be 16 bytes for each of them.
-            is_later = old_deadlines_ms > deadline_ms
+            is_later = former_deadlines_ms > deadline_ms
             self.deadline_ms = deadline_ms
-            self._later_indices, self._later_deadlines_ms = old_indices[is_later], old_deadlines_ms[is_later]
+            self._later_indices = former_indices[is_later]
+            self._later_deadlines_ms = former_deadlines_ms[is_later]
             return True
         # 2. some are: they get a deadline of their own. Both lists are merged, ascending, so that
         # `searchsorted` finds the rows; of each root the later deadline stays
-        self._later_indices = distinct(np.concatenate([old_indices, indices]))
+        self._later_indices = distinct(np.concatenate([former_indices, touched_indices]))
         self._later_deadlines_ms = np.full(len(self._later_indices), self.deadline_ms, np.int64)
-        old_rows = np.searchsorted(self._later_indices, old_indices)
-        self._later_deadlines_ms[old_rows] = old_deadlines_ms
-        rows = np.searchsorted(self._later_indices, indices)
-        self._later_deadlines_ms[rows] = np.maximum(self._later_deadlines_ms[rows], deadline_ms)
+        former_rows = np.searchsorted(self._later_indices, former_indices)
+        self._later_deadlines_ms[former_rows] = former_deadlines_ms
+        touched_rows = np.searchsorted(self._later_indices, touched_indices)
+        deadlines_before_ms = self._later_deadlines_ms[touched_rows]
+        self._later_deadlines_ms[touched_rows] = np.maximum(deadlines_before_ms, deadline_ms)
         return True
 
-    def expire(self, clock_ms: int) -> Hits:
+    def expire(self, clock_ms: int) -> Indices:
         """Settle and return the open roots whose deadline the clock has reached."""
+        # no root has a deadline before `deadline_ms`
         if clock_ms < self.deadline_ms:
             return range(0)
         indices_not_due = self._later_indices[self._later_deadlines_ms > clock_ms]
@@ -152,7 +159,7 @@ class RootCohort:
     def first_deadline_ms(self) -> int:
         """Return the first deadline of an open root; `NEVER` without a timeout."""
         later_indices, later_ms = self._open_with_later_deadline()
-        have_all_their_own = len(later_indices) > 0 and len(later_indices) == self.roots.open
+        have_all_their_own = len(later_indices) > 0 and len(later_indices) == self.roots.open_count
         return int(later_ms.min()) if have_all_their_own else self.deadline_ms
 
     @property
@@ -177,7 +184,7 @@ class RootCohort:
 
     def load_touched(self, indices: I64, later_ms: I64) -> None:
         """Set the moved deadlines, as `touched` returns them."""
-        if len(indices) and len(indices) == self.roots.open:
+        if len(indices) and len(indices) == self.roots.open_count:
             self.deadline_ms = int(later_ms.min())
             is_later = later_ms > self.deadline_ms
             indices, later_ms = indices[is_later], later_ms[is_later]

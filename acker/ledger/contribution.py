@@ -1,7 +1,7 @@
 """What one `Acks` record contributes, in a form that the ledger folds fast.
 
 A *cohort* is the roots of one init in one wire block. It names a root by its *index*, the distance
-from its first position. *Hits* are indices: a `range` if they are neighbours, else an array.
+from its first position. `Indices` are a `range` if they are neighbours, else an array.
 
 A canonical record contains each root once: in a run (the contribution is exactly the root edge) or among its
 packed positions. A record of another program may contain a root several times. Then the XOR of all its
@@ -13,11 +13,11 @@ Source: docs/design/protocol.md, section 4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from acker.hot_paths import Hits, as_array, is_ascending
+from acker.hot_paths import Indices, as_array, is_ascending
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges_of_run
 from acker.ledger.cohort import RootCohort
 from acker.wire.events import Acks, PositionRun, positions, values
@@ -25,8 +25,20 @@ from acker.wire.events import Acks, PositionRun, positions, values
 FEW_RUNS: Final = 8
 """Up to this many runs are folded one after the other; more are folded together, as one array of indices."""
 
-_NOWHERE = np.zeros(0, np.int64)
-_NOTHING = np.zeros(0, np.uint64)
+_NO_POSITIONS = np.zeros(0, np.int64)
+_NO_VALUES = np.zeros(0, np.uint64)
+
+
+class FoldResult(NamedTuple):
+    """What contributions did to the roots of one cohort.
+
+    Attributes:
+        folded_count: how many of them counted: those to open roots.
+        settled_parts: the indices of the roots that they completed, in several parts.
+    """
+
+    folded_count: int
+    settled_parts: list[Indices]
 
 
 class Contribution:
@@ -59,7 +71,7 @@ class Contribution:
         """Unpack a record; one that is not canonical is flattened."""
         self.source = record.source
         self.runs: Sequence[PositionRun] = record.runs
-        self.positions, self.values, self._is_distinct = _NOWHERE, _NOTHING, True
+        self.positions, self.values, self._is_distinct = _NO_POSITIONS, _NO_VALUES, True
         if record.positions:
             self.positions = positions(record.positions)
             self.values = values(record.values)
@@ -72,46 +84,44 @@ class Contribution:
             self.end > (record.block + 1) << WIRE_BLOCK_BITS
         )
 
-    def fold_and_settle(self, cohort: RootCohort) -> tuple[int, list[Hits]]:
-        """Fold the contributions to the roots of a cohort, and settle those that they complete.
-
-        Returns how many contributions counted, and the roots settled, as several hits.
-        """
+    def fold_and_settle(self, cohort: RootCohort) -> FoldResult:
+        """Fold the contributions to the roots of a cohort, and settle those that they complete."""
         roots = cohort.roots
-        counted, hits_of_parts = 0, []
+        folded_count = 0
+        settled_parts: list[Indices] = []
         # 1. those of the runs, each of which is the root's edge
         if len(self.runs) <= FEW_RUNS:
-            for run in self._clipped(cohort):
-                counted_of_run, hits = roots.complete_run(run.start, run.end)
-                counted += counted_of_run
-                hits_of_parts.append(hits)
+            for run in self._runs_as_indices(cohort):
+                folded_of_run, settled_indices = roots.complete_run(run.start, run.end)
+                folded_count += folded_of_run
+                settled_parts.append(settled_indices)
         else:
-            counted, hits = roots.complete_edges(self._run_indices(cohort))
-            hits_of_parts.append(hits)
+            folded_count, settled_indices = roots.complete_edges(self._run_indices(cohort))
+            settled_parts.append(settled_indices)
         # 2. those at single positions
-        if len(self.positions) and roots.open:
+        if len(self.positions) and roots.open_count:
             indices, values = self._indices_and_values(cohort)
-            counted_at_positions, hits = roots.fold(indices, values, is_distinct=self._is_distinct)
-            counted += counted_at_positions
-            hits_of_parts.append(hits)
-        return counted, hits_of_parts
+            folded_of_positions, settled_indices = roots.fold(indices, values, is_distinct=self._is_distinct)
+            folded_count += folded_of_positions
+            settled_parts.append(settled_indices)
+        return FoldResult(folded_count, settled_parts)
 
     def fold_unsettled(self, cohort: RootCohort) -> int:
         """Fold the contributions to the open roots of a cohort, settle none, and return how many counted."""
         roots = cohort.roots
-        counted = 0
+        folded_count = 0
         # those of the runs, each of which is the root's edge
-        run_indices = self._run_indices(cohort) if self.runs else _NOWHERE
+        run_indices = self._run_indices(cohort) if self.runs else _NO_POSITIONS
         open_run_indices = run_indices[roots.is_open(run_indices)]
         if len(open_run_indices):
-            counted += roots.xor_edges(open_run_indices)
+            folded_count += roots.xor_edges(open_run_indices)
         # those at single positions
         indices_or_range, values = self._indices_and_values(cohort)
         indices = as_array(indices_or_range)
         is_open = roots.is_open(indices)
         if is_open.any():
-            counted += roots.xor(indices[is_open], values[is_open], is_distinct=self._is_distinct)
-        return counted
+            folded_count += roots.xor(indices[is_open], values[is_open], is_distinct=self._is_distinct)
+        return folded_count
 
     def _is_canonical(self) -> bool:
         """Return whether runs ascend, and none overlaps another one or has one of the positions."""
@@ -121,10 +131,10 @@ class Contribution:
                 return False
         if not self.runs or not len(self.positions):
             return True
-        bounds = np.array(self.runs, np.int64)
-        # of each position the last run that begins at it or before it; -1: all begin behind it
-        rows = np.searchsorted(bounds[:, 0], self.positions, side="right") - 1
-        is_in_run = (rows >= 0) & (self.positions < bounds[np.maximum(rows, 0), 1])
+        run_starts, run_ends = np.array(self.runs, np.int64).T
+        # of each position the row of the last run that begins at it or before it; -1: all begin behind it
+        run_rows = np.searchsorted(run_starts, self.positions, side="right") - 1
+        is_in_run = (run_rows >= 0) & (self.positions < run_ends[np.maximum(run_rows, 0)])
         return not bool(is_in_run.any())
 
     def _flatten(self) -> None:
@@ -138,7 +148,8 @@ class Contribution:
 
     def _bounds(self, block: int) -> tuple[int, int]:
         """Return the first position and the one behind the last; without any, twice the block's start."""
-        starts, ends = [], []
+        starts: list[int] = []
+        ends: list[int] = []
         filled_runs = [run for run in self.runs if run.end > run.start]
         if filled_runs:
             starts.append(filled_runs[0].start)
@@ -152,7 +163,7 @@ class Contribution:
             return block_start, block_start
         return min(starts), max(ends)
 
-    def _clipped(self, cohort: RootCohort) -> list[PositionRun]:
+    def _runs_as_indices(self, cohort: RootCohort) -> list[PositionRun]:
         """Return the parts of the runs that lie in a cohort, as runs of its indices."""
         start, end = cohort.start, cohort.end
         return [
@@ -171,7 +182,7 @@ class Contribution:
         shifts = bounds[:, 0] - first_rows
         return np.repeat(shifts, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 
-    def _indices_and_values(self, cohort: RootCohort) -> tuple[Hits, U64]:
+    def _indices_and_values(self, cohort: RootCohort) -> tuple[Indices, U64]:
         """Return the positions that lie in a cohort, as its indices, with their values.
 
         Neighbours are a `range`, which `Roots.fold` folds without a search.
@@ -188,9 +199,9 @@ class Contribution:
                 own_positions, own_values = own_positions[is_inside], own_values[is_inside]
         # 2. as indices: 5, 6, 7 are a range, since they end 2 behind their first, and are three
         if self._is_distinct and len(own_positions):
-            first, last = int(own_positions[0]), int(own_positions[-1])
-            if last - first == len(own_positions) - 1:
-                return range(first - start, last + 1 - start), own_values
+            first_position, last_position = int(own_positions[0]), int(own_positions[-1])
+            if last_position - first_position == len(own_positions) - 1:
+                return range(first_position - start, last_position + 1 - start), own_values
         return own_positions - start, own_values
 
 

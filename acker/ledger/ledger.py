@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from acker.hot_paths import Hits, distinct
+from acker.hot_paths import Indices, distinct
 from acker.identity import I64, WIRE_BLOCK_BITS
 from acker.ledger.cohort import NEVER, InitEmission, Pin, RootCohort, Session
 from acker.ledger.contribution import Contribution, at_or_above, clip
@@ -40,7 +40,8 @@ from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, SourceRun, Verdicts, positions
 from acker.wire.verdict import Verdict
 
-_BLOCK = 1 << WIRE_BLOCK_BITS
+_BLOCK_SIZE: Final = 1 << WIRE_BLOCK_BITS
+"""How many positions a wire block has."""
 
 
 class Ledger:
@@ -50,9 +51,9 @@ class Ledger:
         """Begin without a root."""
         self.settled = VerdictSet()  # the verdicts since `take_settled`
         self.counts = Counts()
-        self.open = 0  # how many roots are open
+        self.open_count = 0  # how many roots are open
         self.verdict_next = Pin(0, 0)  # the end of the verdict log
-        # of the newest cohort
+        # of the newest cohort; its cohorts are numbered from 1
         self._serial = 0
         self._watermarks: dict[int, int] = {}  # by source: the first position that has no root yet
         self._register = Register()
@@ -104,7 +105,7 @@ class Ledger:
 
     # -- events
 
-    def init(self, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
+    def open_run(self, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
         """Open the roots of a run from the watermark on; positions below it are only counted as ignored.
 
         Contributions below the offset `ack_from` of ``_ack_ack`` were read before this step, so
@@ -113,54 +114,58 @@ class Ledger:
         watermark = self.watermark(run.source)
         start = max(run.start, watermark)
         self.counts.ignored += max(0, min(run.end, watermark) - run.start)
-        if start >= run.end:
+        if start >= run.end:  # all of them were initialised before
             return
         self._watermarks[run.source] = run.end
         self.counts.initialised += run.end - start
         # one cohort for each wire block
         while start < run.end:
-            block_end = (start // _BLOCK + 1) * _BLOCK
+            block_end = (start // _BLOCK_SIZE + 1) * _BLOCK_SIZE
             end = min(run.end, block_end)
             cohort = self.adopt(Roots(run.source, start, end - start), emission, ack_from)
-            # in a restart some of its roots may have their verdict already
-            for settled_run in self._runs_ahead.get(run.source, ()):
-                if settled_run.start < end and settled_run.end > start:
-                    hits = cohort.settle_between(settled_run.start, settled_run.end)
-                    first_verdict = self.ahead_pin or self.verdict_next
-                    self._record_settled_at(cohort, len(hits), first_verdict)
+            self._settle_ahead(cohort)
             start = end
+
+    def _settle_ahead(self, cohort: RootCohort) -> None:
+        """Settle those roots of a new cohort whose verdicts a restart has read before their init."""
+        for settled_run in self._runs_ahead.get(cohort.roots.source, ()):
+            if settled_run.start < cohort.end and settled_run.end > cohort.start:
+                settled_indices = cohort.settle_between(settled_run.start, settled_run.end)
+                # the first of these verdicts, or a place before it
+                first_verdict = self.ahead_pin or self.verdict_next
+                self._record_settled_at(cohort, len(settled_indices), first_verdict)
 
     def adopt(self, roots: Roots, emission: InitEmission, ack_from: int) -> RootCohort:
         """Add roots as a cohort behind all others of their source; the watermark does not change."""
         self._serial += 1
         cohort = RootCohort(roots, emission, ack_from, self._serial)
         self._register.add(cohort)
-        self.open += roots.open
+        self.open_count += roots.open_count
         return cohort
 
     def fail(self, session: Session, source: int, failed_positions: I64, cause: LossCause) -> None:
-        """Settle as lost those of some positions (ascending, distinct, one wire block) that are open."""
+        """Settle as lost the open roots of a session at some positions.
+
+        The positions ascend, are distinct, and lie in one wire block.
+        """
         settled_count = 0
         for cohort in self._register.cohorts_around(session, source, failed_positions):
-            hits = cohort.roots.settle(clip(failed_positions, cohort))
-            self._record_lost(cohort, hits, cause)
-            settled_count += len(hits)
+            settled_indices = cohort.roots.settle(clip(failed_positions, cohort))
+            self._record_lost(cohort, settled_indices, cause)
+            settled_count += len(settled_indices)
         self.counts.failed += settled_count
         missed_count = len(failed_positions) - settled_count
         self._count_missed(source, missed_count, runs=(), scattered=failed_positions)
 
-    def absent(self, session: Session, source: int, runs: Sequence[PositionRun]) -> None:
-        """Settle as ABSENT the open roots of some runs, which all lie in one wire block.
-
-        *Hits* are the indices, in a cohort, of the roots that were settled.
-        """
+    def settle_absent(self, session: Session, source: int, runs: Sequence[PositionRun]) -> None:
+        """Settle as ABSENT the open roots of a session in some runs, which all lie in one wire block."""
         settled_count = 0
         for run in runs:
             for cohort in self._register.cohorts_within(session, source, run.start, run.end):
-                hits = cohort.settle_between(run.start, run.end)
-                self.settled.absent.add(source, cohort.start, hits)
-                self._record_settled(cohort, len(hits))
-                settled_count += len(hits)
+                settled_indices = cohort.settle_between(run.start, run.end)
+                self.settled.absent.add(source, cohort.start, settled_indices)
+                self._record_settled(cohort, len(settled_indices))
+                settled_count += len(settled_indices)
         self.counts.absent += settled_count
         missed_count = sum(run.end - run.start for run in runs) - settled_count
         self._count_missed(source, missed_count, runs=runs, scattered=None)
@@ -171,19 +176,18 @@ class Ledger:
         `pin` is the record's place in ``_ack_ack``. Cohorts that it leaves open are pinned there: a
         restart has to fold it again.
         """
-        folded = 0
+        folded_count = 0
         source = contribution.source
         for cohort in self._register.cohorts_within(session, source, contribution.start, contribution.end):
-            # the roots that it completes, as several arrays of indices
-            counted, hits_of_parts = contribution.fold_and_settle(cohort)
-            for hits in hits_of_parts:
-                self.settled.ack(cohort.emission, source, cohort.start, hits)
-                self.counts.acked += len(hits)
-            self._record_settled(cohort, sum(map(len, hits_of_parts)))
-            folded += counted
-            self._pin_contributed(cohort, counted, pin)
-        self.counts.folded += folded
-        missed_count = contribution.count - folded
+            fold_result = contribution.fold_and_settle(cohort)
+            for settled_indices in fold_result.settled_parts:
+                self.settled.ack(cohort.emission, source, cohort.start, settled_indices)
+                self.counts.acked += len(settled_indices)
+            self._record_settled(cohort, sum(map(len, fold_result.settled_parts)))
+            folded_count += fold_result.folded_count
+            self._pin_contributed(cohort, fold_result.folded_count, pin)
+        self.counts.folded += folded_count
+        missed_count = contribution.count - folded_count
         if missed_count:
             runs, scattered = contribution.runs, contribution.positions
             self._count_missed(source, missed_count, runs=runs, scattered=scattered)
@@ -203,18 +207,18 @@ class Ledger:
     def expire(self, session: Session, clock_ms: int) -> None:
         """Settle as TIMED_OUT every root of a session whose deadline the clock has reached."""
         for cohort in self._register.pop_due(session, clock_ms):
-            hits = cohort.expire(clock_ms)
-            self.counts.timed_out += len(hits)
-            self._record_lost(cohort, hits, LossCause.without_operator(Verdict.TIMED_OUT, clock_ms))
-            if cohort.roots.open:
+            settled_indices = cohort.expire(clock_ms)
+            self.counts.timed_out += len(settled_indices)
+            cause = LossCause.without_operator(Verdict.TIMED_OUT, clock_ms)
+            self._record_lost(cohort, settled_indices, cause)
+            if cohort.roots.open_count:
                 self._register.add_deadline(cohort, cohort.next_deadline_ms(clock_ms))
 
     def abandon(self, session: Session, decided_at_ms: int) -> None:
         """Settle as ABANDONED every open root of a session."""
+        cause = LossCause.without_operator(Verdict.ABANDONED, decided_at_ms)
         for cohort in self._register.cohorts_of(session):
-            hits = cohort.roots.settle_all()
-            self.counts.abandoned += len(hits)
-            self._record_lost(cohort, hits, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
+            self._abandon_cohort(cohort, cause)
 
     def abandon_sources(self, sources: Collection[int], session_time_ms: Callable[[Session], int]) -> None:
         """Settle as ABANDONED every open root of some sources.
@@ -223,10 +227,14 @@ class Ledger:
         """
         for cohort in self._register.all_cohorts():
             if cohort.roots.source in sources:
-                hits = cohort.roots.settle_all()
-                self.counts.abandoned += len(hits)
                 decided_at_ms = session_time_ms(cohort.emission.session)
-                self._record_lost(cohort, hits, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
+                self._abandon_cohort(cohort, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
+
+    def _abandon_cohort(self, cohort: RootCohort, cause: LossCause) -> None:
+        """Settle as ABANDONED the open roots of a cohort."""
+        settled_indices = cohort.roots.settle_all()
+        self.counts.abandoned += len(settled_indices)
+        self._record_lost(cohort, settled_indices, cause)
 
     # -- restore: none of these gives a new verdict
 
@@ -236,8 +244,8 @@ class Ledger:
         start, end = contribution.start, contribution.end
         for cohort in self._register.cohorts_within(session, source, start, end):
             if _must_repeat(cohort, pin):
-                counted = contribution.fold_unsettled(cohort)
-                self._pin_contributed(cohort, counted, pin)
+                folded_count = contribution.fold_unsettled(cohort)
+                self._pin_contributed(cohort, folded_count, pin)
 
     def retouch(
         self, session: Session, source: int, touched_positions: I64, touched_at_ms: int, pin: Pin
@@ -282,7 +290,7 @@ class Ledger:
 
         One that is carried in a bin of State, with its values, needs none.
         """
-        # drop those that need none any more; they were kept until they came first
+        # those that need none any more were kept until they came first
         pinned_cohorts = self._ack_pinned
         while pinned_cohorts and not _needs_its_pin(pinned_cohorts[0]):
             pinned_cohorts.popleft()
@@ -297,8 +305,8 @@ class Ledger:
 
     def mark_bin_changed(self, cohort: RootCohort) -> None:
         """Mark the bin of a changed cohort as to be written; a cohort without a bin needs nothing."""
-        if cohort.bin is not None:
-            self._changed_bins.add(cohort.bin)
+        if cohort.bin_number is not None:
+            self._changed_bins.add(cohort.bin_number)
 
     def take_changed_bins(self) -> set[int]:
         """Return the bins whose cohorts changed since the last call, and start a new set."""
@@ -312,15 +320,17 @@ class Ledger:
         start = max(run.start, self.watermark(run.source))
         if start < run.end:
             self._runs_ahead.setdefault(run.source, []).append(run._replace(start=start))
-            self.ahead_pin = self.ahead_pin or pin
+            if self.ahead_pin is None:  # verdicts are read in the order of the log
+                self.ahead_pin = pin
 
     def _count_missed(
         self, source: int, missed_count: int, *, runs: Sequence[PositionRun], scattered: I64 | None
     ) -> None:
         """Count contributions or fails that met no open root of their session, as `above` or `late`.
 
-        `runs` and the `scattered` positions are all that the record has. Those of it that are not
-        below the watermark have no root yet, so they are among the missed ones.
+        `runs` and the `scattered` positions (None: there are none) are all that the record has.
+        Those of it that are not below the watermark have no root yet, so they are among the missed
+        ones.
         """
         if missed_count <= 0:
             return
@@ -330,41 +340,45 @@ class Ledger:
         self.counts.above += min(above_count, missed_count)
         self.counts.late += max(0, missed_count - above_count)
 
-    def _record_lost(self, cohort: RootCohort, hits: Hits, cause: LossCause) -> None:
-        """Collect the verdicts of roots that were settled as lost, and count them as settled."""
-        if len(hits):
-            self.settled.lose(cause, cohort.emission, cohort.roots.source, cohort.start, hits)
-            self._record_settled(cohort, len(hits))
+    def _record_lost(self, cohort: RootCohort, settled_indices: Indices, cause: LossCause) -> None:
+        """Collect the verdicts of roots that were just settled as lost, and count them as settled."""
+        if len(settled_indices):
+            self.settled.lose(cause, cohort.emission, cohort.roots.source, cohort.start, settled_indices)
+            self._record_settled(cohort, len(settled_indices))
 
     def _record_settled(self, cohort: RootCohort, count: int) -> None:
-        """Count roots of a cohort as settled by verdicts of this step; those are written from now on."""
+        """Record that `count` roots of a cohort were settled by verdicts that will be written now."""
         if count:
             self._record_settled_at(cohort, count, self.verdict_next)
 
     def _record_settled_at(self, cohort: RootCohort, count: int, verdict: Pin) -> None:
         """Record that `count` roots of a cohort were settled by verdicts at `verdict` or behind it.
 
-        A cohort without open roots is dropped. Of another one a restart begins with all roots, and so needs
-        the first of its verdicts: that is pinned. Without a root nothing changes.
+        A cohort without open roots is dropped. Of another one a restart begins with all roots, and
+        so needs the first of its verdicts: the cohort is pinned there, if it is not yet. A count of
+        0 changes nothing.
         """
         if not count:
             return
-        self.open -= count
+        self.open_count -= count
         self.mark_bin_changed(cohort)
-        if not cohort.roots.open:
+        if not cohort.roots.open_count:
             self._register.drop(cohort)
         elif cohort.verdict_pin is None:
             cohort.verdict_pin = verdict
             pinned = _VerdictPinned(verdict.offset, cohort.serial, cohort)
             heapq.heappush(self._verdict_pinned, pinned)
 
-    def _pin_contributed(self, cohort: RootCohort, counted: int, pin: Pin) -> None:
-        """Pin a cohort if some contributions counted, and an open root may have one of them."""
-        if counted and cohort.roots.open and cohort.roots.contributed:
+    def _pin_contributed(self, cohort: RootCohort, folded_count: int, pin: Pin) -> None:
+        """Pin a cohort at a record of which `folded_count` contributions counted.
+
+        Without any, or if no open root can have one of them, a restart does not need the record.
+        """
+        if folded_count and cohort.roots.open_count and cohort.roots.contributed:
             self._pin(cohort, pin)
 
     def _pin(self, cohort: RootCohort, pin: Pin) -> None:
-        """Record that a restart needs the record at `pin` for a cohort, if it needs no earlier one."""
+        """Record that a restart needs the record at `pin` for a cohort, unless it needs an earlier one."""
         self.mark_bin_changed(cohort)
         if cohort.ack_pin is None:
             cohort.ack_pin = pin
@@ -373,7 +387,7 @@ class Ledger:
 
 def _needs_its_pin(cohort: RootCohort) -> bool:
     """Return whether a cohort has open roots, and no bin of State has them."""
-    return bool(cohort.roots.open) and cohort.bin is None
+    return bool(cohort.roots.open_count) and cohort.bin_number is None
 
 
 def _must_repeat(cohort: RootCohort, pin: Pin) -> bool:
@@ -381,7 +395,7 @@ def _must_repeat(cohort: RootCohort, pin: Pin) -> bool:
 
     A bin has what its cohorts got of them, and what was read before a cohort's init did not count.
     """
-    return cohort.bin is None and cohort.ack_from <= pin.offset
+    return cohort.bin_number is None and cohort.ack_from <= pin.offset
 
 
 class _VerdictPinned(NamedTuple):
@@ -400,23 +414,29 @@ class _Deadline(NamedTuple):
     cohort: RootCohort
 
 
-_PRUNE: Final = 1_024
+_SETTLED_DEADLINES_KEPT: Final = 1_024
 """So many deadlines of settled cohorts a session may keep, however few open cohorts it has."""
 
 
-class _SessionBook:
-    """The cohorts of one session by their serial, and a heap of their deadlines."""
+class _SessionCohorts:
+    """The cohorts of one session that have open roots, and a heap of deadlines.
+
+    Attributes:
+        cohorts: by serial, so in the order in which they were emitted.
+        deadlines: the next one first; some may be of cohorts that are settled by now.
+    """
 
     __slots__ = ("cohorts", "deadlines")
 
     def __init__(self) -> None:
+        """Begin without a cohort."""
         self.cohorts: dict[int, RootCohort] = {}
         self.deadlines: list[_Deadline] = []
 
-    def prune(self) -> None:
+    def remove_settled_deadlines(self) -> None:
         """Remove the deadlines of settled cohorts once they are most of all, so that memory stays bounded."""
-        if len(self.deadlines) > 4 * len(self.cohorts) + _PRUNE:
-            self.deadlines = [deadline for deadline in self.deadlines if deadline.cohort.roots.open]
+        if len(self.deadlines) > 4 * len(self.cohorts) + _SETTLED_DEADLINES_KEPT:
+            self.deadlines = [deadline for deadline in self.deadlines if deadline.cohort.roots.open_count]
             heapq.heapify(self.deadlines)
 
 
@@ -426,62 +446,62 @@ class Register:
     def __init__(self) -> None:
         """Begin without a cohort."""
         # by source, then by block; those of one block ascend and do not overlap
-        self._cohorts_by_block: dict[int, dict[int, list[RootCohort]]] = {}
-        self._book_by_session: dict[Session, _SessionBook] = {}
+        self._cohorts_by_source_and_block: dict[int, dict[int, list[RootCohort]]] = {}
+        self._cohorts_by_session: dict[Session, _SessionCohorts] = {}
 
     def add(self, cohort: RootCohort) -> None:
         """Add a cohort, behind all others of its source and of its session, with its deadline."""
-        blocks = self._cohorts_by_block.setdefault(cohort.roots.source, {})
-        blocks.setdefault(cohort.start >> WIRE_BLOCK_BITS, []).append(cohort)
-        book = self._book_by_session.setdefault(cohort.emission.session, _SessionBook())
-        book.cohorts[cohort.serial] = cohort
+        cohorts_by_block = self._cohorts_by_source_and_block.setdefault(cohort.roots.source, {})
+        cohorts_by_block.setdefault(cohort.start >> WIRE_BLOCK_BITS, []).append(cohort)
+        of_session = self._cohorts_by_session.setdefault(cohort.emission.session, _SessionCohorts())
+        of_session.cohorts[cohort.serial] = cohort
         self.add_deadline(cohort, cohort.deadline_ms)
 
     def drop(self, cohort: RootCohort) -> None:
         """Remove a cohort, and what was kept of its source and its session if it was their last one."""
-        blocks = self._cohorts_by_block[cohort.roots.source]
+        cohorts_by_block = self._cohorts_by_source_and_block[cohort.roots.source]
         block = cohort.start >> WIRE_BLOCK_BITS
-        blocks[block].remove(cohort)
-        if not blocks[block]:
-            del blocks[block]
-        if not blocks:
-            del self._cohorts_by_block[cohort.roots.source]
-        book = self._book_by_session[cohort.emission.session]
-        del book.cohorts[cohort.serial]
-        book.prune()
-        if not book.cohorts:
-            del self._book_by_session[cohort.emission.session]
+        cohorts_by_block[block].remove(cohort)
+        if not cohorts_by_block[block]:
+            del cohorts_by_block[block]
+        if not cohorts_by_block:
+            del self._cohorts_by_source_and_block[cohort.roots.source]
+        of_session = self._cohorts_by_session[cohort.emission.session]
+        del of_session.cohorts[cohort.serial]
+        of_session.remove_settled_deadlines()
+        if not of_session.cohorts:
+            del self._cohorts_by_session[cohort.emission.session]
 
     def count(self) -> int:
         """Return how many cohorts there are."""
-        return sum(len(book.cohorts) for book in self._book_by_session.values())
+        return sum(len(of_session.cohorts) for of_session in self._cohorts_by_session.values())
 
     def all_cohorts(self) -> list[RootCohort]:
         """Return all cohorts, in the order in which they were emitted."""
         cohorts: list[RootCohort] = []
-        for book in self._book_by_session.values():
-            cohorts += book.cohorts.values()
+        for of_session in self._cohorts_by_session.values():
+            cohorts += of_session.cohorts.values()
         return sorted(cohorts, key=lambda cohort: cohort.serial)
 
     def sessions(self, group: str) -> list[Session]:
         """Return the sessions of a group that have cohorts, ascending."""
-        return sorted(session for session in self._book_by_session if session.group == group)
+        return sorted(session for session in self._cohorts_by_session if session.group == group)
 
     def cohorts_of(self, session: Session) -> list[RootCohort]:
         """Return the cohorts of a session, in the order in which they were emitted."""
-        book = self._book_by_session.get(session)
-        return list(book.cohorts.values()) if book else []
+        of_session = self._cohorts_by_session.get(session)
+        return list(of_session.cohorts.values()) if of_session else []
 
     def cohorts_within(self, session: Session, source: int, start: int, end: int) -> Iterable[RootCohort]:
         """Return the cohorts of a session that overlap [start, end), which lies in one wire block."""
-        cohorts_of_block = self._cohorts_by_block.get(source, {}).get(start >> WIRE_BLOCK_BITS)
+        cohorts_of_block = self._cohorts_by_source_and_block.get(source, {}).get(start >> WIRE_BLOCK_BITS)
         if not cohorts_of_block or start >= end:
             return ()
-        # mostly a block has one
+        # mostly a block has one cohort
         if len(cohorts_of_block) == 1:
-            only = cohorts_of_block[0]
-            does_overlap = only.start < end and only.end > start
-            return (only,) if does_overlap and only.emission.session == session else ()
+            cohort = cohorts_of_block[0]
+            does_overlap = cohort.start < end and cohort.end > start
+            return (cohort,) if does_overlap and cohort.emission.session == session else ()
         # Cohorts of a block ascend and do not overlap. So all begin in [start, end), but the one
         # before them, which may reach into it.
         first_index = max(0, bisect_right(cohorts_of_block, start, key=_start_of) - 1)
@@ -493,52 +513,57 @@ class Register:
         ]
 
     def cohorts_around(self, session: Session, source: int, some_positions: I64) -> Iterable[RootCohort]:
-        """Return the cohorts of a session around ascending positions, first to last, of one wire block."""
+        """Return the cohorts of a session that overlap the run from the first to the last of some positions.
+
+        The positions ascend, and lie in one wire block.
+        """
         if not len(some_positions):
             return ()
-        first, last = int(some_positions[0]), int(some_positions[-1])
-        return self.cohorts_within(session, source, first, last + 1)
+        first_position, last_position = int(some_positions[0]), int(some_positions[-1])
+        return self.cohorts_within(session, source, first_position, last_position + 1)
 
     def cohorts_spanning(self, run: SourceRun) -> Iterator[RootCohort]:
         """Yield the cohorts of any session that overlap a run of any length."""
-        blocks = self._cohorts_by_block.get(run.source, {})
+        cohorts_by_block = self._cohorts_by_source_and_block.get(run.source, {})
         first_block, last_block = run.start >> WIRE_BLOCK_BITS, (run.end - 1) >> WIRE_BLOCK_BITS
         candidates: Iterable[int] = range(first_block, last_block + 1)
-        # a run of a verdict may span millions of blocks: then the few that have cohorts are looked
-        # through
-        if last_block - first_block >= len(blocks):
-            candidates = [block for block in blocks if first_block <= block <= last_block]
+        # A run of a verdict may span millions of blocks: then those few are
+        # looked through that have cohorts.
+        if last_block - first_block >= len(cohorts_by_block):
+            candidates = [block for block in cohorts_by_block if first_block <= block <= last_block]
         for block in candidates:
             # a copy: the caller may drop the cohort
-            for cohort in list(blocks.get(block, ())):
+            for cohort in list(cohorts_by_block.get(block, ())):
                 if cohort.start < run.end and cohort.end > run.start:
                     yield cohort
 
     def add_deadline(self, cohort: RootCohort, deadline_ms: int) -> None:
         """Add a deadline, at which `pop_due` returns the cohort; `NEVER` adds none."""
         if deadline_ms != NEVER:
-            book = self._book_by_session[cohort.emission.session]
-            heapq.heappush(book.deadlines, _Deadline(deadline_ms, cohort.serial, cohort))
+            of_session = self._cohorts_by_session[cohort.emission.session]
+            heapq.heappush(of_session.deadlines, _Deadline(deadline_ms, cohort.serial, cohort))
 
     def pop_due(self, session: Session, clock_ms: int) -> Iterator[RootCohort]:
         """Remove the deadlines that the clock has reached; yield their cohorts with open roots.
 
         A cohort comes once for each `add_deadline`.
         """
-        book = self._book_by_session.get(session)
-        while book and book.deadlines and book.deadlines[0].at_ms <= clock_ms:
-            cohort = heapq.heappop(book.deadlines).cohort
-            if cohort.roots.open:
+        of_session = self._cohorts_by_session.get(session)
+        while of_session and of_session.deadlines and of_session.deadlines[0].at_ms <= clock_ms:
+            cohort = heapq.heappop(of_session.deadlines).cohort
+            if cohort.roots.open_count:
                 yield cohort
 
 
 def _start_of(cohort: RootCohort) -> int:
+    """Return the first position of a cohort, by which `bisect_right` searches."""
     return cohort.start
 
 
 def block_runs(source: int, some_positions: I64) -> Iterator[SourceRun]:
     """Yield for each wire block the run from the first to the last of the given ascending positions in it."""
-    breaks = np.flatnonzero(np.diff(some_positions >> WIRE_BLOCK_BITS)) + 1
-    for in_block in np.split(some_positions, breaks):
-        if len(in_block):
-            yield SourceRun(source, int(in_block[0]), int(in_block[-1]) + 1)
+    # the rows at which another block begins: 1 for the blocks 0, 1, 1
+    block_starts = np.flatnonzero(np.diff(some_positions >> WIRE_BLOCK_BITS)) + 1
+    for positions_of_block in np.split(some_positions, block_starts):
+        if len(positions_of_block):  # without any position there is one empty part
+            yield SourceRun(source, int(positions_of_block[0]), int(positions_of_block[-1]) + 1)

@@ -1,10 +1,10 @@
 """Marks: they make a record count once, however often it is written or read.
 
-A *lane* is one writer's sequence of numbered batches: one query of one session. Its mark keeps the
-highest number, `seq`, and, for that `seq`, which
-(source, block) pairs were applied, each with the CRC-32 of its record. A restart reads
-contributions again from the safe position on, and for this it needs the marks *as they were at that
-position*. So `TrailingMarks` keeps both.
+A *lane* is one writer's sequence of numbered batches: one query of one session. Of one batch it
+writes at most one record for each wire block (32,768 positions) of a source. Its mark keeps the
+highest number, `seq`, and, for that batch, of which (source, block) pairs the record was applied,
+each with its CRC-32. A restart reads contributions again from the safe position on, and for this
+it needs the marks *as they were at that position*. So `TrailingMarks` keeps both.
 
 Source: docs/design/protocol.md, section 4, "Exactly once into the acker".
 """
@@ -28,7 +28,13 @@ class SessionLane(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What identifies one record in its lane, and its CRC-32."""
+    """What identifies one record in its lane, and what it contains.
+
+    Attributes:
+        seq: the number of its batch; it rises with each batch of the lane.
+        block: the number of its wire block, in the source.
+        crc: the CRC-32 of its bytes.
+    """
 
     seq: int
     source: int
@@ -36,21 +42,33 @@ class Content(NamedTuple):
     crc: int
 
 
+class _MarkedRecord(NamedTuple):
+    """A record of ``_ack_ack`` that was marked, and its offset."""
+
+    offset: int
+    lane: SessionLane
+    content: Content
+
+
 @dataclass(slots=True)
 class LaneMark:
     """The last batch of a lane: its seq, and by (source, block) the CRC-32 of each record applied."""
 
     seq: int
-    applied: dict[tuple[int, int], int] = field(default_factory=dict)
+    applied_crcs: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 class Seen(Enum):
-    """What the marks show about a record; `Marks.compare_and_mark` explains the members."""
+    """What the marks show about a record."""
 
     NEW = auto()
+    """It was not applied yet."""
     REPEATED = auto()
+    """It was applied before, or is of a batch before the last one of its lane."""
     DIFFERENT = auto()
+    """A record with other content was applied in its place."""
     NO_ROOM = auto()
+    """Its lane has no mark, and there are too many lanes already."""
 
 
 class Marks:
@@ -62,10 +80,9 @@ class Marks:
         self._mark_by_lane: dict[SessionLane, LaneMark] = {}
 
     def compare_and_mark(self, lane: SessionLane, content: Content) -> Seen:
-        """Compare a record with the marks, and mark it if it is NEW: then it must be applied.
+        """Compare a record of a lane with the marks, and mark it if it is NEW: then it must be applied.
 
-        REPEATED: it was applied before, or is of a batch before the last. DIFFERENT: it was applied, with
-        other content, whose mark stays. NO_ROOM: too many lanes.
+        A record that is not NEW changes no mark.
         """
         mark = self._mark_by_lane.get(lane)
         if mark is None:
@@ -75,11 +92,10 @@ class Marks:
         if content.seq < mark.seq:
             return Seen.REPEATED
         if content.seq > mark.seq:  # a batch begins: what the last one applied is not needed any more
-            mark.seq, mark.applied = content.seq, {}
-        # -1: nothing was applied there; no CRC-32 is negative
-        applied_crc = mark.applied.setdefault((content.source, content.block), -1)
-        if applied_crc == -1:
-            mark.applied[content.source, content.block] = content.crc
+            mark.seq, mark.applied_crcs = content.seq, {}
+        applied_crc = mark.applied_crcs.get((content.source, content.block))
+        if applied_crc is None:
+            mark.applied_crcs[content.source, content.block] = content.crc
             return Seen.NEW
         return Seen.REPEATED if applied_crc == content.crc else Seen.DIFFERENT
 
@@ -111,29 +127,31 @@ class TrailingMarks:
         """Begin without a mark; no more than `lanes_max` lanes are kept."""
         self.latest = Marks(lanes_max)
         self.safe = Marks(lanes_max)
-        # the records that are in `latest` and not in `safe`, each with its offset, ascending
-        self._between: deque[tuple[int, SessionLane, Content]] = deque()
+        # the records that are marked in `latest` and not yet in `safe`, by ascending offset
+        self._records_after_safe: deque[_MarkedRecord] = deque()
 
     def compare_and_mark(self, offset: int, lane: SessionLane, content: Content) -> Seen:
         """Compare the record at an offset with the marks, as `Marks.compare_and_mark`."""
         seen = self.latest.compare_and_mark(lane, content)
         if seen is Seen.NEW:
-            self._between.append((offset, lane, content))
+            self._records_after_safe.append(_MarkedRecord(offset, lane, content))
         return seen
 
-    def move_safe(self, safe: int) -> None:
+    def move_safe_position(self, safe_offset: int) -> None:
         """Move the safe position: marks of the records below it become part of `safe`."""
-        while self._between and self._between[0][0] < safe:
-            _, lane, content = self._between.popleft()
+        while self._records_after_safe and self._records_after_safe[0].offset < safe_offset:
+            _, lane, content = self._records_after_safe.popleft()
             self.safe.compare_and_mark(lane, content)
 
     def forget(self, session: Session) -> None:
-        """Remove the marks of all lanes of a session, at both places."""
+        """Remove the marks of all lanes of a session, from both."""
         self.latest.forget(session)
         self.safe.forget(session)
-        self._between = deque(entry for entry in self._between if entry[1].session != session)
+        self._records_after_safe = deque(
+            record for record in self._records_after_safe if record.lane.session != session
+        )
 
     def load(self, lane: SessionLane, mark: LaneMark) -> None:
         """Set the mark of a lane at the safe position; `latest` starts with the same."""
         self.safe.load(lane, mark)
-        self.latest.load(lane, LaneMark(mark.seq, dict(mark.applied)))
+        self.latest.load(lane, LaneMark(mark.seq, dict(mark.applied_crcs)))

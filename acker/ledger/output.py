@@ -51,10 +51,11 @@ class Counts:
     restores: int = 0
     transactions: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, counts: Counts) -> None:
         """Add the totals of another partition."""
         for counter in fields(self):
-            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
+            total = getattr(self, counter.name) + getattr(counts, counter.name)
+            setattr(self, counter.name, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class StepOutput:
 
     Attributes:
         verdicts: encoded records of the verdict topic, in order.
-        headers: those of some verdict records, by their index in `verdicts`.
+        headers: by the index of a record in `verdicts`, its headers; others have none.
         settled: the verdicts of the step, as values.
         too_late: what came too late for a watermark; each becomes the header of a record.
         notes: headers that are passed on as they came, each in a record of its own.
@@ -148,7 +149,7 @@ class OutputBuilder:
         self._codec = codec
         self._output = StepOutput()
         self._log_once = LogOnce()
-        self._stacks: dict[CauseKey, str] = {}
+        self._stacks: dict[CauseKey, str] = {}  # by cause, the stack for the verdicts of this step
 
     def __bool__(self) -> bool:
         """Return whether there is something to write or to report."""
@@ -173,7 +174,7 @@ class OutputBuilder:
         self._output.settled.append(settled)
 
     def keep_stacks(self, stacks: Stacks) -> None:
-        """Keep stacks for the verdicts of this step, `KEPT_MAX` at most."""
+        """Keep stacks for the verdicts of this step, the first of each cause, `KEPT_MAX` at most."""
         for key, stack in stacks.items():
             if len(self._stacks) < KEPT_MAX:
                 self._stacks.setdefault(key, stack)

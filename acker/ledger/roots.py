@@ -15,9 +15,10 @@ root is complete when the value is 0, and its edge is computed once, not at ever
 root without a contribution misses exactly its edge, which needs no array. A run contributes to each
 of its roots exactly the root edge, so it completes such roots without computing any edge.
 
-A root is addressed by its index: the distance of its position from the start of the run. Index arrays are
-ascending and distinct if the text does not allow others. Methods return the roots that they settled as
-`Hits`: a `range` of indices if the roots are neighbours, else an ascending int64 array of indices.
+A root is addressed by its index: the distance of its position from the start of the run. Index
+arrays are ascending and distinct if the text does not allow others. Methods return the roots that
+they settled as `Indices`: a `range` if the roots are neighbours, else an ascending int64 array.
+To *fold* a contribution is to XOR it into what a root misses; it *counts* if the root is open.
 
 Source: docs/design/protocol.md, sections 2 (the fold) and 5.3.
 """
@@ -30,7 +31,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from acker.hot_paths import Hits, as_array, distinct
+from acker.hot_paths import Indices, as_array, distinct
 from acker.identity import I64, U64, root_edges, root_edges_of_run
 
 SPARSE_SHARE: Final = 16
@@ -47,26 +48,26 @@ the C library would keep them in the process."""
 _PAGES_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
 """Map all pages at once if the system can: a fault for each took half the time of a first contribution."""
 
-_NO_HITS: Final = range(0)
+_NO_INDICES: Final = range(0)
 
 
 class Roots:
     """The open roots of the positions [start, start + size) of one source.
 
-    The form is shown by the arrays that exist: none, or only `_settled_mask` (untouched);
-    `_missing` with or without `_settled_mask` (dense); `_sparse_indices` with or without `_missing`
-    (sparse). In the sparse form `_missing` has a value for each of `_sparse_indices`, else for each
-    root of the run.
+    `open_count` is how many roots are open. The form is shown by the arrays that exist: none, or
+    only `_settled_mask` (untouched); `_missing` with or without `_settled_mask` (dense);
+    `_sparse_indices` with or without `_missing` (sparse). In the sparse form `_missing` has a value
+    for each of `_sparse_indices`, else for each root of the run.
     """
 
-    __slots__ = ("_missing", "_settled_mask", "_sparse_indices", "open", "size", "source", "start")
+    __slots__ = ("_missing", "_settled_mask", "_sparse_indices", "open_count", "size", "source", "start")
 
     def __init__(self, source: int, start: int, size: int) -> None:
         """Begin with all roots open and without a contribution: the untouched form has no array."""
         self.source = source
         self.start = start
         self.size = size
-        self.open = size  # how many roots are open
+        self.open_count = size  # how many roots are open
         # what each root misses; None: exactly its edge
         self._missing: U64 | None = None
         # whether each root of the run is settled; None: none is, or the form is sparse
@@ -76,52 +77,54 @@ class Roots:
 
     # -- contributions
 
-    def fold(self, indices: Hits, values: U64, *, is_distinct: bool = True) -> tuple[int, Hits]:
+    def fold(self, indices: Indices, values: U64, *, is_distinct: bool = True) -> tuple[int, Indices]:
         """Fold contributions: uint64, one for each root of `indices`.
 
         Without `is_distinct` the indices may be in any order, and repeat roots. Returns how many
         counted (not those to settled roots), and the roots settled now.
         """
-        if not self.open:
-            return 0, _NO_HITS
+        if not self.open_count:
+            return 0, _NO_INDICES
         if isinstance(indices, range) and self._sparse_indices is None:
             return self._fold_run(indices.start, indices.stop, values)
         indices, missing = self._xor_in(as_array(indices), values, is_distinct)
-        counted = len(indices) - self._count_settled(indices)
+        folded_count = len(indices) - self._count_settled(indices)
         # a settled root may be among them; `settle` leaves it out
-        hits = indices[missing == 0]
-        if not len(hits):
-            return counted, _NO_HITS
-        return counted, self.settle(hits if is_distinct else distinct(hits))
+        complete_indices = indices[missing == 0]
+        if not len(complete_indices):
+            return folded_count, _NO_INDICES
+        if not is_distinct:
+            complete_indices = distinct(complete_indices)
+        return folded_count, self.settle(complete_indices)
 
-    def xor(self, indices: Hits, values: U64, *, is_distinct: bool = True) -> int:
+    def xor(self, indices: Indices, values: U64, *, is_distinct: bool = True) -> int:
         """Fold contributions as `fold` does, but settle no root; return how many counted."""
-        if not self.open:
+        if not self.open_count:
             return 0
         indices, _ = self._xor_in(as_array(indices), values, is_distinct)
         return len(indices) - self._count_settled(indices)
 
-    def _fold_run(self, start: int, end: int, values: U64) -> tuple[int, Hits]:
+    def _fold_run(self, start: int, end: int, values: U64) -> tuple[int, Indices]:
         """Fold one contribution for each of the roots [start, end); the form must not be sparse."""
         missing = self._require_missing()[start:end]
-        missing ^= values  # a view: this changes the roots
-        counted = end - start
+        missing ^= values  # `missing` is a view: this changes the roots
+        folded_count = end - start
         if self._settled_mask is not None:
-            counted -= int(np.count_nonzero(self._settled_mask[start:end]))
-        incomplete = np.count_nonzero(missing)
-        if incomplete == len(missing):
-            return counted, _NO_HITS
-        if not incomplete:
-            return counted, self.settle_run(start, end)
-        return counted, self.settle(np.flatnonzero(missing == 0) + start)
+            folded_count -= int(np.count_nonzero(self._settled_mask[start:end]))
+        incomplete_count = np.count_nonzero(missing)
+        if incomplete_count == len(missing):
+            return folded_count, _NO_INDICES
+        if not incomplete_count:
+            return folded_count, self.settle_run(start, end)
+        return folded_count, self.settle(np.flatnonzero(missing == 0) + start)
 
     def _xor_in(self, indices: I64, values: U64, is_distinct: bool) -> tuple[I64, U64]:
-        """Fold values, and return the indices that count, with what each of these roots misses now.
+        """Fold values, and return the indices of the roots, with what each of these misses now.
 
-        In the sparse form settled roots have no value, so their indices are left out.
+        In the sparse form settled roots miss nothing that is kept, so their indices are left out.
         """
         all_missing = self._require_missing()
-        rows = indices
+        rows = indices  # the dense form has a row for each root
         if self._sparse_indices is not None:
             rows, is_open = self._find_sparse(indices)
             indices, values = indices[is_open], values[is_open]
@@ -136,21 +139,23 @@ class Roots:
         return indices, missing
 
     def _count_settled(self, indices: I64) -> int:
-        """Return how many of the roots at `indices` are settled, in the dense form; else 0."""
-        return 0 if self._settled_mask is None else int(np.count_nonzero(self._settled_mask[indices]))
+        """Return how many of the roots at `indices` are settled; in the sparse form these are left out."""
+        if self._settled_mask is None:
+            return 0
+        return int(np.count_nonzero(self._settled_mask[indices]))
 
-    def complete_run(self, start: int, end: int) -> tuple[int, Hits]:
+    def complete_run(self, start: int, end: int) -> tuple[int, Indices]:
         """Contribute to each of the roots [start, end) its root edge, and settle as `fold` does."""
         if self._missing is None:
-            hits = self.settle_run(start, end)
-            return len(hits), hits
+            settled_indices = self.settle_run(start, end)
+            return len(settled_indices), settled_indices
         return self.fold(range(start, end), self._edges(range(start, end)))
 
-    def complete_edges(self, indices: I64) -> tuple[int, Hits]:
+    def complete_edges(self, indices: I64) -> tuple[int, Indices]:
         """Contribute to each of the roots at `indices` its root edge, and settle as `fold` does."""
         if self._missing is None:
-            hits = self.settle(indices)
-            return len(hits), hits
+            settled_indices = self.settle(indices)
+            return len(settled_indices), settled_indices
         return self.fold(indices, self._edges(indices))
 
     def xor_edges(self, indices: I64) -> int:
@@ -159,18 +164,21 @@ class Roots:
 
     def is_open(self, indices: I64) -> npt.NDArray[np.bool_]:
         """Return for each index of `indices`, in any order, whether its root is open: bool, same length."""
-        if not self.open:
+        if not self.open_count:
             return np.zeros(len(indices), np.bool_)
         if self._sparse_indices is not None:
-            return self._find_sparse(indices)[1]
-        return np.ones(len(indices), np.bool_) if self._settled_mask is None else ~self._settled_mask[indices]
+            _, is_open = self._find_sparse(indices)
+            return is_open
+        if self._settled_mask is None:
+            return np.ones(len(indices), np.bool_)
+        return ~self._settled_mask[indices]
 
     # -- verdicts that need no value
 
-    def settle(self, indices: I64) -> Hits:
+    def settle(self, indices: I64) -> Indices:
         """Settle those of the roots at `indices` that are open; return them."""
-        if not self.open:  # the arrays are gone, and without them every root would look open
-            return _NO_HITS
+        if not self.open_count:  # the arrays are gone, and without them every root would look open
+            return _NO_INDICES
         if self._sparse_indices is not None:
             rows, is_open = self._find_sparse(indices)
             self._remove_sparse(rows)
@@ -178,25 +186,24 @@ class Roots:
         # distinct indices, as many as there are roots, are all of them
         if self._settled_mask is None and len(indices) == self.size:
             return self.settle_all()
-        hits = indices
+        settled_indices = indices
         if self._settled_mask is None:
             self._settled_mask = np.zeros(self.size, np.bool_)
         else:
-            hits = indices[~self._settled_mask[indices]]
-        self._settled_mask[hits] = True
-        self._count_as_settled(len(hits))
-        return hits
+            settled_indices = indices[~self._settled_mask[indices]]
+        self._settled_mask[settled_indices] = True
+        self._count_as_settled(len(settled_indices))
+        return settled_indices
 
-    def settle_run(self, start: int, end: int) -> Hits:
+    def settle_run(self, start: int, end: int) -> Indices:
         """Settle those of the roots [start, end) that are open; return them."""
-        if not self.open:
-            return _NO_HITS
+        if not self.open_count:
+            return _NO_INDICES
         has_settled = self._settled_mask is not None and self._settled_mask[start:end].any()
         if self._sparse_indices is not None or has_settled:
             return self.settle(np.arange(start, end, dtype=np.int64))
-        # all of [start, end) are open: if these are as
-        # many as are open at all, no other one is open
-        if end - start == self.open:
+        # all of [start, end) are open: if these are as many as are open at all, no other one is open
+        if end - start == self.open_count:
             return self.settle_all()
         if self._settled_mask is None:
             self._settled_mask = np.zeros(self.size, np.bool_)
@@ -204,19 +211,19 @@ class Roots:
         self._count_as_settled(end - start)
         return range(start, end)
 
-    def settle_all(self) -> Hits:
+    def settle_all(self) -> Indices:
         """Settle all open roots, and release the arrays."""
-        hits = self.open_at()
-        self.open = 0
+        settled_indices = self.open_at()
+        self.open_count = 0
         self._missing = self._settled_mask = self._sparse_indices = None
-        return hits
+        return settled_indices
 
-    def open_at(self) -> Hits:
+    def open_at(self) -> Indices:
         """Return the indices of the open roots."""
         if self._sparse_indices is not None:
             return self._sparse_indices.astype(np.int64)
         if self._settled_mask is None:
-            return range(self.size if self.open else 0)
+            return range(self.size if self.open_count else 0)
         return np.flatnonzero(~self._settled_mask)
 
     # -- what State carries by value
@@ -238,7 +245,7 @@ class Roots:
 
     def load(self, indices: I64, missing: U64) -> None:
         """Set the open roots to those at `indices`, with what each of them misses."""
-        self.open = len(indices)
+        self.open_count = len(indices)
         self._sparse_indices = indices.astype(np.int32)
         self._missing = missing.copy()
         self._settled_mask = None
@@ -251,7 +258,7 @@ class Roots:
 
     # -- forms
 
-    def _edges(self, indices: Hits) -> U64:
+    def _edges(self, indices: Indices) -> U64:
         """Return the root edge of each index."""
         if isinstance(indices, range):
             return root_edges_of_run(self.source, self.start + indices.start, self.start + indices.stop)
@@ -260,7 +267,7 @@ class Roots:
     def _require_missing(self) -> U64:
         """Return `_missing`, what each root misses; make it of the root edges if there is none."""
         if self._missing is None:
-            indices: Hits = range(self.size)
+            indices: Indices = range(self.size)
             if self._sparse_indices is not None:
                 indices = self._sparse_indices.astype(np.int64)
             self._missing = _own_pages(self._edges(indices))
@@ -269,8 +276,8 @@ class Roots:
     def _find_sparse(self, indices: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
         """Return the rows of the sparse arrays with the open roots of `indices`, and which of these are open.
 
-        Of the open roots 3, 8 and 9 the indices 3, 5 and 9 have the rows 0 and 2: True, False,
-        True.
+        The second array is as long as `indices`, the first as there are open ones among them. Of
+        the open roots 3, 8 and 9 the indices 3, 5 and 9 have the rows 0 and 2: True, False, True.
         """
         open_indices = self._sparse_indices if self._sparse_indices is not None else np.zeros(0, np.int32)
         rows = np.searchsorted(open_indices, indices)
@@ -288,14 +295,18 @@ class Roots:
         self._sparse_indices = np.delete(self._sparse_indices, rows)
         if self._missing is not None:
             self._missing = np.delete(self._missing, rows)
-        self.open = len(self._sparse_indices)
+        self.open_count = len(self._sparse_indices)
 
     def _count_as_settled(self, count: int) -> None:
-        """Count `count` roots of the dense form as settled; become sparse, or release the arrays, if due."""
-        self.open -= count
-        if self.open == 0:
+        """Count `count` more roots of the dense form as settled, and change the form if few are open now.
+
+        Without an open root the arrays are released; with `1 / SPARSE_SHARE` of all at most the
+        form becomes sparse.
+        """
+        self.open_count -= count
+        if self.open_count == 0:
             self._missing = self._settled_mask = None
-        elif self.open * SPARSE_SHARE <= self.size:
+        elif self.open_count * SPARSE_SHARE <= self.size:
             open_indices = as_array(self.open_at())
             if self._missing is not None:
                 self._missing = self._missing[open_indices]

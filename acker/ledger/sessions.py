@@ -45,15 +45,16 @@ class QueuedTick:
 
     Attributes:
         now_ms: the time in the tick; 0 for a take.
-        before_ms: for a take that changes the owner, what the clock of the former owner showed (0 without
-            one); None if the session owned the group already, that is, after a restart.
+        former_clock_ms: for a take that changes the owner, what the clock of the former owner
+            showed, 0 without a former owner. None for a tick, and for a take of a session that
+            owned the group already: it has restarted.
         barrier: the offsets below which all must be applied first; None until the ends were fetched.
     """
 
     session: Session
     now_ms: int
     is_take: bool = False
-    before_ms: int | None = None
+    former_clock_ms: int | None = None
     barrier: Barrier | None = None
 
 
@@ -64,43 +65,43 @@ class TickQueue(OrderedDict[QueuedTick, None]):
         """Begin with an empty queue."""
         super().__init__()
         # by (session, whether they are takes): those that wait, in the order of the queue
-        self._waiting_by_kind: dict[tuple[Session, bool], deque[QueuedTick]] = {}
+        self._waiting_by_session_and_kind: dict[tuple[Session, bool], deque[QueuedTick]] = {}
 
     def append(self, queued: QueuedTick) -> None:
         """Add a tick or take at the end."""
         self[queued] = None
-        self._waiting_by_kind.setdefault((queued.session, queued.is_take), deque()).append(queued)
+        self._waiting_by_session_and_kind.setdefault((queued.session, queued.is_take), deque()).append(queued)
 
     def append_tick(self, tick: QueuedTick, ticks_max: int) -> None:
         """Add a tick; where `ticks_max` of its session wait already, it replaces the last one."""
-        ticks = self._waiting_by_kind.get((tick.session, False))
+        ticks = self._waiting_by_session_and_kind.get((tick.session, False))
         if ticks and len(ticks) >= ticks_max:
             del self[ticks.pop()]
         self.append(tick)
 
-    def popleft(self) -> QueuedTick:
+    def pop_oldest(self) -> QueuedTick:
         """Remove and return what has waited longest."""
         queued, _ = self.popitem(last=False)
-        kind = (queued.session, queued.is_take)
-        waiting_of_kind = self._waiting_by_kind[kind]
-        waiting_of_kind.popleft()  # the same item: of its kind it has waited longest, too
-        if not waiting_of_kind:
-            del self._waiting_by_kind[kind]
+        session_and_kind = (queued.session, queued.is_take)
+        waiting = self._waiting_by_session_and_kind[session_and_kind]
+        waiting.popleft()  # the same item: of its session and kind it has waited longest, too
+        if not waiting:
+            del self._waiting_by_session_and_kind[session_and_kind]
         return queued
 
     def withdraw_takes(self, session: Session) -> Iterable[QueuedTick]:
         """Remove and return the takes of a session."""
-        takes = self._waiting_by_kind.pop((session, True), ())
+        takes = self._waiting_by_session_and_kind.pop((session, True), ())
         for take in takes:
             del self[take]
         return takes
 
 
 UNSENT_MS_MAX: Final = 1_000
-"""A process of a session sends its clock again before the clock has moved on by more than this."""
+"""A process of a session sends its clock again before the clock has moved on by more than so many ms."""
 
 SIBLING_MS: Final = 10_000
-"""The process before may be alive for so long after a restart: Spark ends it within seconds."""
+"""The former process may be alive for so long after a restart: Spark ends it within seconds."""
 
 
 GENERATION_STEP_MAX: Final = 16
@@ -121,20 +122,25 @@ FREE: Final = ""
 
 
 class SessionRank(Enum):
-    """How a session compares with the owner of its group: it, a lower or a higher one; or nobody owns it."""
+    """How a session compares with the owner of its group."""
 
     OWNER = auto()
+    """It is the owner."""
     LOWER = auto()
     HIGHER = auto()
     NO_OWNER = auto()
+    """Nobody owns the group."""
 
 
 @dataclass(slots=True)
 class Clock:
-    """The clock of a session: the latest time that counts, and the latest that was read.
+    """The clock of a session.
 
-    Until it shows `shared_until_ms`, two processes of the session may live; None: it never had a
-    second one.
+    Attributes:
+        counted_ms: the latest time that counts: it expires roots.
+        read_ms: the latest time that was read; it goes into answers.
+        shared_until_ms: what `read_ms` shows when a second process of the session can no longer
+            live; None: it never had a second one.
     """
 
     counted_ms: int
@@ -186,10 +192,10 @@ class Sessions:
         self.groups: dict[str, Group] = {}
         self.sources: dict[int, SourceGeneration] = {}
         self.queue = TickQueue()
-        # By the upper half of a source: an input's own topic and its replay topic are two. Of each
-        # the first source that named it counts.
-        self._topics_by_wire_id: dict[int, str] = {}
-        self._groups_by_input_id: dict[int, str] = {}
+        # By the upper half of a source, its *wire id*: of an input's own topic and of its replay
+        # topic these differ. The first source that named a topic counts, as that which named a group.
+        self._topic_by_wire_id: dict[int, str] = {}
+        self._group_by_input_id: dict[int, str] = {}
 
     # -- groups and sources
 
@@ -220,19 +226,22 @@ class Sessions:
 
     def sources_of(self, group: str) -> list[tuple[int, SourceGeneration]]:
         """Return the sources of a group with their numbers, ascending."""
-        return sorted((number, entry) for number, entry in self.sources.items() if entry.group == group)
+        return sorted(
+            (number, description)
+            for number, description in self.sources.items()
+            if description.group == group
+        )
 
     def contradiction(self, group: str, source: int, topic: str | None = None) -> str:
-        """Return how a source contradicts earlier records about its input: another group or topic has it.
+        """Return how a source contradicts earlier records about its input; empty if it does not.
 
-        Empty if it does not.
-
-        `group` is the one in the record; `topic` is None if the record does not contain it.
+        Either another group has the input, or it is another topic's. `group` is the one in the
+        record; `topic` is None if the record does not contain it.
         """
-        group_of_input = self._groups_by_input_id.get(input_id_of(source), group)
+        group_of_input = self._group_by_input_id.get(input_id_of(source), group)
         if group_of_input != group:
             return f"input {input_id_of(source)} {CLAIMED} {group_of_input}, not of {group}"
-        topic_of_wire_id = self._topics_by_wire_id.get(_wire_id(source), topic)
+        topic_of_wire_id = self._topic_by_wire_id.get(_wire_id(source), topic)
         if topic is not None and topic_of_wire_id != topic:
             return f"input {input_id_of(source)} is topic {topic_of_wire_id}, not {topic}"
         return ""
@@ -249,20 +258,20 @@ class Sessions:
         was_freed = stored is not None and stored.group == FREE
         if stored is None or source.generation > stored.generation:
             generation, from_position = source.generation, source.from_
-        elif was_freed:
+        elif was_freed:  # whichever group takes it now goes on where the former one ended
             generation = stored.generation
             from_position = position_at(generation, offset_of(source.from_))
-        else:
+        else:  # a restart of its session, mostly: what is stored counts
             return
-        described = SourceGeneration(group, source.topic, source.topic_id, generation, from_position)
-        self.set_source(source.source, described)
+        description = SourceGeneration(group, source.topic, source.topic_id, generation, from_position)
+        self.set_source(source.source, description)
 
-    def set_source(self, source: int, entry: SourceGeneration) -> None:
+    def set_source(self, source: int, description: SourceGeneration) -> None:
         """Set the description of a source, from a `Take` or from State."""
-        self.sources[source] = entry
-        if entry.group != FREE:
-            self._topics_by_wire_id[_wire_id(source)] = entry.topic
-            self._groups_by_input_id[input_id_of(source)] = entry.group
+        self.sources[source] = description
+        if description.group != FREE:  # nobody has the input of a free one
+            self._topic_by_wire_id[_wire_id(source)] = description.topic
+            self._group_by_input_id[input_id_of(source)] = description.group
 
     def free_sources(self, sources: Iterable[int], generation_by_source: Mapping[int, int]) -> None:
         """Take sources from the group that has them; whichever group takes them next gets them.
@@ -275,8 +284,8 @@ class Sessions:
         """
         for source in sources:
             self.sources.pop(source, None)
-            self._topics_by_wire_id.pop(_wire_id(source), None)
-            self._groups_by_input_id.pop(input_id_of(source), None)
+            self._topic_by_wire_id.pop(_wire_id(source), None)
+            self._group_by_input_id.pop(input_id_of(source), None)
             generation = generation_by_source.get(source)
             if generation is not None:
                 freed = SourceGeneration(
@@ -302,19 +311,19 @@ class Sessions:
         Its sources contradict earlier records or each other, or jump over generations; or there is
         no room.
         """
-        topics_by_wire_id: dict[int, str] = {}
-        new_sources = 0
+        topic_by_wire_id: dict[int, str] = {}
+        new_source_count = 0
         for source in take.sources:
             flaw = self.contradiction(take.group, source.source, source.topic)
             flaw = flaw or self._wrong_generation(source)
             if flaw:
                 return flaw
             wire_id = _wire_id(source.source)
-            if topics_by_wire_id.setdefault(wire_id, source.topic) != source.topic:
+            if topic_by_wire_id.setdefault(wire_id, source.topic) != source.topic:
                 return f"input {input_id_of(source.source)} is named with two topics"
             if source.source not in self.sources:
-                new_sources += 1
-        if new_sources and len(self.sources) + new_sources > self._sources_max:
+                new_source_count += 1
+        if new_source_count and len(self.sources) + new_source_count > self._sources_max:
             return f"more than {self._sources_max:,} sources{NO_ROOM}"
         if take.group not in self.groups and len(self.groups) >= self._groups_max:
             return f"more than {self._groups_max:,} groups{NO_ROOM}"
@@ -346,14 +355,14 @@ class Sessions:
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
         # what the clock of the former owner shows: 0 without one, None for a restart of the session
-        before_ms: int | None = None
-        overtaken: Iterable[QueuedTick] = ()
+        former_clock_ms: int | None = None
+        withdrawn_takes: Iterable[QueuedTick] = ()
         if group is None:  # nobody owned it
-            before_ms = 0
+            former_clock_ms = 0
             group = self.groups[take.group] = Group(session)
         elif group.owner != session:
-            before_ms = self.clock(group.owner).read_ms
-            overtaken = self.queue.withdraw_takes(group.owner)
+            former_clock_ms = self.clock(group.owner).read_ms
+            withdrawn_takes = self.queue.withdraw_takes(group.owner)
             group.owner = session
         else:
             # The same session again: perhaps by a process that has just begun, beside one that
@@ -363,8 +372,8 @@ class Sessions:
         group.clocks.setdefault(session, Clock(take.now, take.now))
         for source in take.sources:
             self.add_source(take.group, source)
-        self.queue.append(QueuedTick(session, now_ms=0, is_take=True, before_ms=before_ms))
-        return overtaken
+        self.queue.append(QueuedTick(session, now_ms=0, is_take=True, former_clock_ms=former_clock_ms))
+        return withdrawn_takes
 
     def record_tick(self, session: Session, now_ms: int) -> None:
         """Move the owner's clock on, and queue its tick; of too many of a session the last is replaced."""
@@ -387,20 +396,20 @@ class Sessions:
         clock = self.groups[session.group].clocks[session]
         # A clock below the highest one that was read is that of another process, with or without a
         # take.
-        has_another = clock.is_shared or now_ms < clock.read_ms
-        grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another else 0
+        has_another_process = clock.is_shared or now_ms < clock.read_ms
+        grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another_process else 0
         clock.read_ms = max(clock.read_ms, now_ms)
         return grace_ms
 
     def shared_until_ms(self) -> dict[Session, int]:
         """Return the sessions of which two processes may live, each with the clock at which that ends."""
-        shared_until_ms: dict[Session, int] = {}
+        until_ms_by_session: dict[Session, int] = {}
         for group in self.groups.values():
             for session, clock in group.clocks.items():
                 # `is_shared` implies the second, which the types do not know
                 if clock.is_shared and clock.shared_until_ms is not None:
-                    shared_until_ms[session] = clock.shared_until_ms
-        return shared_until_ms
+                    until_ms_by_session[session] = clock.shared_until_ms
+        return until_ms_by_session
 
     def set_shared_until(self, session: Session, until_ms: int) -> None:
         """Set, after a restore, until when two processes of a session may live."""
@@ -432,7 +441,7 @@ class Sessions:
             barrier = oldest.barrier
             if barrier is None or barrier.ack > reached.ack or barrier.fail > reached.fail:
                 return
-            queued = self.queue.popleft()
+            queued = self.queue.pop_oldest()
             if not queued.is_take:
                 clock = self.groups[queued.session.group].clocks[queued.session]
                 clock.counted_ms = max(clock.counted_ms, queued.now_ms)

@@ -1,7 +1,7 @@
 """Verdicts counted by input, reason and cause, and how long acked roots took: for an acker's metrics.
 
 Whatever fails, the tally stays small: of one input it counts at most `CAUSES_MAX` pairs of operator
-and error class apart, and all others together. It has no message and no key. Of a root only the
+and error class one by one, and all others together. It has no message and no key. Of a root only the
 place is kept, of the last one that took so long, as an example.
 
 A time is from the first emission of a record to the step that gave the verdict, over all attempts.
@@ -29,10 +29,8 @@ from acker.wire.lateness import LateCounts, TooLate
 from acker.wire.verdict import DONE_VERDICTS, LOST_VERDICTS, Verdict
 
 CAUSES_MAX: Final = 100
-"""So many pairs of operator and error class are counted apart, of an input.
-
-So many groups of notes are, too.
-"""
+"""So many pairs of operator and error class of an input have a count of their own; so many groups of notes
+have one, too."""
 
 FIRST_EMISSIONS_MAX: Final = 1_000_000
 """So many copies of a source may wait for their verdict, 16 bytes each; of more the oldest are forgotten."""
@@ -41,7 +39,7 @@ PARTS_MAX: Final = 1_000
 """So many headers of a source are kept as they came, some 500 bytes each; of more they are joined."""
 
 OTHERS: Final = "(others)"
-"""Stands for all that is not counted apart."""
+"""Stands for all that has no count of its own."""
 
 BLOCKED: Final = "BLOCKED"
 """The reason under which roots count that failed only since they wait behind another one (`ordering`)."""
@@ -68,19 +66,19 @@ class InputTally:
     """What was decided about the roots of one input.
 
     Attributes:
-        verdicts: roots by one of `REASONS`.
-        failures: failed roots by operator and error class.
-        took: how many acked roots took a time of each class; class i is up to ``BOUNDS_MS[i]``, and
-            the last one above all bounds.
-        took_ms: the times of all of them together.
-        last: by class, the last root that took such a time; None: there was none.
+        verdicts: how many roots, by one of `REASONS`.
+        failures: how many failed roots, by operator and error class.
+        took_counts: how many acked roots took a time of each class; class i is up to
+            ``BOUNDS_MS[i]``, and the last one above all bounds.
+        took_total_ms: the times of all acked roots together.
+        slow_roots: by class, the last root that took such a time, as an example; None: there was none.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
-    took: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_MS) + 1))
-    took_ms: int = 0
-    last: list[SlowRoot | None] = field(default_factory=lambda: [None] * (len(BOUNDS_MS) + 1))
+    took_counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_MS) + 1))
+    took_total_ms: int = 0
+    slow_roots: list[SlowRoot | None] = field(default_factory=lambda: [None] * (len(BOUNDS_MS) + 1))
 
     def fail(self, operator: str, error: str, count: int) -> None:
         """Count failed roots of one cause; under `OTHERS` if there are too many causes."""
@@ -91,12 +89,20 @@ class InputTally:
 
     def ack(self, took_ms: int, count: int, root: Root, now_ms: int) -> None:
         """Count `count` acked roots that all took `took_ms`; `root` is one of them, as an example.
+
         `now_ms` is wall time.
         """
         time_class = bisect_left(BOUNDS_MS, took_ms)
-        self.took[time_class] += count
-        self.took_ms += took_ms * count
-        self.last[time_class] = SlowRoot(root, took_ms, now_ms)
+        self.took_counts[time_class] += count
+        self.took_total_ms += took_ms * count
+        self.slow_roots[time_class] = SlowRoot(root, took_ms, now_ms)
+
+
+class _CopyTimes(NamedTuple):
+    """Positions of copies of one source, and the wall time of each one's first emission, one for one."""
+
+    positions: I64
+    emitted_ms: I64
 
 
 class EmissionTimes:
@@ -105,46 +111,47 @@ class EmissionTimes:
     def __init__(self, limit: int = FIRST_EMISSIONS_MAX) -> None:
         """Begin without a time."""
         self._limit = limit
-        # by source: parts as they came, each with positions of copies, and as many wall times
-        self._parts: dict[int, list[tuple[I64, I64]]] = {}
+        # by source: as they came, in any order and perhaps twice
+        self._parts_by_source: dict[int, list[_CopyTimes]] = {}
 
-    def add(self, source: int, root_positions: I64, wall_ms: I64) -> None:
+    def add(self, source: int, copy_positions: I64, emitted_ms: I64) -> None:
         """Keep the wall times at which the records of some copies were emitted first."""
-        if not len(root_positions):
+        if not len(copy_positions):
             return
-        parts = self._parts.setdefault(source, [])
-        parts.append((root_positions, wall_ms))
-        kept_count = sum(len(positions) for positions, _ in parts)
+        parts = self._parts_by_source.setdefault(source, [])
+        parts.append(_CopyTimes(copy_positions, emitted_ms))
+        kept_count = sum(len(part.positions) for part in parts)
         # joined only at twice the limit: else each header of a full source would cost a sort of all
         if len(parts) > PARTS_MAX or kept_count > 2 * self._limit:
-            self._replace(source, *_ascending(parts))
+            self._replace(source, *_joined(parts))
 
-    def take(self, source: int, root_positions: I64, else_ms: int) -> I64:
-        """Remove and return the wall times of some positions; `else_ms` where none was kept."""
-        parts = self._parts.pop(source, [])
+    def take(self, source: int, copy_positions: I64, default_ms: int) -> I64:
+        """Remove and return the wall times of some positions; `default_ms` where none was kept."""
+        parts = self._parts_by_source.pop(source, [])
         if not parts:
-            return np.full(len(root_positions), else_ms)
-        kept_positions, wall_ms = _ascending(parts)
-        is_left = ~np.isin(kept_positions, root_positions)
-        if is_left.any():
-            self._replace(source, kept_positions[is_left], wall_ms[is_left])
+            return np.full(len(copy_positions), default_ms)
+        kept_positions, emitted_ms = _joined(parts)
+        is_untaken = ~np.isin(kept_positions, copy_positions)
+        if is_untaken.any():
+            self._replace(source, kept_positions[is_untaken], emitted_ms[is_untaken])
         # The row where each position would be, at most the last one. Of kept 3 and 7, the positions
         # 3, 5 and 9 have the rows 0, 1 and 1, and only the first of them was kept.
-        rows = np.minimum(np.searchsorted(kept_positions, root_positions), len(kept_positions) - 1)
-        was_kept = kept_positions[rows] == root_positions
-        return np.where(was_kept, wall_ms[rows], else_ms)
+        rows = np.minimum(np.searchsorted(kept_positions, copy_positions), len(kept_positions) - 1)
+        was_kept = kept_positions[rows] == copy_positions
+        return np.where(was_kept, emitted_ms[rows], default_ms)
 
-    def _replace(self, source: int, root_positions: I64, wall_ms: I64) -> None:
+    def _replace(self, source: int, copy_positions: I64, emitted_ms: I64) -> None:
         """Replace the times of a source by these, of which the last `limit` are kept."""
-        self._parts[source] = [(root_positions[-self._limit :], wall_ms[-self._limit :])]
+        kept = _CopyTimes(copy_positions[-self._limit :], emitted_ms[-self._limit :])
+        self._parts_by_source[source] = [kept]
 
 
-def _ascending(parts: Sequence[tuple[I64, I64]]) -> tuple[I64, I64]:
-    """Join parts to ascending, distinct positions and their wall times; of several the first noted counts."""
-    all_positions = np.concatenate([positions for positions, _ in parts])
-    all_wall_ms = np.concatenate([wall_ms for _, wall_ms in parts])
+def _joined(parts: Sequence[_CopyTimes]) -> _CopyTimes:
+    """Join parts to ascending, distinct positions; of a position that comes twice the first time counts."""
+    all_positions = np.concatenate([part.positions for part in parts])
+    all_emitted_ms = np.concatenate([part.emitted_ms for part in parts])
     positions, first_rows = np.unique(all_positions, return_index=True)
-    return positions, all_wall_ms[first_rows]
+    return _CopyTimes(positions, all_emitted_ms[first_rows])
 
 
 class VerdictTally:
@@ -171,15 +178,15 @@ class VerdictTally:
     def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
         """Count the verdicts of a step; `now_ms` is wall time."""
         for verdicts in settled:
-            for copies in verdicts.copies:
+            for copies in verdicts.acked_copies:
                 self._add_copies(copies, now_ms)
-            for acked in verdicts.completed:
+            for acked in verdicts.acked_roots:
                 tally = self._tally_of(acked.source)
-                tally.verdicts[Verdict.ACKED] += len(acked.hits)
+                tally.verdicts[Verdict.ACKED] += len(acked.indices)
                 took_ms = max(0, now_ms - acked.emission.wall_ms)
-                first_position = acked.start + int(acked.hits[0])
+                first_position = acked.start + int(acked.indices[0])
                 first_root = Root(Source(acked.source), Position(first_position))
-                tally.ack(took_ms, len(acked.hits), first_root, now_ms)
+                tally.ack(took_ms, len(acked.indices), first_root, now_ms)
             for run in verdicts.absent.runs():
                 self._tally_of(run.source).verdicts[Verdict.ABSENT] += run.end - run.start
             for cause, source, count in verdicts.lost_counts():
@@ -211,16 +218,15 @@ class VerdictTally:
         """Count acked copies, and how long it took since their records were emitted first."""
         tally = self._tally_of(copies.source)
         tally.verdicts[Verdict.ACKED] += len(copies.positions)
-        # of each copy the wall time of its record's first emission, or of its own
-        own_ms = copies.emission.wall_ms
-        emitted_ms = self._emission_times.take(copies.source, copies.positions, own_ms)
-
-        # records of one batch were emitted at one time, so there are few
-        for wall_ms in np.unique(emitted_ms).tolist():
-            (rows,) = np.nonzero(emitted_ms == wall_ms)
+        # of each copy the wall time of its record's first emission; of its own, where that is not known
+        copy_emitted_ms = copies.emission.wall_ms
+        emitted_ms = self._emission_times.take(copies.source, copies.positions, copy_emitted_ms)
+        # records of one batch were emitted at one time, so there are few times
+        for batch_ms in np.unique(emitted_ms).tolist():
+            (rows,) = np.nonzero(emitted_ms == batch_ms)
             first_position = int(copies.positions[rows[0]])
             root = Root(Source(copies.source), Position(first_position))
-            tally.ack(max(0, now_ms - wall_ms), len(rows), root, now_ms)
+            tally.ack(max(0, now_ms - batch_ms), len(rows), root, now_ms)
 
     def copy(self) -> VerdictTally:
         """Return a copy that later verdicts do not change."""
@@ -229,9 +235,9 @@ class VerdictTally:
             copied.inputs[input_id] = InputTally(
                 verdicts=Counter(tally.verdicts),
                 failures=Counter(tally.failures),
-                took=list(tally.took),
-                took_ms=tally.took_ms,
-                last=list(tally.last),
+                took_counts=list(tally.took_counts),
+                took_total_ms=tally.took_total_ms,
+                slow_roots=list(tally.slow_roots),
             )
         copied.too_late = dict(self.too_late)
         return copied

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from acker.hot_paths import Hits, as_array
+from acker.hot_paths import Indices, as_array
 from acker.identity import I64, is_replay
 from acker.ledger.cohort import InitEmission
 from acker.root_sets.root_set import RootSet
@@ -69,14 +69,14 @@ class RunCollector:
     def __bool__(self) -> bool:
         return bool(self._neighbours or self._scattered)
 
-    def add(self, source: int, start: int, hits: Hits) -> None:
-        """Add the positions ``start + i`` for each i of `hits`."""
-        if not len(hits):
+    def add(self, source: int, start: int, indices: Indices) -> None:
+        """Add the positions ``start + i`` for each i of `indices`."""
+        if not len(indices):
             return
-        if isinstance(hits, range):
-            self._neighbours.append((source, start + hits.start, start + hits.stop))
+        if isinstance(indices, range):
+            self._neighbours.append((source, start + indices.start, start + indices.stop))
         else:
-            self._scattered.append((source, hits + start))
+            self._scattered.append((source, indices + start))
 
     def runs(self) -> list[SourceRun]:
         """Return maximal runs, ascending by source, then by position."""
@@ -91,19 +91,19 @@ class _LostRoots(NamedTuple):
     source: int
     positions: I64
 
-    def order(self) -> tuple[int, int, int, int]:
+    def sort_key(self) -> tuple[int, int, int, int]:
         """Return what they are sorted by, see the head of this module; no two have the same first root."""
         verdict_rank = LOST_VERDICTS.index(self.cause.reason)
         return verdict_rank, self.emission.at_ms, self.source, int(self.positions[0])
 
 
 class AckedRoots(NamedTuple):
-    """Acked roots of one emission, at the positions ``start + i`` for each i of `hits`."""
+    """Acked roots of one emission, at the positions ``start + i`` for each i of `indices`."""
 
     emission: InitEmission
     source: int
     start: int
-    hits: Hits
+    indices: Indices
 
 
 class AckedCopies(NamedTuple):
@@ -118,42 +118,45 @@ class VerdictSet:
     """The verdicts of one step.
 
     Attributes:
-        acked: the positions of all acked roots; `absent`: of those without a record.
-        completed: acked roots that are no copies, in parts.
-        copies: acked roots that are copies, in parts.
+        acked: the positions of all acked roots.
+        absent: the positions of all roots that are ABSENT.
+        acked_roots: acked roots that are no copies, in parts; they are in `acked`, too.
+        acked_copies: acked roots that are copies, in parts; they are in `acked`, too.
     """
 
     def __init__(self) -> None:
         """Begin without a verdict."""
         self.acked = RunCollector()
         self.absent = RunCollector()
-        self.completed: list[AckedRoots] = []
-        self.copies: list[AckedCopies] = []
+        self.acked_roots: list[AckedRoots] = []
+        self.acked_copies: list[AckedCopies] = []
         # by cause, emission and source: the positions of lost roots, in parts
-        self._lost: dict[tuple[LossCause, InitEmission, int], list[I64]] = {}
+        self._lost_parts: dict[tuple[LossCause, InitEmission, int], list[I64]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.acked or self.absent or self._lost)
+        return bool(self.acked or self.absent or self._lost_parts)
 
-    def ack(self, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
-        """Add roots that were completed: `hits` are indices, of which 0 is the position `start`."""
-        if len(hits):
-            self.acked.add(source, start, hits)
+    def ack(self, emission: InitEmission, source: int, start: int, indices: Indices) -> None:
+        """Add roots that were acked, at the positions ``start + i`` for each i of `indices`."""
+        if len(indices):
+            self.acked.add(source, start, indices)
             if is_replay(source):
-                self.copies.append(AckedCopies(emission, source, as_array(hits) + start))
+                self.acked_copies.append(AckedCopies(emission, source, as_array(indices) + start))
             else:
-                self.completed.append(AckedRoots(emission, source, start, hits))
+                self.acked_roots.append(AckedRoots(emission, source, start, indices))
 
     def lost_counts(self) -> Iterator[tuple[LossCause, int, int]]:
         """Yield the causes of losses, each with a source and how many roots of it were lost."""
-        for (cause, _, source), parts in self._lost.items():
+        for (cause, _, source), parts in self._lost_parts.items():
             yield cause, source, sum(map(len, parts))
 
-    def lose(self, cause: LossCause, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
-        """Add roots that were lost: `hits` are indices, of which 0 is the position `start`."""
-        positions = as_array(hits) + start
+    def lose(
+        self, cause: LossCause, emission: InitEmission, source: int, start: int, indices: Indices
+    ) -> None:
+        """Add roots that were lost: `indices` are indices, of which 0 is the position `start`."""
+        positions = as_array(indices) + start
         if len(positions):
-            self._lost.setdefault((cause, emission, source), []).append(positions)
+            self._lost_parts.setdefault((cause, emission, source), []).append(positions)
 
     def records(self) -> list[Verdicts]:
         """Return all verdicts as records in canonical order, each below the size limit of the wire."""
@@ -167,23 +170,25 @@ class VerdictSet:
 
     def _lost_entries(self) -> Iterator[Lost]:
         """Yield the lost roots in canonical order, at most `LOST_ROOTS` of them in each `Lost`."""
+        # 1. join the parts of each cause, emission and source, and sort
         lost_roots: list[_LostRoots] = []
-        for (cause, emission, source), parts in self._lost.items():
+        for (cause, emission, source), parts in self._lost_parts.items():
             positions = np.sort(np.concatenate(parts))
             lost_roots.append(_LostRoots(cause, emission, source, positions))
-        lost_roots.sort(key=_LostRoots.order)
+        lost_roots.sort(key=_LostRoots.sort_key)
+        # 2. write them, each at most `LOST_ROOTS` positions at a time
         for cause, emission, source, positions in lost_roots:
-            # what is too long for the wire is cut
-            cut = Cause.of(cause.operator, cause.error, cause.message)
+            # with what is too long for the wire cut
+            wire_cause = Cause.of(cause.operator, cause.error, cause.message)
             for first_row in range(0, len(positions), LOST_ROOTS):
                 yield Lost(
                     reason=cause.reason,
                     group=emission.session.group,
                     topic=emission.topic,
                     topic_id=emission.topic_id,
-                    operator=cut.operator,
-                    error=cut.error,
-                    message=cut.message,
+                    operator=wire_cause.operator,
+                    error=wire_cause.error,
+                    message=wire_cause.message,
                     emitted_at=emission.at_ms,
                     emitted_wall=emission.wall_ms,
                     decided_at=cause.decided_at_ms,

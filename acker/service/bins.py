@@ -41,9 +41,9 @@ class Bins:
 
     def add(self, cohort: RootCohort) -> None:
         """Put a cohort into the bin that is being filled, or into a new one if that has no room."""
-        if cohort.roots.open > self._roots_left:
-            self._choose_filling_bin(cohort.roots.open)
-        self._roots_left -= cohort.roots.open
+        if cohort.roots.open_count > self._roots_left:
+            self._choose_filling_bin(cohort.roots.open_count)
+        self._roots_left -= cohort.roots.open_count
         self.load(self._filling_bin, cohort)
 
     def load(self, bin_number: int, cohort: RootCohort) -> None:
@@ -53,14 +53,15 @@ class Bins:
         # is due at the next step
         self._written_step_by_bin.setdefault(bin_number, self._steps - REWRITE_STEPS)
         self._filling_bin = bin_number
-        cohort.bin = bin_number
+        cohort.bin_number = bin_number
 
     def remove_settled(self, bin_number: int) -> list[RootCohort]:
         """Remove from a bin the cohorts without open roots, and return the others.
 
         A bin of which none are left is removed; then the list is empty.
         """
-        open_cohorts = [cohort for cohort in self._cohorts_by_bin.get(bin_number, ()) if cohort.roots.open]
+        cohorts = self._cohorts_by_bin.get(bin_number, ())
+        open_cohorts = [cohort for cohort in cohorts if cohort.roots.open_count]
         if open_cohorts:
             self._cohorts_by_bin[bin_number] = open_cohorts
         else:
@@ -95,7 +96,7 @@ class Bins:
         cohort would cost too much.
         """
         open_cohorts = self.remove_settled(self._filling_bin)
-        self._roots_left = BIN_ROOTS - sum(cohort.roots.open for cohort in open_cohorts)
+        self._roots_left = BIN_ROOTS - sum(cohort.roots.open_count for cohort in open_cohorts)
         if needed_roots > self._roots_left:
             # of n bins one of the numbers 0 to n is free
             numbers = range(len(self._cohorts_by_bin) + 1)

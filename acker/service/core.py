@@ -225,7 +225,7 @@ class PartitionCore:
             if first_new < run.end:
                 leader_epoch = epochs.at(run.source, first_new)
                 self.leader_epochs.add(EpochStep(run.source, first_new, leader_epoch))
-            self.ledger.init(emission, run, ack_from=self.ack_next)
+            self.ledger.open_run(emission, run, ack_from=self.ack_next)
 
     def _is_in_generation(self, group: str, run: SourceRun) -> bool:
         """Return whether a run lies in the present generation of a source of its group."""
@@ -355,7 +355,7 @@ class PartitionCore:
         for accepted in accepted_records:
             acks = accepted.acks
             if acks.absent:
-                self.ledger.absent(accepted.session, acks.source, acks.absent)
+                self.ledger.settle_absent(accepted.session, acks.source, acks.absent)
         # 3. fold the values, which settles what is complete; then move deadlines of what stays open
         for session, acks, contribution, pin in accepted_records:
             self.ledger.fold(session, contribution, pin)
@@ -516,16 +516,16 @@ class PartitionCore:
         # in this order: the new owner reads the verdicts of former roots
         # before its answer
         self.outbox.add_verdicts(self.ledger.take_settled(), self.leader_epochs)
-        self.outbox.add_records(self._answers(session, take.before_ms))
+        self.outbox.add_records(self._answers(session, take.former_clock_ms))
         self.outbox.report(AckerEventKind.TAKEN, self._owner_text(session.group))
 
-    def _answers(self, session: Session, before_ms: int | None) -> list[Taken]:
+    def _answers(self, session: Session, former_clock_ms: int | None) -> list[Taken]:
         """Return the answer to a session that owns its group now, in parts that each fit into a record.
 
-        `before_ms` is what the former owner's clock showed; None for a
+        `former_clock_ms` is what the former owner's clock showed; None for a
         restart: its answer has its own clock.
         """
-        clock_ms = self.sessions.clock(session).read_ms if before_ms is None else before_ms
+        clock_ms = self.sessions.clock(session).read_ms if former_clock_ms is None else former_clock_ms
         run_rows = ((_OPEN_LIST, run, RUN_BYTES) for run in self.ledger.open_runs(session))
         source_rows = self._source_rows(session.group)
         parts = split_into_records(2, chain(source_rows, run_rows))

@@ -146,7 +146,7 @@ def read_ack_topic(
     """
     on_damage = damage_handler(log, wait_ms)
     return read_piece(
-        log, place, start, end, committed=committed, wait_ms=wait_ms, alive=alive, on_damage=on_damage
+        log, place, start, end, committed=committed, wait_ms=wait_ms, report_alive=alive, on_damage=on_damage
     )
 
 

@@ -292,9 +292,9 @@ class AckerService:
         return AckerStatus(
             partitions=tuple(sorted(self._owned_ackers)),
             assigned=self._assigned_count,
-            open_roots=sum(core.ledger.open for core in cores),
+            open_roots=sum(core.ledger.open_count for core in cores),
             ranges=len(cohorts),
-            never_expiring=sum(cohort.roots.open for cohort in without_timeout),
+            never_expiring=sum(cohort.roots.open_count for cohort in without_timeout),
             sessions=tuple(sorted(f"{owner.group}/{owner.id}" for owner in owners)),
             pending=sum(len(core.sessions.queue) for core in cores),
             counts=counts,
@@ -699,7 +699,7 @@ class AckerService:
         self._owned_ackers[partition] = acker
         if core.init_next:  # else nothing was ever read, and there is no progress to publish
             self._membership.commit_soon(acker.read_offsets)
-        detail = f"{core.ledger.open} open roots, contributions from offset {core.ack_next} on"
+        detail = f"{core.ledger.open_count} open roots, contributions from offset {core.ack_next} on"
         self._report(AckerEvent(AckerEventKind.RESTORED, partition, detail))
 
     def _require_leaders(self, partition: int) -> None:

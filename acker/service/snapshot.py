@@ -69,7 +69,7 @@ def carry_old_cohorts(core: PartitionCore) -> None:
         cohort = ledger.oldest_verdict_pinned()
     if carried_cohorts:
         oldest = carried_cohorts[0]
-        root_count = sum(cohort.roots.open for cohort in carried_cohorts)
+        root_count = sum(cohort.roots.open_count for cohort in carried_cohorts)
         text = (
             f"{root_count} open roots are carried in State, since what they need of a log is more than"
             f" {bytes_max} bytes back: {len(carried_cohorts)} ranges, the first of source"
@@ -102,7 +102,7 @@ def take_snapshot(core: PartitionCore) -> State:
     safe_offset = core.ack_next
     if pinned_cohort and pinned_cohort.ack_pin:
         safe_offset = pinned_cohort.ack_pin.offset
-    core.ack_marks.move_safe(safe_offset)
+    core.ack_marks.move_safe_position(safe_offset)
     # owners and sessions with a clock get the first numbers
     numbers = _Numbers()
     for group in core.sessions.groups.values():
@@ -174,7 +174,7 @@ def _stored_ranges(
         StoredRange(
             emission_numbers.setdefault(cohort.emission, len(emission_numbers)),
             cohort.roots.source,
-            NO_BIN if cohort.bin is None else cohort.bin,
+            NO_BIN if cohort.bin_number is None else cohort.bin_number,
             cohort.roots.size,
             cohort.start,
             cohort.ack_from,
@@ -209,12 +209,12 @@ def _stored_ticks(
 ) -> Iterator[StoredPending]:
     """Yield the ticks and takes that do not count yet, each with the number of its session."""
     for queued in queue:
-        before_ms = RESTART if queued.before_ms is None else queued.before_ms
+        former_clock_ms = RESTART if queued.former_clock_ms is None else queued.former_clock_ms
         yield StoredPending(
             session=number_session(queued.session),
             take=queued.is_take,
             now=queued.now_ms,
-            before=before_ms,
+            before=former_clock_ms,
         )
 
 
@@ -250,9 +250,9 @@ def _stored_lane(session_number: int, name: str, mark: LaneMark) -> StoredLane:
     """Return the mark of a lane as State has it, by the number of its session."""
     # three columns of one length: source, block, and CRC-32 of each record of
     # the lane's last batch
-    sources = np.array([source for source, _ in mark.applied], "<i4")
-    blocks = np.array([block for _, block in mark.applied], "<i8")
-    crcs = np.array(list(mark.applied.values()), "<u4")
+    sources = np.array([source for source, _ in mark.applied_crcs], "<i4")
+    blocks = np.array([block for _, block in mark.applied_crcs], "<i8")
+    crcs = np.array(list(mark.applied_crcs.values()), "<u4")
     return StoredLane(
         session=session_number,
         name=name,
@@ -303,8 +303,10 @@ def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -
         core.sessions.set_source(stored_source.source, source_generation)
         core.ledger.set_watermark(stored_source.source, stored_source.next)
     for pending in state.pending:
-        before_ms = None if pending.before == RESTART else pending.before
-        queued = QueuedTick(sessions[pending.session], pending.now, is_take=pending.take, before_ms=before_ms)
+        former_clock_ms = None if pending.before == RESTART else pending.before
+        queued = QueuedTick(
+            sessions[pending.session], pending.now, is_take=pending.take, former_clock_ms=former_clock_ms
+        )
         core.sessions.queue.append(queued)
     for lane in state.acks:
         core.ack_marks.load(SessionLane(sessions[lane.session], lane.name), _lane_mark(lane))
@@ -370,7 +372,7 @@ def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None
     moved them. A carried range has its deadlines in its bin.
     """
     for number, cohort in enumerate(core.ledger.cohorts()):
-        if number in deadlines_ms and cohort.bin is None:
+        if number in deadlines_ms and cohort.bin_number is None:
             cohort.deadline_ms = max(cohort.deadline_ms, deadlines_ms[number])
 
 

@@ -97,7 +97,7 @@ def moved_deadlines(cohorts: Iterable[RootCohort]) -> dict[int, int]:
     return {
         number: cohort.first_deadline_ms()
         for number, cohort in enumerate(cohorts)
-        if cohort.bin is None and cohort.is_moved
+        if cohort.bin_number is None and cohort.is_moved
     }
 
 

@@ -20,7 +20,7 @@ from typing import Final
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Disagreement, OutOfRange
-from acker.hot_paths import Hits
+from acker.hot_paths import Indices
 from acker.kafka.port import Log, TopicPartition
 from acker.ledger.cohort import NEVER, Pin, RootCohort, Session
 from acker.ledger.sessions import SourceGeneration
@@ -74,7 +74,7 @@ class OpenRange:
 
     source: int
     start: int
-    at: Hits
+    at: Indices
     group: str
     session: str
     epoch: int
@@ -175,7 +175,7 @@ class AckerView:
             epoch=session.epoch,
             emitted_ms=emission.wall_ms,
             ack_from=cohort.ack_from,
-            carried=cohort.bin is not None,
+            carried=cohort.bin_number is not None,
             left_ms=left_ms,
             deadline_ms=deadline_ms,
             in_state=cohort.is_moved,

@@ -61,7 +61,7 @@ class Partition:
     @property
     def open(self) -> int:
         """Roots that are open."""
-        return self._core.ledger.open
+        return self._core.ledger.open_count
 
     def init(self, event: Take | Init) -> None:
         """Read one record of ``_ack_init``, as a step of its own."""

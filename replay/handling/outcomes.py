@@ -175,9 +175,9 @@ class RedriveOutcomes:
         return self._verdicts.is_whole and self._letters.is_whole and self._copies.is_whole
 
     @property
-    def share_read(self) -> float:
+    def fraction_read(self) -> float:
         """How much of what there was the last `read` read: at most 1 for each of three topics."""
-        return self._verdicts.share_read + self._letters.share_read + self._copies.share_read
+        return self._verdicts.fraction_read + self._letters.fraction_read + self._copies.fraction_read
 
     def read(self) -> None:
         """Read what is new, and set the outcomes that follow from it.
@@ -345,7 +345,7 @@ def _where_to_begin(log: Log, topic: str, ends_by_redrive: Mapping[str, Sequence
 
 def _follower(log: Log, first_offsets: Mapping[TopicPartition, int]) -> Follower:
     """Return a reader of some partitions, each from an offset on, that passes over what is damaged."""
-    return Follower(log, list(first_offsets), first=first_offsets, on_damage=pass_damage)
+    return Follower(log, list(first_offsets), first_offsets=first_offsets, on_damage=pass_damage)
 
 
 def _outcome_of(verdict: DoneVerdict) -> LetterOutcome:

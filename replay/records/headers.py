@@ -115,6 +115,15 @@ def location(topic: str, partition: int, offset: int) -> str:
     return f"{topic}/{partition}@{offset}"
 
 
+def root_name(place: str, generation: int) -> str:
+    """Return a root's name for people: its record's place, and a generation behind the first one.
+
+    >>> root_name("sentences/3@1042", 0), root_name("sentences/3@1042", 2)
+    ('sentences/3@1042', 'sentences/3@1042 (generation 2)')
+    """
+    return f"{place} (generation {generation})" if generation else place
+
+
 def parse_location(text: str) -> Location | None:
     """Split ``topic/partition@offset``; return None for any other text, or where no log is that long."""
     match = _ORIGIN.match(text)

@@ -168,7 +168,7 @@ class CutCopies:
             log.ends([partition])[partition],
             committed=True,
             wait_ms=wait_ms,
-            alive=lambda: note_operation("looking for copies of a transaction that was refused"),
+            report_alive=lambda: note_operation("looking for copies of a transaction that was refused"),
         )
         for record in records:
             root_of_copy = root_by_key_and_headers.get((record.key, record.headers))

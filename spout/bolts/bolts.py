@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,18 @@ from spout.tuples.raised import Tracebacks
 from spout.tuples.tuple import DEFAULT_STREAM, Tuple, text_of, values_in_order
 
 
+class DeclaredStream(NamedTuple):
+    """A stream as a bolt declares it.
+
+    Attributes:
+        output: its fields, as Spark DDL.
+        is_direct: whether the bolt names the task of each tuple.
+    """
+
+    output: str
+    is_direct: bool
+
+
 class OutputDeclarer:
     """Collects the streams that a bolt declares.
 
@@ -38,12 +50,12 @@ class OutputDeclarer:
     ...         declarer.declare("line binary", stream="errors")
     >>> declarer = spout.OutputDeclarer()
     >>> Sort().declare(declarer)
-    >>> declarer.streams
-    {'default': ('word string', False), 'errors': ('line binary', False)}
+    >>> declarer.streams["errors"]
+    DeclaredStream(output='line binary', is_direct=False)
     """
 
     def __init__(self) -> None:
-        self.streams: dict[str, tuple[str, bool]] = {}
+        self.streams: dict[str, DeclaredStream] = {}
 
     def declare(self, output: str, *, stream: str = DEFAULT_STREAM, direct: bool = False) -> None:
         """Declare a stream.
@@ -59,7 +71,7 @@ class OutputDeclarer:
             raise UsageError(f"stream {stream!r} is declared twice; give one of them another name")
         if not stream or "/" in stream or "+" in stream:
             raise UsageError(f"a stream cannot be called {stream!r}: not empty, without + and /")
-        self.streams[stream] = (output, direct)
+        self.streams[stream] = DeclaredStream(output, direct)
 
 
 class Stopping:
@@ -387,12 +399,12 @@ def check_bolt(name: str, bolt: object) -> None:
                     f" is called {when}"
                 )
     _check_methods_run(name, bolt, "declare", "prepare", "execute", "tick", "cleanup")
-    for output, _ in declared_streams(name, bolt).values():
-        field_names(name, output)
+    for declared in declared_streams(name, bolt).values():
+        field_names(name, declared.output)
 
 
-def declared_streams(name: str, bolt: object) -> dict[str, tuple[str, bool]]:
-    """Return the streams that a bolt declares: by stream, the DDL of its fields, and whether it is direct.
+def declared_streams(name: str, bolt: object) -> dict[str, DeclaredStream]:
+    """Return the streams that a bolt declares, by name.
 
     Raises `UsageError`: it declares one twice, or by a name that none may have.
     """

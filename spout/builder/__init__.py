@@ -1,1 +1,1 @@
-"""Topologies: how they are built, submitted, paused and ended, and the status of topologies and streams."""
+"""Topologies: how they are built, submitted, paused and ended; and the status of streams."""

@@ -157,7 +157,8 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UsageError(f"{path}: cannot be read: {reason}; name a topology's YAML file") from error
+        cure = "name a topology's YAML file"
+        raise UsageError(f"{path}: cannot be read: {reason}; {cure}") from error
     document = read_yaml(text, environ, AS_WRITTEN)
     hide = SecretValues(variable_secrets(text, environ)).hide
     reader = _Reader(list(document.problems))
@@ -173,7 +174,9 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     if file_section is None:
         raise UsageError(f"{path}: has no keys")
     # 2. what is imported
-    instances = [reader.make_bolt(("bolts", str(number)), bolt) for number, bolt in enumerate(bolts)]
+    instances: list[Any] = []
+    for number, bolt in enumerate(bolts):
+        instances.append(reader.make_bolt(("bolts", str(number)), bolt))
     sink = reader.import_sink(file_section.sink)
     problems.refuse(reader.problems_seen, str(path), document.lines, hide)
     # 3. the graph
@@ -212,12 +215,17 @@ class _Reader:
         return self.section(FileSection, own_data, ())
 
     def component_sections(self, name: str, model: type[S], data: Mapping[str, Any]) -> list[S]:
-        """Return the sections of a list of components, without those that cannot be read."""
+        """Return the sections of a list of components, without those that cannot be read.
+
+        `name` of the list: ``spouts``, ``bolts`` or ``streams``; `model` of each section. What
+        cannot be read becomes a problem.
+        """
         items = data.get(name)
+        is_left_out = items is None
+        if is_left_out and name == "bolts":  # a topology may do without bolts
+            return []
         if not isinstance(items, list) or not items:
-            # a topology may do without bolts
-            if items is not None or name != "bolts":
-                self.add_problem((name,), f"must be a list of {name}, each with its keys")
+            self.add_problem((name,), f"must be a list of {name}, each with its keys")
             return []
         sections: list[S] = []
         for number, item in enumerate(items):
@@ -248,8 +256,9 @@ class _Reader:
             return None
         try:
             module = import_module(module_name)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
-            cure = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported, whatever it is
+            is_missing = isinstance(error, ModuleNotFoundError)
+            cure = "; is its folder on PYTHONPATH?" if is_missing else ""
             self.add_problem(path, f"cannot be imported: {_raised_text(error)}{cure}", reference)
             return None
         if not hasattr(module, name):
@@ -258,23 +267,24 @@ class _Reader:
 
     def make_bolt(self, path: problems.Path, bolt: BoltSection) -> Any:
         """Return a new bolt of a section; add a problem and return None where it cannot be made."""
-        factory = self.import_object((*path, "className"), bolt.class_name)
-        if factory is None:
+        bolt_class = self.import_object((*path, "className"), bolt.class_name)
+        if bolt_class is None:
             return None
-        in_order: Sequence[Any] = ()
+        # the file has arguments in order, or by name
+        positional: Sequence[Any] = ()
         by_name: Mapping[str, Any] = {}
         if isinstance(bolt.arguments, Mapping):
             by_name = bolt.arguments
         else:
-            in_order = bolt.arguments
+            positional = bolt.arguments
         try:
-            in_order, by_name = _typed_arguments(factory, in_order, by_name)
+            positional, by_name = _typed_arguments(bolt_class, positional, by_name)
         except ValueError as error:
             self.add_problem((*path, "constructorArgs"), str(error))
             return None
         try:
-            return factory(*in_order, **by_name)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
+            return bolt_class(*positional, **by_name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported, whatever it is
             text = f"cannot be made: {_raised_text(error)}; see constructorArgs"
             self.add_problem((*path, "className"), text, bolt.class_name)
             return None
@@ -306,11 +316,11 @@ class _Reader:
     ) -> TopologyBuilder:
         """Return a builder with all components; what it refuses becomes a problem.
 
-        `instances` are those of `bolts`, one for one. The groupings are checked only where
-        nothing else is wrong: a bolt that is missing would be named again by each stream.
+        `instances` are those of `bolts`, one for one.
         """
         builder = TopologyBuilder()
-        declarers_by_bolt: dict[str, BoltDeclarer | None] = {}  # None: the bolt was refused
+        # by the bolt's id; None: the builder has refused the bolt, and the problem is added
+        declarer_by_bolt: dict[str, BoltDeclarer | None] = {}
         for number, spout in enumerate(spouts):
             with self._problem_at("spouts", str(number)):
                 for name in spout.inputs:
@@ -318,11 +328,13 @@ class _Reader:
                 options = _read_variables(spout.options)
                 builder.set_spout(spout.id, loaded_topics, spout.inputs, **options)
         for number, (bolt, instance) in enumerate(zip(bolts, instances, strict=True)):
-            declarers_by_bolt[bolt.id] = None
+            declarer_by_bolt[bolt.id] = None
             with self._problem_at("bolts", str(number)):
-                declarers_by_bolt[bolt.id] = builder.set_bolt(bolt.id, instance, bolt.parallelism)
+                declarer_by_bolt[bolt.id] = builder.set_bolt(bolt.id, instance, bolt.parallelism)
         for number, stream in enumerate(streams):
-            self._subscribe(("streams", str(number)), declarers_by_bolt, stream)
+            self._subscribe(("streams", str(number)), declarer_by_bolt, stream)
+        # Groupings are checked only where nothing else is wrong: else each stream would name again
+        # a bolt that is missing.
         if not self.problems_seen:
             graph, _schemas = builder.unchecked_graph(names_only)
             for number, stream in enumerate(streams):
@@ -341,18 +353,20 @@ class _Reader:
     def _subscribe(
         self,
         path: problems.Path,
-        declarers_by_bolt: Mapping[str, BoltDeclarer | None],
+        declarer_by_bolt: Mapping[str, BoltDeclarer | None],
         stream: StreamSection,
     ) -> None:
         """Subscribe a bolt to a stream; a bolt that is not there becomes a problem."""
-        declarer = declarers_by_bolt.get(stream.to)
+        declarer = declarer_by_bolt.get(stream.to)
         if declarer is None:
-            names = ", ".join(declarers_by_bolt) or "none"
-            self.add_problem((*path, "to"), f"is no bolt of this file; there are: {names}", stream.to)
+            names = ", ".join(declarer_by_bolt) or "none"
+            text = f"is no bolt of this file; there are: {names}"
+            self.add_problem((*path, "to"), text, stream.to)
             return
         grouping = stream.grouping
         if grouping.args and grouping.type not in ("fields", "partial_key"):
-            self.add_problem((*path, "grouping", "args"), f"means nothing to {grouping.type}; leave it out")
+            text = f"means nothing to {grouping.type}; leave it out"
+            self.add_problem((*path, "grouping", "args"), text)
             return
         subscribe = getattr(declarer, f"{grouping.type}_grouping")
         subscribe(stream.from_, *grouping.args, stream=grouping.stream_id)
@@ -381,7 +395,7 @@ def _what_it_spells(value: Any) -> Any:
 
 
 def _typed_arguments(
-    factory: Any, in_order: Sequence[Any], by_name: Mapping[str, Any]
+    bolt_class: Any, positional: Sequence[Any], by_name: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return a bolt's arguments, in order and by name, as the constructor's annotations want them.
 
@@ -390,20 +404,19 @@ def _typed_arguments(
     """
     parameters: Mapping[str, Parameter]
     try:
-        parameters = signature(factory).parameters
+        parameters = signature(bolt_class).parameters
     except (TypeError, ValueError):  # a class of another language has none; then text stays text
         parameters = {}
-    annotations = [parameter.annotation for parameter in parameters.values() if parameter.kind in _POSITIONAL]
-    # too many arguments stay text: the constructor refuses them
-    annotations += [str] * len(in_order)
-    typed_in_order = [
-        _typed(value, annotation) for value, annotation in zip(in_order, annotations, strict=False)
-    ]
+    positional_parameters = filter(_is_positional, parameters.values())
+    annotations = [parameter.annotation for parameter in positional_parameters]
+    # arguments that are too many stay text, and the constructor refuses them
+    annotations += [str] * len(positional)
+    typed_positional = list(map(_typed, positional, annotations))
     typed_by_name: dict[str, Any] = {}
     for name, value in by_name.items():
         annotation = parameters[name].annotation if name in parameters else str
         typed_by_name[name] = _typed(value, annotation)
-    return typed_in_order, typed_by_name
+    return typed_positional, typed_by_name
 
 
 def _typed(value: Any, annotation: Any) -> Any:
@@ -419,7 +432,9 @@ def _typed(value: Any, annotation: Any) -> Any:
     return str(value)
 
 
-_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+def _is_positional(parameter: Parameter) -> bool:
+    """Return whether a parameter takes an argument by its position."""
+    return parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _subscription(stream: StreamSection) -> Subscription:

@@ -12,38 +12,40 @@ from acker.waits import SteadyMs, steady_ms
 from spout.planning_process.status import PlannerStatus
 
 HELD_MS: Final = 2_000
-"""Roots that are pending this long after the last batch of tuples are not late: a keyed bolt
-holds them."""
+"""Roots that are still pending this long after the last batch of tuples are not late: a keyed
+bolt holds their tuples."""
 
-NEWER_MIN: Final = 2
-"""The second status that is new was made since: the first one may have been made, and not
-written, before."""
+NEW_STATUSES_MIN: Final = 2
+"""So many new statuses must be seen. The first one may have been made before the watch began,
+and written after that; the second one was made since."""
 
 
 class SettledWatch:
     """Judges the statuses that are written after a topology has emitted its last tuple."""
 
     def __init__(self, *, holds: bool, clock_ms: SteadyMs = steady_ms) -> None:
-        """Begin now; `holds`: the topology has a keyed bolt, which may keep roots open for long."""
-        self._holds = holds
+        """Begin now; `holds`: the topology has a keyed bolt, which may hold tuples for long."""
+        self._has_keyed_bolt = holds
         self._clock_ms = clock_ms
         self._began_ms = clock_ms()
         self._last_wall_ms: int | None = None  # of the last status; None: there was none yet
-        self._new_statuses = 0  # how many were made since this watch began, or just before
+        self._new_status_count = 0  # see `NEW_STATUSES_MIN`
 
     def record_status(self, status: PlannerStatus | None) -> bool:
-        """Record a status, None: there is none; return whether it shows that all roots are settled.
+        """Record the status that is there now; return whether it shows that all roots are settled.
 
         That is: it was made since this watch began, and shows no pending root, or only those
-        that a keyed bolt holds.
+        of which a keyed bolt holds tuples. None: there is no status, so nothing is known.
         """
         if status is None:
             return False
-        if self._last_wall_ms is not None and status.wall != self._last_wall_ms:
-            self._new_statuses += 1
+        # it is new if its time differs from the last one's; the first of all was there before
+        is_new = self._last_wall_ms is not None and status.wall != self._last_wall_ms
         self._last_wall_ms = status.wall
-        if self._new_statuses < NEWER_MIN:
+        if is_new:
+            self._new_status_count += 1
+        if self._new_status_count < NEW_STATUSES_MIN:
             return False
-        if not status.pending:
+        if status.pending == 0:
             return True
-        return self._holds and self._clock_ms() - self._began_ms > HELD_MS
+        return self._has_keyed_bolt and self._clock_ms() - self._began_ms > HELD_MS

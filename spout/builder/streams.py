@@ -56,10 +56,10 @@ class StreamStatus:
     dropped: int = 0
 
     def count(self, what: What | str, component: str, source: str | None = None) -> int:
-        """Add up a component's work: ``emitted``, ``transferred``, ``executed``, ``acked`` or ``failed``.
+        """Return how many tuples of a component are counted.
 
         Args:
-            what: one of these five.
+            what: ``emitted``, ``transferred``, ``executed``, ``acked`` or ``failed``.
             component: name of a bolt, or ``spout``.
             source: count only tuples that this component emitted; None: all.
         """
@@ -94,8 +94,8 @@ def stream_status(rows: DataFrame) -> StreamStatus:
     >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
     >>> words = lines.transform(spout.bolt(SplitSentence(), name="split"))
     >>> files = words.writeStream.format("parquet").option("path", f"{folder}/words")
-    >>> files = files.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
-    >>> spout.start(files).awaitTermination()
+    >>> files = files.option("checkpointLocation", f"{folder}/checkpoint")
+    >>> spout.start(files.trigger(availableNow=True)).awaitTermination()
     >>> status = spout.stream_status(words)
     >>> status.count("acked", "split"), status.count("emitted", "split"), status.late
     (2, 6, 0)
@@ -124,7 +124,9 @@ def stream_status(rows: DataFrame) -> StreamStatus:
 
 
 def serve_metrics(spark: SparkSession, port: int | str, allow_hosts: Sequence[str] = ()) -> None:
-    """Serve the metrics of all tracked streams of an application to Prometheus, until the driver ends.
+    """Serve the metrics of all tracked streams of an application to Prometheus.
+
+    They are served until the driver ends.
 
     >>> from urllib.request import urlopen
     >>> spout.serve_metrics(spark, port)
@@ -156,7 +158,10 @@ def serve_metrics(spark: SparkSession, port: int | str, allow_hosts: Sequence[st
 
 
 def statuses(application: Application) -> list[StreamStatus]:
-    """Return a status for each group: counts of all its streams, and the latest one's planning process."""
+    """Return a status for each group: counts of all its streams, and of one planning process.
+
+    That is the process of the stream that was made last.
+    """
     streams_by_group: dict[str, list[Stream]] = {}  # in the order in which they were made
     for stream in application.all_streams():
         if stream.tracked:

@@ -85,8 +85,16 @@ class BoltDeclarer:
         """Send tuples with equal values of the fields to one task."""
         return self._add(component, stream, Kind.FIELDS, fields)
 
-    def partial_key_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Send tuples with equal values of the fields to one of two tasks, to share a frequent value."""
+    def partial_key_grouping(
+        self,
+        component: str,
+        *fields: str,
+        stream: str = DEFAULT_STREAM,
+    ) -> Self:
+        """Send tuples with equal values of the fields to two tasks.
+
+        They divide the tuples of a value that is frequent.
+        """
         return self._add(component, stream, Kind.PARTIAL_KEY, fields)
 
     def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
@@ -102,7 +110,10 @@ class BoltDeclarer:
         return self._add(component, stream, Kind.NONE)
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Keep tuples in their task, whatever the parallelism, unless another grouping moves the bolt."""
+        """Keep tuples in their task, whatever the parallelism.
+
+        Another grouping of the bolt may move it behind a shuffle; then they are distributed evenly.
+        """
         return self._add(component, stream, Kind.LOCAL_OR_SHUFFLE)
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
@@ -169,7 +180,12 @@ class TopologyBuilder:
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         self._spouts[name] = Spout(topics, names, MappingProxyType(dict(read_options)))
 
-    def set_bolt(self, name: str, bolt: AnyBolt | KeyedBolt, parallelism: int | None = None) -> BoltDeclarer:
+    def set_bolt(
+        self,
+        name: str,
+        bolt: AnyBolt | KeyedBolt,
+        parallelism: int | None = None,
+    ) -> BoltDeclarer:
         """Add a bolt; call methods of the returned declarer to subscribe it.
 
         A `KeyedBolt` reads each of its streams by a fields grouping. The fields are its key: of
@@ -195,11 +211,11 @@ class TopologyBuilder:
                 " KeyedBolt; derive it from one of them"
             )
         if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
-            raise UsageError(
-                f"bolt {name!r}: parallelism={parallelism!r}; it is a whole number of tasks, at least 1"
-            )
-        declared = self._bolts[name] = DeclaredBolt(bolt, parallelism)
-        return BoltDeclarer(name, declared.subscriptions)
+            range_text = "it is a whole number of tasks, at least 1"
+            raise UsageError(f"bolt {name!r}: parallelism={parallelism!r}; {range_text}")
+        declared_bolt = DeclaredBolt(bolt, parallelism)
+        self._bolts[name] = declared_bolt
+        return BoltDeclarer(name, declared_bolt.subscriptions)
 
     def add_hook(self, hook: TaskHook) -> None:
         """Observe every bolt with a hook, as Storm's ``topology.auto.task.hooks``."""
@@ -210,28 +226,32 @@ class TopologyBuilder:
     ) -> Compiled:
         """Check the topology and cut it into stages, without Spark.
 
-        For `sink` and errors see `submit`. `cores`: how many tasks a bolt without `parallelism`
-        has. `zone`: the one that times of records have for bolts.
+        Args:
+            parse: reads the schema of a bolt's output.
+            sink: see `submit`, also for errors.
+            cores: how many tasks a bolt without `parallelism` has.
+            zone: bolts get the times of records in it.
         """
-        read = joined_spouts(self._spouts)
+        joined_spout = joined_spouts(self._spouts)
         graph, schemas = self.unchecked_graph(parse, zone)
         graph = graph.checked()
         sinks = sinks_of(graph, sink)
-        ordered = [name for name in read.inputs if read.topics.input(name).ordered]
-        check_keyed(graph, sinks, read.options, ordered, self._hooks, schemas)
-        keyed_bolt: KeyedBolt | None = None
+        input_names = joined_spout.inputs
+        ordered_inputs = [name for name in input_names if joined_spout.topics.input(name).ordered]
+        check_keyed(graph, sinks, joined_spout.options, ordered_inputs, self._hooks, schemas)
+        keyed_bolt: KeyedBolt | None = None  # `check_keyed` has refused a second one
         other_bolts: dict[str, AnyBolt] = {}
-        for name, declared in self._bolts.items():
-            if isinstance(declared.bolt, KeyedBolt):
-                keyed_bolt = declared.bolt
+        for name, declared_bolt in self._bolts.items():
+            if isinstance(declared_bolt.bolt, KeyedBolt):
+                keyed_bolt = declared_bolt.bolt
             else:
-                other_bolts[name] = declared.bolt
+                other_bolts[name] = declared_bolt.bolt
         return Compiled(
             layout=layout(graph, tuple(sinks), cores),
             bolts=other_bolts,
             schemas=schemas,
             inputs={name: spout.inputs for name, spout in self._spouts.items()},
-            read=read,
+            read=joined_spout,
             sinks=sinks,
             hooks=tuple(self._hooks),
             keyed=keyed_bolt,
@@ -247,28 +267,37 @@ class TopologyBuilder:
         """
         schemas: dict[StreamId, pa.Schema] = {}
         components: dict[str, Component] = {}
+        # 1. spouts, which all emit the columns of records
         columns = list(SOURCE_COLUMNS)
         if any(spout.options.get("includeHeaders") for spout in self._spouts.values()):
             columns.append("headers")
-        spout_schema = pa.schema([(column, with_zone(ARROW_TYPES[column], zone)) for column in columns])
+        type_by_column = {column: with_zone(ARROW_TYPES[column], zone) for column in columns}
+        spout_schema = pa.schema(list(type_by_column.items()))
         for name in self._spouts:
             schemas[StreamId(name)] = spout_schema
-            streams = {DEFAULT_STREAM: OutputStream(tuple(columns))}
-            components[name] = Component(name, streams, is_spout=True)
+            output_streams = {DEFAULT_STREAM: OutputStream(tuple(columns))}
+            components[name] = Component(name, output_streams, is_spout=True)
+        # 2. bolts
         subscriptions: list[Subscription] = []
-        for name, declared in self._bolts.items():
-            streams = {}
-            for stream, (output, is_direct) in declared_streams(name, declared.bolt).items():
-                schema = parse(name, output)
+        for name, declared_bolt in self._bolts.items():
+            output_streams = {}
+            for stream, declared in declared_streams(name, declared_bolt.bolt).items():
+                schema = parse(name, declared.output)
                 schemas[StreamId(name, stream)] = schema
-                streams[stream] = OutputStream(tuple(schema.names), is_direct)
-            is_keyed = isinstance(declared.bolt, KeyedBolt)
-            components[name] = Component(name, streams, declared.parallelism, is_keyed=is_keyed)
-            subscriptions += declared.subscriptions
+                output_streams[stream] = OutputStream(tuple(schema.names), declared.is_direct)
+            components[name] = Component(
+                name,
+                output_streams,
+                declared_bolt.parallelism,
+                is_keyed=isinstance(declared_bolt.bolt, KeyedBolt),
+            )
+            subscriptions += declared_bolt.subscriptions
         return Graph(components, tuple(subscriptions)), schemas
 
     def explain(self, cores: int = 2, sink: SinkFunctions = None) -> str:
-        """Return the compiled plan as text, without Spark: stages, shuffles, and where edges are carried.
+        """Return the compiled plan as text, without Spark.
+
+        It shows stages and shuffles, and where edges are carried.
 
         Args:
             cores: how many tasks a bolt without `parallelism` has.
@@ -317,72 +346,79 @@ def joined_spouts(spouts: Mapping[str, Spout]) -> Spout:
     Raises `UsageError`: they do not go together.
     """
     if not spouts:
-        raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
+        example = 'builder.set_spout("lines", topics, "sentences")'
+        raise UsageError(f"a topology needs a spout: {example}")
     topics = next(iter(spouts.values())).topics
+    # names of spouts, of several for one group the first
     spout_by_input: dict[str, str] = {}
-    spout_by_group: dict[str, str] = {}  # of several spouts the first one
+    spout_by_group: dict[str, str] = {}
     options: dict[str, Any] = {}
     for name, spout in spouts.items():
         if spout.topics != topics:
-            raise UsageError(f"spout {name!r} reads another topics.yaml; one topology reads one installation")
+            rule = "one topology reads one installation"
+            raise UsageError(f"spout {name!r} reads another topics.yaml; {rule}")
         for input_name in spout.inputs:
-            reader = spout_by_input.setdefault(input_name, name)
-            if reader != name:
+            first_spout = spout_by_input.setdefault(input_name, name)
+            if first_spout != name:
                 raise UsageError(
-                    f"spouts {reader!r} and {name!r} both read input {input_name!r}, so its"
-                    f" records would be emitted twice; let all bolts read from {reader!r}"
+                    f"spouts {first_spout!r} and {name!r} both read input {input_name!r}, so its"
+                    f" records would be emitted twice; let all bolts read from {first_spout!r}"
                 )
             spout_by_group.setdefault(topics.input(input_name).group, name)
         for option, value in spout.options.items():
-            if options.setdefault(option, value) != value:
+            first_value = options.setdefault(option, value)
+            if first_value != value:
                 raise UsageError(
-                    f"spout {name!r} says {option}={value!r}, another one {options[option]!r};"
+                    f"spout {name!r} says {option}={value!r}, another one {first_value!r};"
                     " read options hold for the whole topology"
                 )
     if len(spout_by_group) > 1:
-        texts = [f"{name!r} of group {group!r}" for group, name in spout_by_group.items()]
+        names = [f"{name!r} of group {group!r}" for group, name in spout_by_group.items()]
         raise UsageError(
-            f"spouts {' and '.join(texts)} belong to several groups, and a topology publishes"
-            " for one: give the inputs one group in topics.yaml, or submit a topology for each"
-            " group"
+            f"spouts {' and '.join(names)} belong to several groups, and a topology"
+            " publishes for one: give the inputs one group in topics.yaml, or submit a topology"
+            " for each group"
         )
     return Spout(topics, tuple(spout_by_input), MappingProxyType(options))
 
 
 def sinks_of(graph: Graph, sink: SinkFunctions) -> dict[StreamId, WriteBatch]:
-    """Return the function that gets each stream for the sink; none: there is no sink.
+    """Return the function that gets each stream for the sink; empty: there is no sink.
 
-    Raises `UsageError`: it is one function, and not one stream is left that no bolt reads.
+    Raises `UsageError`: `sink` is one function, and no bolt reads none or several streams; or a
+    key of it is no stream; or what it has is no function.
     """
     if sink is None:
         return {}
     if isinstance(sink, Mapping):
         return _sinks_by_name(graph, sink)
-    unread = graph.unread()
-    if len(unread) != 1:
+    unread_streams = graph.unread()
+    if len(unread_streams) != 1:
         why = "every stream has a subscriber"
-        if unread:
-            why = f"several are left: {', '.join(map(str, unread))}"
-        example = unread[0].component if unread else graph.order[-1]
+        if unread_streams:
+            why = f"several are left: {', '.join(map(str, unread_streams))}"
+        example = unread_streams[0].component if unread_streams else graph.order[-1]
         raise UsageError(
             f"the sink is one function, which gets the stream that no bolt reads, and {why};"
             f' say which: sink={{"{example}": write}}'
         )
     _check_write(sink)
-    return {unread[0]: sink}
+    return {unread_streams[0]: sink}
 
 
 def _sinks_by_name(graph: Graph, sink: Mapping[Any, WriteBatch]) -> dict[StreamId, WriteBatch]:
-    """Return the function of each stream.
+    """Return the function of each stream; errors as `sinks_of`.
 
     A key of `sink` is a component, or (component, stream).
     """
     write_by_stream: dict[StreamId, WriteBatch] = {}
-    for key in sink:
-        if not isinstance(key, str) and len(key) != 2:
-            raise UsageError(f"the sink of {key!r}: name a component, or (component, stream)")
     for key, write in sink.items():
-        stream = StreamId(key) if isinstance(key, str) else StreamId(*key)
+        if isinstance(key, str):
+            stream = StreamId(key)
+        elif len(key) == 2:
+            stream = StreamId(*key)
+        else:
+            raise UsageError(f"the sink of {key!r}: name a component, or (component, stream)")
         write_by_stream[stream] = write
     for stream, write in write_by_stream.items():
         graph.stream(stream, "the sink")  # raises where there is none
@@ -399,10 +435,8 @@ def _check_write(write: WriteBatch) -> None:
 
 
 def names_only(bolt: str, output: str) -> pa.Schema:
-    """Return an output's fields with their names alone, as a `ParseOutput`.
+    """Return an output's fields by their names, as a `ParseOutput`.
 
-    All types are Arrow's null.
-
-    For a plan the types do not matter.
+    All types are Arrow's null: for a plan they do not matter.
     """
     return pa.schema([(name, pa.null()) for name in field_names(bolt, output)])

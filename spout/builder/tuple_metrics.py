@@ -1,4 +1,6 @@
-"""Counts of tuples and of roots as metrics of Prometheus, for topologies, streams and `KafkaSpout`; pure.
+"""Counts of tuples and of roots as metrics of Prometheus; pure.
+
+They are those of a topology, of a stream, or of a `KafkaSpout`.
 
 Counters of tuples have the labels operator and stream; those of received tuples also have the
 component that emitted them.
@@ -25,8 +27,8 @@ Group = tuple[str]
 STALE_MS: Final = 30_000
 """A planning process writes its status four times a second; an older one says nothing about now."""
 
-_TIMED: Final = {What.EXECUTED: "execute", What.ACKED: "process", What.FAILED: "fail"}
-"""The kinds of work that are timed, with the names of their time metrics."""
+_TIME_NAMES: Final = {What.EXECUTED: "execute", What.ACKED: "process", What.FAILED: "fail"}
+"""By the kind of work, if it is timed: what its time metric is called."""
 
 ROOT_COUNTERS: Final = {
     "batches": "micro-batches planned",
@@ -49,27 +51,38 @@ def tuple_metrics(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Itera
     """Yield a counter for each kind of work, one of time for those that are timed, and a
     histogram.
     """
-    for what in What:
-        # emitted tuples have the label of the bolt's stream, received ones also that of their
-        # component
-        is_sent = what in (What.EMITTED, What.TRANSFERRED)
-        labels = ["group", "operator", "stream"] if is_sent else ["group", "operator", "source", "stream"]
-        tuples = CounterMetricFamily(f"{prefix}_{what}", f"tuples {what}", labels=labels)
-        time_name = _TIMED.get(what, "")  # empty: it is not timed
-        seconds_name = f"{prefix}_{time_name}_seconds"
-        seconds = CounterMetricFamily(seconds_name, f"time of tuples {what}", labels=labels)
-        for group, counts in counts_by_group.items():
-            for (kind, operator, stream), measure in counts.items():
-                if kind is not what:
-                    continue
-                component = () if is_sent else (stream.component,)
-                values = label_values([*group, operator, *component, stream.stream])
-                tuples.add_metric(values, measure.tuples)
-                seconds.add_metric(values, measure.total_ns / 1_000_000_000)
-        yield tuples
-        if time_name:
-            yield seconds
+    for work in What:
+        yield from _work_metrics(prefix, work, counts_by_group)
     yield _execute_times(prefix, counts_by_group)
+
+
+def _work_metrics(
+    prefix: str,
+    work: What,
+    counts_by_group: Mapping[Group, Counts],
+) -> Iterator[Metric]:
+    """Yield the counter of tuples of one kind of work, and of their time if it is timed."""
+    # A sent tuple is of the operator's own stream. A received one is of another component, which
+    # has a label of its own.
+    is_sent = work in (What.EMITTED, What.TRANSFERRED)
+    source_label = [] if is_sent else ["source"]
+    labels = ["group", "operator", *source_label, "stream"]
+    tuples = CounterMetricFamily(f"{prefix}_{work}", f"tuples {work}", labels=labels)
+    time_name = _TIME_NAMES.get(work)  # None: it is not timed
+    seconds_name = f"{prefix}_{time_name}_seconds"
+    seconds = CounterMetricFamily(seconds_name, f"time of tuples {work}", labels=labels)
+    for group, counts in counts_by_group.items():
+        for counted, measure in counts.items():
+            if counted.what is not work:
+                continue
+            stream = counted.stream
+            source = [] if is_sent else [stream.component]
+            values = label_values([*group, counted.component, *source, stream.stream])
+            tuples.add_metric(values, measure.tuples)
+            seconds.add_metric(values, measure.total_ns / 1_000_000_000)
+    yield tuples
+    if time_name is not None:
+        yield seconds
 
 
 def _execute_times(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Metric:
@@ -82,9 +95,10 @@ def _execute_times(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Metr
     labels = ["group", "operator", "source", "stream"]
     histogram = HistogramMetricFamily(name, text, labels=labels)
     for group, counts in counts_by_group.items():
-        for (what, operator, stream), measure in counts.items():
-            if what is What.EXECUTED:
-                values = label_values([*group, operator, stream.component, stream.stream])
+        for counted, measure in counts.items():
+            if counted.what is What.EXECUTED:
+                source, stream = counted.stream
+                values = label_values([*group, counted.component, source, stream])
                 total_s = measure.total_ns / 1_000_000_000
                 histogram.add_metric(values, _cumulative_buckets(measure), total_s)
     return histogram
@@ -94,10 +108,10 @@ def _cumulative_buckets(measure: Measure) -> list[tuple[str, float]]:
     """Return the buckets of a histogram: their upper bounds in s, and how many tuples are below
     each.
     """
-    tuples_by_bucket = dict(measure.times)  # by the bucket's number
     bounds_s = [*(str(bound_ns / 1_000_000_000) for bound_ns in TIME_BOUNDS_NS), "+Inf"]
-    tuples = [tuples_by_bucket.get(number, 0) for number in range(len(bounds_s))]
-    return list(zip(bounds_s, accumulate(tuples), strict=True))
+    tuples_by_bucket = dict(measure.times)  # without the empty ones
+    tuple_counts = [tuples_by_bucket.get(bucket, 0) for bucket in range(len(bounds_s))]
+    return list(zip(bounds_s, accumulate(tuple_counts), strict=True))
 
 
 def is_alive(status: PlannerStatus, now_ms: int) -> bool:
@@ -106,53 +120,63 @@ def is_alive(status: PlannerStatus, now_ms: int) -> bool:
     `status.wall` and `now_ms` are wall time, ms. A status of the future was written before the
     clock was set back; a process that lives writes another at once.
     """
-    has_taken = bool(status.session) or status.state == "running"
-    return has_taken and abs(now_ms - status.wall) < STALE_MS
+    # the session of a `KafkaSpout` is not in its status, but its state is
+    has_taken_group = bool(status.session) or status.state == "running"
+    return has_taken_group and abs(now_ms - status.wall) < STALE_MS
 
 
 def root_metrics(
     prefix: str, statuses_by_group: Mapping[Group, PlannerStatus | None], now_ms: int
 ) -> Iterator[Metric]:
-    """Yield the planning processes' counts of roots, of those that took their group and are alive."""
+    """Yield the counts of roots of planning processes.
+
+    Left out are those that have not taken their group, or are not alive (`is_alive`), or have
+    written no status yet (None). `now_ms` is wall time.
+    """
     labels = ["group"]
-    living = {
+    status_by_group = {
         group: status
         for group, status in statuses_by_group.items()
         if status is not None and is_alive(status, now_ms)
     }
-    pending = {group: float(status.pending) for group, status in living.items()}
-    yield gauge(f"{prefix}_roots_pending", "roots without a verdict", pending, labels)
-    oldest_s = {group: status.oldest_pending_ms / 1_000 for group, status in living.items()}
+    pending_roots = {group: float(status.pending) for group, status in status_by_group.items()}
+    yield gauge(f"{prefix}_roots_pending", "roots without a verdict", pending_roots, labels)
+    oldest_age_s: dict[Group, float] = {}
+    for group, status in status_by_group.items():
+        oldest_age_s[group] = status.oldest_pending_ms / 1_000
     text = "age of the oldest root without a verdict; 0: there is none"
-    yield gauge(f"{prefix}_roots_oldest_pending_age_seconds", text, oldest_s, labels)
+    yield gauge(f"{prefix}_roots_oldest_pending_age_seconds", text, oldest_age_s, labels)
     for field, text in ROOT_COUNTERS.items():
-        counts = {group: float(getattr(status, field)) for group, status in living.items()}
+        counts = {group: float(getattr(status, field)) for group, status in status_by_group.items()}
         yield counter(f"{prefix}_roots_{field}", text, counts, labels)
-    limit_hits = {(*group, "max_spout_pending"): float(status.limit_hits) for group, status in living.items()}
+    limit_hits: dict[tuple[str, ...], float] = {}
+    for group, status in status_by_group.items():
+        limit_hits[*group, "max_spout_pending"] = status.limit_hits
     text = "batches that were chosen while a limit held them back"
     yield counter(f"{prefix}_limit_hits", text, limit_hits, [*labels, "limit"])
-    yield from _partition_metrics(prefix, living)
+    yield from _partition_metrics(prefix, status_by_group)
 
 
-def _partition_metrics(prefix: str, living: Mapping[Group, PlannerStatus]) -> Iterator[Metric]:
+def _partition_metrics(
+    prefix: str,
+    status_by_group: Mapping[Group, PlannerStatus],
+) -> Iterator[Metric]:
     """Yield how many records are blocked in each partition, which partitions wait, and which do not
     go on.
-
-    `living` has the statuses of planning processes that live, by group.
     """
     labels = ["group", "topic", "partition"]
     # by the values of the labels
     blocked_records: dict[tuple[str, ...], float] = {}
     is_waiting: dict[tuple[str, ...], float] = {}
-    is_standing: dict[tuple[str, ...], float] = {}
-    for group, status in living.items():
-        for name, count in status.held_now.items():  # ``topic/partition``
-            values = (*group, *place_labels(name))
+    does_not_go_on: dict[tuple[str, ...], float] = {}
+    for group, status in status_by_group.items():
+        for place, count in status.held_now.items():  # by ``topic/partition``
+            values = (*group, *place_labels(place))
             blocked_records[values] = count
-            is_waiting[values] = name in status.waits
-        for name in status.stands:
-            is_standing[*group, *place_labels(name)] = 1.0
+            is_waiting[values] = place in status.waits
+        for place in status.stands:
+            does_not_go_on[*group, *place_labels(place)] = 1.0
     text = "records that wait behind another one (ordering)"
     yield gauge(f"{prefix}_held_now", text, blocked_records, labels)
     yield gauge(f"{prefix}_waits", "1: the partition waits (ordering)", is_waiting, labels)
-    yield gauge(f"{prefix}_stands", STANDS_TEXT, is_standing, labels)
+    yield gauge(f"{prefix}_stands", STANDS_TEXT, does_not_go_on, labels)

@@ -38,6 +38,7 @@ from spout.inspect.tables import (
 )
 
 if TYPE_CHECKING:
+    from acker.config.settings import Input
     from acker.config.topics import Topics
     from acker.kafka.port import Log, MissingBroker
     from spout.inspect.failures import LogFigures
@@ -134,20 +135,16 @@ def roots(
     from acker.errors import Unreachable
 
     older_than_ms = parse_duration("--older-than", older_than)
-    with opened(config, "roots") as (topics, log):
-        from acker.service.view import ViewReader
-        from spout.inspect.open_roots import ROOTS, open_roots
-        from spout.inspect.operate import inputs_of
+    with opened(config, "roots") as (topics, log), ExitStack() as stack:
         from spout.inspect.overview import missing_brokers, missing_members, missing_queries
+        from spout.questions.open_roots import ROOTS, root_picture
 
-        inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
-        view_reader = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
+        inputs = _inputs_of(topics, group)
+        picture = stack.enter_context(root_picture(log, topics, inputs))
         total = 0
         unknown: list[str] = []
         for _ in _rounds(log, watch):
-            result = open_roots(
-                view_reader, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms()
-            )
+            result = picture.open_roots(older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
             total, hidden = result.total, result.total - len(result.rows)
             unknown = [
                 f"acker partition {number} has no State: its roots are unknown" for number in result.unknown
@@ -322,6 +319,15 @@ def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tupl
             if snapshot.broker_error is not None and number == 0:
                 raise snapshot.broker_error
             yield topics, snapshot
+
+
+def _inputs_of(topics: Topics, group: str | None) -> Sequence[Input]:
+    """Return the inputs that a group reads; of no group all."""
+    if not group:
+        return tuple(topics.inputs.values())
+    from spout.inspect.operate import inputs_of  # it loads what plans batches
+
+    return inputs_of(topics, group)
 
 
 def _name_missing_brokers(brokers: Sequence[MissingBroker], config: Path) -> None:

@@ -137,7 +137,8 @@ def _of_topics(
 ) -> Iterator[Picture]:
     """Make a picture of the topics, in memory, as long as the context lasts.
 
-    One without payloads is for others: it hides what looks like a secret, too.
+    One without payloads is for others: it hides what looks like a secret, too. Raises `Unreachable`
+    if no broker answered anything.
     """
     now_ms = wall_ms()
     since_ms = parse_time("--since", since, now_ms)
@@ -163,6 +164,9 @@ def _of_topics(
             )
             with closing(loader):
                 loader.read(now_ms)
+                if loader.no_answer is not None:
+                    # tables without a row would answer 0 to every question
+                    raise loader.no_answer
             yield filled
 
 

@@ -29,7 +29,6 @@ from dataclasses import dataclass
 
 from acker.config.settings import AckTopics
 from acker.errors import RowsChanged, UsageError
-from acker.root_sets.root_set import RootSet
 from spout.exactly_once.acked_roots import acked_roots, refuse_held, without_open
 from spout.exactly_once.publication_bytes import packed_publication, unpacked_publication
 from spout.exactly_once.rooted_rows import RootedRows
@@ -162,7 +161,7 @@ class ExactWriter:
         if not self.is_own(outcome.plan.epoch):
             raise UsageError(f"another start has planned batch {batch.batch}; it cannot be written")
         refuse_held(outcome)
-        rows.refuse_strangers(RootSet.of_runs(outcome.plan.ranges))
+        rows.refuse_strangers(outcome.plan.roots())
         written = rows.of_roots(acked_roots(outcome))
         publication = publication_of(without_open(outcome), batch.lane)
         records = ack_records(publication, self._topics, outcome.plan.partitions)

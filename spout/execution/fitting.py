@@ -27,9 +27,9 @@ from spout.tuples.rows import (
     ARRAY_BYTES_MAX,
     Misfit,
     batch_of,
-    in_order,
     misfits,
-    missized,
+    put_in_order,
+    rows_of_wrong_size,
     with_message,
 )
 from spout.tuples.tuple import text_of, values_in_order
@@ -88,14 +88,14 @@ def fitted(emitted: EmittedRows, misfit_log: Tracebacks | None) -> Fitted:
     if emitted.values is None:  # columns of an Arrow bolt, which `fitted_batches` has made fit
         return Fitted(emitted, [])
     bolt, fields = stream.id.component, stream.schema.names
-    # 1. The order of the fields. `in_order` changes the values of a row by names, in place, into
+    # 1. The order of the fields. `put_in_order` changes the values of a row by names, in place, into
     # one by position; it returns what it refuses, as what is no row at all.
-    refused_rows = in_order(emitted.values, fields, bolt)
+    refused_rows = put_in_order(emitted.values, fields, bolt)
     ordered = Fitted(emitted, []).without_unfit(refused_rows, misfit_log)
     values = ordered.emitted.values or []  # never None: see above
     # 2. The size alone, where nobody reads Arrow.
     if not stream.as_arrow:
-        return ordered.without_unfit(missized(values, fields, bolt), misfit_log)
+        return ordered.without_unfit(rows_of_wrong_size(values, fields, bolt), misfit_log)
     # 3. The types. All rows are converted together, which is fast; only if that fails it is
     # asked which of them do not fit.
     try:

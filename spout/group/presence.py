@@ -214,7 +214,7 @@ class Presence:
         self._may_lack_signs = any(0 < start_offsets[place] >= since_offsets[place] for place in places)
         first_offsets = {place: max(since_offsets[place], start_offsets[place]) for place in places}
         self._follower = Follower(
-            log, places, first=first_offsets, committed=False, on_damage=damage_handler(log)
+            log, places, first_offsets=first_offsets, committed=False, on_damage=damage_handler(log)
         )
         # 2. read; `undo` closes the follower unless all went well
         with ExitStack() as undo:

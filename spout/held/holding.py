@@ -48,7 +48,7 @@ from spout.streaming.application import Application
 from spout.streaming.frames import hidden_column, streams_behind, through
 from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchor_columns import EDGE, HELD_TYPE, UNTIL, gathered
+from spout.tuples.anchor_columns import EDGE, HELD_TYPE, UNTIL, with_one_anchor_column
 from spout.tuples.anchors import ORDINAL_BITS, WIDE_TYPE, Anchors, Carry
 from spout.tuples.columns import ANCHOR
 from spout.tuples.failures import Cause
@@ -225,7 +225,7 @@ def ack_anchors(
         """Return the rows, or what the bolt emits for them, behind a task that acks anchors."""
         refuse_holds_left_out(rows, operator)
         # behind a join: with the anchors of both sides in one column
-        anchored = gathered(rows, operator)
+        anchored = with_one_anchor_column(rows, operator)
         step: Step | None = None  # None: no bolt works on the rows
         if bolt is None:
             schema = visible_schema(anchored, operator)

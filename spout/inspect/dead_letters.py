@@ -276,12 +276,12 @@ def _rows_with_outcomes(
         outcomes.read()
         share_before = -1.0  # less than any share that was read
         while not outcomes.is_whole:
-            if outcomes.share_read <= share_before:
+            if outcomes.fraction_read <= share_before:
                 raise Unreachable(
                     f"what became of the redrives of {input.name} cannot be read to its end: nothing more"
                     " came"
                 )
-            share_before = outcomes.share_read
+            share_before = outcomes.fraction_read
             outcomes.read()
         for record in redrives:
             yield redrive_row(input.name, record, outcomes), outcomes

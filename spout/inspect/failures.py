@@ -171,19 +171,19 @@ class LogFigures:
             if progress <= progress_before:
                 return
             progress_before = progress
-            yield self.share_read
+            yield self.fraction_read
             self.read()
 
     def _progress(self) -> float:
         """Return what grows while something comes; the sum of all shares, since topics take turns."""
-        return sum(follower.share_read for follower in self._followers() if follower is not None)
+        return sum(follower.fraction_read for follower in self._followers() if follower is not None)
 
     def partial_note(self) -> list[str]:
         """Return that the figures are of a part alone, as of the last `read`; empty: they are of all."""
         if self.is_whole:
             return []
         reasons = [follower.why_not_whole() for follower in self._followers() if follower is not None]
-        share = int(100 * self.share_read)
+        share = int(100 * self.fraction_read)
         why = "; ".join(filter(None, reasons))
         why = why or f"of one of the topics {share} % are read, and then nothing came"
         return [f"the figures are of a part: {why}"]
@@ -194,9 +194,9 @@ class LogFigures:
         return all(follower is None or follower.is_whole for follower in self._followers())
 
     @property
-    def share_read(self) -> float:
+    def fraction_read(self) -> float:
         """Which part of a topic was read, of the topic of which the smallest part was."""
-        return min(1.0 if follower is None else follower.share_read for follower in self._followers())
+        return min(1.0 if follower is None else follower.fraction_read for follower in self._followers())
 
     def close(self) -> None:
         """Close what reads the topics."""
@@ -593,7 +593,7 @@ class FirstFailures:
             if now_ms - cause.last_ms < CAUSE_KEPT_MS
         }
         if not self._verdicts.is_whole:
-            since, share = moment(self._since_ms), self._verdicts.share_read
+            since, share = moment(self._since_ms), self._verdicts.fraction_read
             why = self._verdicts.why_not_whole() or reading_text(f"verdicts since {since}", share)
             return Reading(unknown=why)
         self.counts.counted_to_ms = now_ms
@@ -683,4 +683,4 @@ def _follower(
     log: Log, places: Sequence[TopicPartition], read_max: int, first_offsets: Mapping[TopicPartition, int]
 ) -> Follower:
     """Open what reads partitions from these offsets on, and passes damaged batches by."""
-    return Follower(log, places, read_max, first=first_offsets, on_damage=pass_damage)
+    return Follower(log, places, read_max, first_offsets=first_offsets, on_damage=pass_damage)

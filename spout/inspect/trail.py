@@ -45,14 +45,20 @@ from replay.handling.letter_box import LetterBox, letter_partitions
 from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.due import Due, Loss, Progress, history_of
 from replay.records.due_fold import DueFold, EntriesByRoot, of_roots, whole_entry
-from replay.records.headers import Lineage, location, parse_lineage, parse_location, parted_headers
+from replay.records.headers import (
+    Lineage,
+    location,
+    parse_lineage,
+    parse_location,
+    parted_headers,
+    root_name,
+)
 from replay.records.letters import Filter, Letter
 from replay.records.movers import mover_record, mover_text
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.group.presence import Presence
 from spout.inspect.diagnosis import Circumstances
 from spout.inspect.letter_rows import hexadecimal_note, parse_key
-from spout.inspect.open_roots import root_name
 from spout.inspect.overview import MISSING, Questions, missing_brokers
 from spout.inspect.readings import NO_STATE, Reading, first_present, if_it_lives
 from spout.inspect.story import (
@@ -639,7 +645,7 @@ class _Emissions:
     def _emission(self, input: Input, root: Root, lineage: Lineage, place: str) -> TracedEmission:
         """Return one emission with what its acker has of it: open, not emitted yet, or settled."""
         view = self._view(root)
-        name = root_name(input, root.source, root.position)
+        name = root_name(place, generation_of(root.position))
         is_copy = place != lineage.origin
         emission = TracedEmission(root, name, place, lineage, is_copy)
         if view is None:

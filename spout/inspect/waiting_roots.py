@@ -42,7 +42,7 @@ def not_whole(what: str, read: Follower) -> str:
     if why:
         return f"not all of {what} can be read: {why}"
     return (
-        f"{what} has more records than are read at once, {int(100 * read.share_read)} % are read; the next"
+        f"{what} has more records than are read at once, {int(100 * read.fraction_read)} % are read; the next"
         " reading goes on (`--watch 2`)"
     )
 
@@ -256,7 +256,7 @@ class WaitingRoots:
                 self._log,
                 self._verdict_places,
                 self._read_max,
-                first=self._verdict_offsets,
+                first_offsets=self._verdict_offsets,
                 on_damage=pass_damage,
             )
         return self._verdict_follower

@@ -14,7 +14,7 @@ import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
@@ -117,6 +117,25 @@ class Picture:
             self.connection.executemany(
                 _insert_statement(table, names), self._values(table, names, alike_rows)
             )
+
+    def insert_alike(
+        self,
+        table: str,
+        row: Row,
+        own_columns: tuple[str, ...],
+        own_values: Iterable[Sequence[int]],
+    ) -> None:
+        """Add rows that have all values of a row in common, and others of their own.
+
+        Args:
+            own_columns: columns of numbers, which the row lacks.
+            own_values: of each row that is added.
+        """
+        # a value in common is converted once: there may be a hundred thousand of these rows
+        common_columns = self.converted(table, row)
+        statement = _insert_statement(table, (*common_columns, *own_columns))
+        common_values = tuple(common_columns.values())
+        self.connection.executemany(statement, ((*common_values, *values) for values in own_values))
 
     def _values(
         self,

@@ -6,7 +6,7 @@ from typing import Final
 
 from acker.config.topics import Topics
 from acker.kafka.port import Log
-from spout.picture.acker_tables import AckerTablesReader
+from spout.picture.acker_tables import AckerTables, AckerTablesReader, members_by_partition
 from spout.picture.database import Picture
 from spout.picture.holes import Holes
 from spout.picture.init_tables import TABLES_OF_INITS, InitTables
@@ -29,8 +29,11 @@ class EmissionTables:
         holes: Holes,
     ) -> None:
         """Begin with nothing read."""
+        self._log = log
         self._picture = picture
+        self._holes = holes
         self._topic = topics.ack_topics.init
+        self._acker_group = topics.acker.group
         self._inits = InitTables(names, holes, topics.acker)
         self._ackers = AckerTablesReader(log, topics, names, holes)
 
@@ -38,9 +41,24 @@ class EmissionTables:
         """Read what was announced, and then the States that may know it already."""
         for record in reading.records(self._topic, INITS):
             self._inits.put(record)
-        ackers = self._ackers.read()
-        self._picture.replace("ackers", ackers.acker_rows)
-        emissions = [*ackers.open_rows, *self._inits.emission_rows(ackers.progress)]
-        self._picture.replace("emissions", emissions)
+        ackers = self._ackers.read(reading, self._process_by_acker())
+        self._write(ackers)
+        self._picture.insert("emissions", self._inits.emission_rows(ackers.progress))
         sessions = self._inits.session_rows(ackers.owners, has_owners=bool(ackers.progress))
         self._picture.replace("sessions", sessions)
+
+    def read_open_roots(self, reading: LogReading) -> None:
+        """Read the States alone: which roots are open, and how new that is."""
+        self._write(self._ackers.read(reading, process_by_acker={}))
+
+    def _process_by_acker(self) -> dict[int, str]:
+        """Ask which acker has each partition; what nobody says is a hole."""
+        return members_by_partition(self._log, self._acker_group, "ackers.process", self._holes)
+
+    def _write(self, ackers: AckerTables) -> None:
+        """Write the ackers and the open roots, in the place of those of the last reading."""
+        self._picture.replace("ackers", ackers.acker_rows)
+        self._picture.replace("emissions", ())
+        for emission in ackers.open_emissions:
+            offsets = ("offset", "end_offset")
+            self._picture.insert_alike("emissions", emission.row, offsets, emission.offset_runs)

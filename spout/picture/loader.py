@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.errors import WindhoverError
+from acker.errors import Unreachable, WindhoverError
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.service.passed_over import WHY_HEADER
 from acker.untrusted import Untrusted
@@ -63,6 +63,8 @@ class PicturePart(Enum):
     """3.: `letters` and `redrives`."""
     LETTER_DETAILS = auto()
     """3.: the columns `history`, `stack`, `first_emitted_at` and `record_at` of `letters`."""
+    OPEN_ROOTS = auto()
+    """4.: the open roots among `emissions`, and `ackers` without their processes."""
     EMISSIONS = auto()
     """4.: `emissions`, `sessions`, `ackers`."""
     PLACES = auto()
@@ -110,7 +112,7 @@ class PictureLoader:
         has_details = PicturePart.LETTER_DETAILS in parts
         self._letters = LetterTables(picture, self._holes, has_details=has_details)
         self._emissions: EmissionTables | None = None
-        if PicturePart.EMISSIONS in parts:
+        if PicturePart.EMISSIONS in parts or PicturePart.OPEN_ROOTS in parts:
             # what reads States takes a tenth of a second to load: only where it is needed
             from spout.picture.emission_tables import EmissionTables
 
@@ -134,7 +136,10 @@ class PictureLoader:
                 self._letters.write_redrives()
             if self._emissions is not None:
                 # 4. what is emitted, and what is open
-                self._emissions.read(self._reading)
+                if PicturePart.EMISSIONS in self._parts:
+                    self._emissions.read(self._reading)
+                else:
+                    self._emissions.read_open_roots(self._reading)
             if PicturePart.PLACES in self._parts:
                 # 5. what ackers could not apply
                 for record in self._reading.records(self._topics.ack_topics.quarantine, QUARANTINE):
@@ -156,6 +161,13 @@ class PictureLoader:
     def errors(self) -> Sequence[WindhoverError]:
         """What kept the last reading from topics, for a command that needs all that it reads."""
         return self._reading.errors
+
+    @property
+    def no_answer(self) -> Unreachable | None:
+        """Why the last reading found out nothing; None: the cluster said something of a topic."""
+        if self._reading.has_answer:
+            return None
+        return next((error for error in self.errors if isinstance(error, Unreachable)), None)
 
     @property
     def cuts(self) -> Sequence[str]:
@@ -204,8 +216,7 @@ class PictureLoader:
         for record in self._reading.records(topic, VERDICTS, needed_from):
             self._verdicts.put(record, self._progress.get(record.partition))
         self._verdicts.flush()
-        self._picture.connection.execute("DELETE FROM waiting WHERE entry IS NULL")
-        self._picture.insert("waiting", self._verdicts.new_rows(self._progress))
+        self._verdicts.write_new_roots(self._progress)
 
     def _read_letters(self, input: Input) -> None:
         if not input.tracked:

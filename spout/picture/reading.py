@@ -74,6 +74,7 @@ class LogReading:
     Attributes:
         errors: what kept this reading from topics, or partitions; each is a hole, too.
         cuts: what this reading left unread because of a limit; likewise.
+        has_answer: whether the cluster has said of any topic what it is, or that it is missing.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class LogReading:
         self._picture = picture
         self.errors: list[WindhoverError] = []
         self.cuts: list[str] = []
+        self.has_answer = False
         self._ends_ms = clock_ms() + limits.time_ms_max
         self._followers: dict[str, Follower] = {}
         self._uses: dict[str, TopicUse] = {}
@@ -107,6 +109,7 @@ class LogReading:
         self._whole_topics = set()
         self.errors = []
         self.cuts = []
+        self.has_answer = False
 
     def is_whole(self, topic: str) -> bool:
         """Return whether this reading has read all that there was of a topic."""
@@ -118,11 +121,12 @@ class LogReading:
         try:
             info = self._log.topics([topic]).get(topic)
         except WindhoverError as error:
-            self._note_error(Hole(use.tables, str(error), topic), error)
+            self.note_error(Hole(use.tables, str(error), topic), error)
             return ()
+        self.has_answer = True
         if info is None:
             why = "the topic is missing; run `windhover topics create`"
-            self._note_error(Hole(use.tables, why, topic), TopicError(f"{topic}: {why}"))
+            self.note_error(Hole(use.tables, why, topic), TopicError(f"{topic}: {why}"))
             return ()
         return [TopicPartition(topic, number) for number in range(info.partitions)]
 
@@ -157,9 +161,9 @@ class LogReading:
                 self._whole_topics.add(topic)
             self._note_unread(follower, use)
         except WindhoverError as error:
-            self._note_error(Hole(use.tables, str(error), topic), error)
+            self.note_error(Hole(use.tables, str(error), topic), error)
 
-    def _note_error(self, hole: Hole, error: WindhoverError) -> None:
+    def note_error(self, hole: Hole, error: WindhoverError) -> None:
         """Record what cannot be read, as a hole and as the error of a command that needs it."""
         self._holes.note(hole)
         self.errors.append(error)
@@ -186,7 +190,7 @@ class LogReading:
             self._log,
             places,
             read_max=PIECE_RECORDS,
-            first=first_offsets,
+            first_offsets=first_offsets,
             on_damage=pass_damage,
         )
 
@@ -236,7 +240,7 @@ class LogReading:
             self._note_left(Hole(use.tables, why_unread, topic), limit)
         for place, why in follower.answers.troubles.items():
             error = Unreachable(f"{place.topic}/{place.partition} {why}")
-            self._note_error(Hole(use.tables, f"the partition {why}", *place), error)
+            self.note_error(Hole(use.tables, f"the partition {why}", *place), error)
         for place, end in follower.answers.offsets.items():
             if read_to.get(place, end) < end:
                 self._note_left(Hole(use.tables, why_unread, *place, read_to[place], end), limit)
@@ -251,7 +255,7 @@ class LogReading:
             self._holes.note(hole)
             self.cuts.append(what)
         else:
-            self._note_error(hole, Unreachable(what))
+            self.note_error(hole, Unreachable(what))
 
     def _limit_reached(self, follower: Follower) -> str:
         """Return which limit kept this reading from records; empty: none did."""

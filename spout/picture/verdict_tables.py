@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from acker.errors import CodecError
+from acker.identity import I64, OFFSET_BITS, OFFSET_MAX
 from acker.kafka.port import Record
 from acker.root_sets.root_set import RootSet
 from acker.wire.causes import EXPLICIT, HELD
@@ -25,18 +29,39 @@ from spout.picture.places import SourceNames
 
 TABLES_OF_VERDICTS: Final = "verdicts, failures"
 
+_OWN_COLUMNS: Final = ("offset", "generation")
+"""In these, rows of `waiting` differ that are about roots that were lost together."""
 
-class NewRoot(NamedTuple):
-    """A lost root that no replay worker has accepted.
+
+@dataclass(slots=True)
+class NewRoots:
+    """Roots that were lost together, and that no replay worker has accepted.
+
+    A million of them take eight megabytes here; their rows are in the database only.
 
     Attributes:
-        verdict_offset: of the record in `_ack_verdict` that says so; `number`: of the root in it.
-        row: of the table `waiting`.
+        verdict_offset: of the record in `_ack_verdict` that says so.
+        number: of the first of them in that record.
+        positions: in the order of the record.
+        row: what their rows of `waiting` have in common.
+        first_rowid: of these rows, which are neighbours; None: the table does not have them.
     """
 
     verdict_offset: int
     number: int
+    positions: I64
     row: Row
+    first_rowid: int | None = None
+
+    def accepted_count(self, progress: Progress) -> int:
+        """Return how many of the first of them a worker has accepted.
+
+        With `next` 7 and `skip` 2 the roots 0 and 1 of the record at offset 7 are accepted, and
+        root 2 is not.
+        """
+        if self.verdict_offset != progress.next:
+            return len(self.positions) if self.verdict_offset < progress.next else 0
+        return min(len(self.positions), max(0, progress.skip - self.number))
 
 
 class VerdictTables:
@@ -50,7 +75,7 @@ class VerdictTables:
         self._verdict_rows: list[Row] = []
         self._failure_rows: list[Row] = []
         # by partition of the topic, in the order of its log
-        self._new_roots: dict[int, deque[NewRoot]] = {}
+        self._new_roots: dict[int, deque[NewRoots]] = {}
 
     def put(self, record: Record, progress: Progress | None) -> None:
         """Take in a record; its verdicts are accepted up to `progress`, None: that is not known."""
@@ -71,8 +96,7 @@ class VerdictTables:
         number = 0
         for lost in event.lost:
             self._put_lost(record, lost)
-            if progress is not None:
-                self._put_new_roots(record, lost, number, progress)
+            self._put_new_roots(record, lost, number, progress)
             number += len(positions(lost.positions))
         if len(self._verdict_rows) + len(self._failure_rows) >= ROWS_BUFFERED:
             self.flush()
@@ -107,41 +131,94 @@ class VerdictTables:
                 }
             )
 
-    def _put_new_roots(self, record: Record, lost: Lost, number: int, progress: Progress) -> None:
-        """Keep the lost roots that no worker has accepted; the first is root `number` there.
+    def _put_new_roots(
+        self,
+        record: Record,
+        lost: Lost,
+        number: int,
+        progress: Progress | None,
+    ) -> None:
+        """Add the lost roots that no worker has accepted; the first is root `number` there.
 
-        With `next` 7 and `skip` 2 the roots 0 and 1 of the record at offset 7 are accepted, and
-        root 2 is not.
+        If nobody knows up to where they are accepted, they are kept until somebody does.
         """
-        first_new = (progress.next, progress.skip)
-        new_roots = self._new_roots.setdefault(record.partition, deque())
-        for index, position in enumerate(positions(lost.positions).tolist(), start=number):
-            place = self._names.root_row(lost.source, position)
-            if place is None or (record.offset, index) < first_new:
-                continue
-            row: Row = {
-                **place,
-                **_cause_row(lost),
-                "verdict": lost.reason.value,
-                "is_blocked": lost.error == HELD,
-                "is_aside": False,
-                "lost_at": record.timestamp_ms,
-                "acker": record.partition,
-            }
-            new_roots.append(NewRoot(record.offset, index, row))
+        lost_positions = positions(lost.positions)
+        if not len(lost_positions):
+            return
+        place = self._names.root_row(lost.source, int(lost_positions[0]))
+        if place is None:
+            return
+        row: dict[str, str | int | bool | None] = {
+            **place,
+            **_cause_row(lost),
+            "verdict": lost.reason.value,
+            "is_blocked": lost.error == HELD,
+            "is_aside": False,
+            "lost_at": record.timestamp_ms,
+            "acker": record.partition,
+        }
+        for column in _OWN_COLUMNS:
+            del row[column]
+        new_roots = NewRoots(record.offset, number, lost_positions, row)
+        if progress is not None:
+            self._forget_accepted(new_roots, progress)
+            if not len(new_roots.positions):
+                return
+            self._show(new_roots)
+        self._new_roots.setdefault(record.partition, deque()).append(new_roots)
 
-    def new_rows(self, progress_by_partition: Mapping[int, Progress]) -> list[Row]:
-        """Return the rows of `waiting` for roots that are not accepted; forget those that are."""
-        rows: list[Row] = []
-        for partition, new_roots in self._new_roots.items():
+    def write_new_roots(self, progress_by_partition: Mapping[int, Progress]) -> None:
+        """Bring `waiting` up to date: it has the lost roots that are not accepted.
+
+        Those that are accepted are forgotten. Of a partition whose progress is unknown it has none.
+        """
+        for partition, all_new_roots in self._new_roots.items():
             progress = progress_by_partition.get(partition)
             if progress is None:
+                for new_roots in all_new_roots:
+                    self._hide(new_roots)
                 continue
-            first_new = (progress.next, progress.skip)
-            while new_roots and (new_roots[0].verdict_offset, new_roots[0].number) < first_new:
-                new_roots.popleft()
-            rows += [new_root.row for new_root in new_roots]
-        return rows
+            while all_new_roots:
+                self._forget_accepted(all_new_roots[0], progress)
+                if len(all_new_roots[0].positions):
+                    break
+                all_new_roots.popleft()
+            for new_roots in all_new_roots:
+                self._show(new_roots)
+
+    def _forget_accepted(self, new_roots: NewRoots, progress: Progress) -> None:
+        """Leave of new roots those that are not accepted; their rows, too."""
+        accepted_count = new_roots.accepted_count(progress)
+        self._delete_rows(new_roots, accepted_count)
+        new_roots.number += accepted_count
+        new_roots.positions = new_roots.positions[accepted_count:]
+        if new_roots.first_rowid is not None:
+            new_roots.first_rowid += accepted_count
+
+    def _show(self, new_roots: NewRoots) -> None:
+        """Write the rows of new roots, unless the table has them."""
+        if new_roots.first_rowid is not None:
+            return
+        newest = "SELECT coalesce(max(rowid), 0) FROM waiting"
+        (newest_rowid,) = self._picture.connection.execute(newest).fetchone()
+        offsets = new_roots.positions & OFFSET_MAX
+        generations = new_roots.positions >> OFFSET_BITS
+        own_values = np.column_stack([offsets, generations])
+        self._picture.insert_alike("waiting", new_roots.row, _OWN_COLUMNS, own_values.tolist())
+        # SQLite gives a row the number behind the highest that the table has
+        new_roots.first_rowid = newest_rowid + 1
+
+    def _hide(self, new_roots: NewRoots) -> None:
+        """Delete the rows of new roots; they are written again some time."""
+        self._delete_rows(new_roots, len(new_roots.positions))
+        new_roots.first_rowid = None
+
+    def _delete_rows(self, new_roots: NewRoots, count: int) -> None:
+        """Delete the first rows of new roots, if the table has them."""
+        if new_roots.first_rowid is not None and count:
+            bounds = (new_roots.first_rowid, new_roots.first_rowid + count)
+            delete = "DELETE FROM waiting WHERE rowid >= ? AND rowid < ?"
+            self._picture.connection.execute(delete, bounds)
 
     def flush(self) -> None:
         """Write the rows that were collected."""

@@ -56,6 +56,10 @@ class BatchPlan:
         """How many positions it emits."""
         return sum(run.end - run.start for run in self.ranges)
 
+    def roots(self) -> RootSet:
+        """Return the positions that it emits, as a set."""
+        return RootSet.of_runs(self.ranges)
+
     def starts(self) -> tuple[int, ...]:
         """Return for each of `ranges` the index of its first position."""
         return (0, *accumulate(run.end - run.start for run in self.ranges))[:-1]

@@ -90,7 +90,7 @@ class VerdictReader:
             # retention may have passed what was taken over
             begin_at[place] = max(start, taken_over[place.partition])
         follower = Follower(
-            self._log, unread, read_max=sys.maxsize, first=begin_at, on_damage=self._on_damage
+            self._log, unread, read_max=sys.maxsize, first_offsets=begin_at, on_damage=self._on_damage
         )
         lost_below: dict[int, int] = {}
         with closing(follower):
@@ -116,7 +116,7 @@ class VerdictReader:
             self._log,
             places,
             read_max=sys.maxsize,
-            first=self._log.offsets_at(places, max(0, since_ms)),
+            first_offsets=self._log.offsets_at(places, max(0, since_ms)),
             patience_ms=patience_ms,
             on_damage=self._on_damage,
         )

@@ -20,6 +20,7 @@ import numpy as np
 from acker.errors import TrackingError
 from acker.identity import I64
 from acker.kafka.port import DamagedRun
+from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.planning.order import LinedRecords
 from spout.planning.plan import BatchPlan
@@ -120,7 +121,7 @@ def encode(report: TaskReport) -> bytes:
         raised=[tuple(raised) for raised in report.raised],
         marks=(len(packed_marks), packed_marks if has_few_marks else b""),
         missing=(
-            [tuple(run) for run in missing.absent],
+            missing.absent.table.tolist(),
             missing.lost_count,
             [tuple(run) for run in missing.damaged],
         ),
@@ -205,7 +206,7 @@ def _report(content: _Content, many_marks: bytes) -> TaskReport:
         raised=tuple(Raised(*fields) for fields in content.raised),
         marks=RootMarks.unpacked(packed_marks),
         missing=Missing(
-            absent=_runs(absent),
+            absent=RootSet.of_runs(absent),
             lost_count=lost_count,
             damaged=tuple(DamagedRun(*run) for run in damaged),
         ),

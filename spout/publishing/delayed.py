@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from acker.errors import TrackingError
-from acker.hot_paths import distinct, is_ascending, rows_among, xor_sums
+from acker.hot_paths import among, distinct, is_ascending, rows_among, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges
 from acker.wire.causes import LATE, Cause
 from acker.wire.events import SourceRun
@@ -181,15 +181,22 @@ class KeyedRoots:
 
 
 class RootEdges(NamedTuple):
-    """Edges of tuples of a batch's own roots, row by row; a root may have several rows.
+    """Edges of roots of the batch that reports them, row by row.
 
     Attributes:
-        indices: of the tuples' roots in the plan.
-        edges: of the tuples.
+        indices: of the roots in the plan; of a sum, each once, ascending.
+        edges: of tuples of them; of a sum, the XOR of the edges that each root lacks, never 0.
     """
 
     indices: I64
     edges: U64
+
+    def without(self, indices: I64) -> RootEdges:
+        """Return the rows of roots that are not among some, which come as ascending indices."""
+        if not len(indices):  # as of most batches
+            return self
+        is_kept = ~among(self.indices, indices)
+        return RootEdges(self.indices[is_kept], self.edges[is_kept])
 
 
 class OwnAndOlder(NamedTuple):
@@ -238,7 +245,7 @@ def own_and_older(plan: PlanIndex, reported: RootMarks) -> OwnAndOlder:
 
 
 def _summed_by_root(released: RootMarks) -> RootMarks:
-    """Return one mark for each root, ascending, with the XOR of the edges that were released of it.
+    """Return what is contributed to each root, ascending: the XOR of the edges that were released of it.
 
     A root whose edges cancel has none.
     """
@@ -246,7 +253,7 @@ def _summed_by_root(released: RootMarks) -> RootMarks:
     for source, rows in RootPositions(released.sources, released.positions).by_source():
         positions, values = xor_sums(released.positions[rows], released.edges[rows])
         sources = np.full(len(positions), source, np.int64)
-        summed.append(RootMarks.of_roots(RootMark.RELEASED, (sources, positions), values))
+        summed.append(RootMarks.of_roots(RootMark.CONTRIBUTED, (sources, positions), values))
     return RootMarks.together(summed)
 
 

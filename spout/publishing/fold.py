@@ -30,10 +30,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from acker.hot_paths import among, distinct, xor_sums
+from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.kafka.port import DamagedRun
-from acker.root_sets.root_set import RootSet
+from acker.root_sets.root_set import NO_ROOTS, RootSet
 from acker.wire.causes import UNREADABLE_CAUSES
 from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
@@ -52,8 +52,6 @@ from spout.tuples.counts import Counts, What, sum_of_counts
 from spout.tuples.failures import ERRORS_MAX, Cause
 from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.tuple import Delivery
-
-_NO_ROOTS: I64 = np.empty(0, np.int64)
 
 Subscriptions = tuple[int, ...]
 """The keys of the subscriptions along a path, from the spout on."""
@@ -81,7 +79,7 @@ class Missing:
         damaged: offsets that could not be read; their roots are failed, or `absent`.
     """
 
-    absent: tuple[SourceRun, ...] = ()
+    absent: RootSet = NO_ROOTS
     lost_count: int = 0
     damaged: tuple[DamagedRun, ...] = ()
 
@@ -167,7 +165,7 @@ class BatchOutcome:
         marks: what became of its roots, and of roots of earlier batches. A root of the batch
             without a mark is acked. A root has each kind at most once, with two exceptions:
             `LEFT_OPEN` once for each bolt, and `FAILED` of an earlier batch once for each cause.
-        missing: what its read tasks did not find, or could not read; runs ascend.
+        missing: what its read tasks did not find, or could not read.
         counts: what its bolts did, by component and stream.
         errors: what bolts reported, the earliest of each task.
         lined_records: of each partition that was read in order, which records are in which lines.
@@ -195,27 +193,7 @@ class BatchOutcome:
 
     def own_marks(self, *kinds: RootMark) -> RootMarks:
         """Return the marks of some kinds of the roots that the batch emitted itself."""
-        marks = self.marks.of(*kinds)
-        return marks.at(marks.is_of(RootSet.of_runs(self.plan.ranges)))
-
-
-class IncompleteRoots(NamedTuple):
-    """Roots of a batch that are not complete, since edges are missing from their sums.
-
-    Attributes:
-        indices: of the roots in the plan, ascending.
-        lacked: of each root the XOR of the edges that are missing; never 0.
-    """
-
-    indices: I64
-    lacked: U64
-
-    def without(self, indices: I64) -> IncompleteRoots:
-        """Return the open roots that are not among some, which come as ascending indices."""
-        if not len(indices):  # as of most batches
-            return self
-        is_kept = ~among(self.indices, indices)
-        return IncompleteRoots(self.indices[is_kept], self.lacked[is_kept])
+        return self.marks.of(*kinds).within(self.plan.roots())
 
 
 class LateNote(NamedTuple):
@@ -397,8 +375,8 @@ def open_roots_of(
     plan: BatchPlan,
     outstanding: Iterable[Mapping[Subscriptions, I64]],
     further_edges: Iterable[RootEdges] = (),
-) -> IncompleteRoots:
-    """Return the roots from whose sums edges are missing.
+) -> RootEdges:
+    """Return the roots from whose sums edges are missing, each with the XOR of these edges.
 
     A root is left out if its missing edges cancel.
 
@@ -408,7 +386,7 @@ def open_roots_of(
         further_edges: edges of other tuples that are missing from the sums of their roots.
     """
     # an empty array goes ahead, since NumPy concatenates no empty list
-    index_parts: list[I64] = [_NO_ROOTS]
+    index_parts: list[I64] = [np.empty(0, np.int64)]
     edge_parts: list[U64] = [np.empty(0, np.uint64)]
     for root_edges_of_tuples in further_edges:
         index_parts.append(root_edges_of_tuples.indices)
@@ -418,4 +396,4 @@ def open_roots_of(
             indices = _roots_of(rows)
             index_parts.append(indices)
             edge_parts.append(_edges_along(plan_root_edges(plan, indices), subscriptions, rows))
-    return IncompleteRoots(*xor_sums(np.concatenate(index_parts), np.concatenate(edge_parts)))
+    return RootEdges(*xor_sums(np.concatenate(index_parts), np.concatenate(edge_parts)))

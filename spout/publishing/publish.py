@@ -5,9 +5,9 @@ One `Acks` and at most one `Fails` for each block of 32,768 positions of one sou
 canonical: everything ascending, every root whose contribution is its root edge in a run. So a batch
 that is published again is recognised by its bytes.
 
-An outcome has one table of marks, of roots of the batch and of earlier ones. `fails_and_acks`
-groups each kind of them by source and block, and what has no mark is acked. Roots of earlier
-batches may be in blocks of their own.
+An outcome has one table of marks, of roots of the batch and of earlier ones. Each kind of them is
+grouped by source and block, and what has no mark is acked. Roots of earlier batches may be in
+blocks of their own.
 
 A *lane* is one series of numbered batches, of one session of a query: an acker applies each
 number of it once. A *block* is 32,768 positions of one source, numbered from 0. What a batch has
@@ -28,7 +28,7 @@ import numpy as np
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.hot_paths import among
-from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, input_id_of, root_edges
+from acker.identity import I64, WIRE_BLOCK_BITS, acker_partition, input_id_of
 from acker.kafka.port import Headers, Log, Outgoing, Producer
 from acker.listing import and_more
 from acker.root_sets.root_set import NO_ROOTS, RootSet
@@ -112,18 +112,16 @@ class BatchLane(NamedTuple):
     seq: int
 
 
-def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchOutcome:
+def skipped_outcome(plan: BatchPlan, absent: RootSet = NO_ROOTS) -> BatchOutcome:
     """Return the outcome of a batch that the sink skipped: each root with a record is failed."""
     message = (
         "the sink skipped this batch: it had written it before, and its bolts may have done something else"
         " this time; or it had another checkpoint's batch under this id"
     )
-    # runs of several evaluations may overlap: between these, records may have left the log
-    holes = RootSet.of_runs(absent)
-    records = RootSet.of_runs(plan.ranges) - holes
+    records = plan.roots() - absent
     cause = Cause.of("sink", BATCH_SKIPPED, message)
     marks = RootMarks.of_roots(RootMark.FAILED, records.each_root(), cause=cause)
-    return BatchOutcome(plan, marks, Missing(absent=tuple(holes.runs())))
+    return BatchOutcome(plan, marks, Missing(absent))
 
 
 def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
@@ -138,7 +136,7 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """
     if not outcome.lined_records or outcome.stops_for_damage:
         return None
-    roots = outcome.own_marks(RootMark.OUTSTANDING, RootMark.FAILED).roots()
+    roots = outcome.own_marks(RootMark.CONTRIBUTED, RootMark.FAILED).roots()
     if not roots:
         return []
     if len(roots) > NOT_ACKED_MAX:
@@ -186,10 +184,9 @@ def publication_of(
     """
     traces = _traces_by_block(outcome)
     too_late = {} if late is None else _too_late(outcome, lane, late)
-    fails, acks = fails_and_acks(outcome, lane, blocks_with_headers=traces.keys() | too_late.keys())
     return Publication(
-        fails=fails,
-        acks=acks,
+        fails=tuple(_fails(outcome, lane)),
+        acks=tuple(_acks(outcome, lane, blocks_with_headers=traces.keys() | too_late.keys())),
         first_emissions=_first_emissions_by_block(outcome),
         traces=traces,
         held=tuple(_held_acks(outcome, lane, held_longer_ms)),
@@ -242,7 +239,7 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[Bl
     has the number of these rows; they are counted by the one that is marked as the `first`.
     """
     late_roots = outcome.marks.of(RootMark.LATE).roots().by_block()
-    suspects = RootSet.of_runs(outcome.plan.ranges).by_block() if late.rows else {}
+    suspects = outcome.plan.roots().by_block() if late.rows else {}
     mover = late.mover or Mover(0, ())
     notes: dict[BlockKey, TooLate] = {}
     for block in sorted(late_roots.keys() | suspects.keys()):
@@ -274,12 +271,10 @@ def _held_acks(
     A record has one `touched_at`, and a bolt may have reset the timeout of other roots of the
     block. So these records are of a lane of their own.
     """
-    held, held_on = outcome.marks.of(RootMark.HELD), outcome.marks.of(RootMark.HELD_ON)
-    if not held and not held_on:  # as of most queries
-        return
     plan = outcome.plan
     lane_of_held = lane._replace(name=f"{lane.name}/{HELD_LANE}")
-    for block, marks in RootMarks.together([held, held_on]).ascending().by_block().items():
+    held = outcome.marks.of(RootMark.HELD, RootMark.HELD_ON).ascending()
+    for block, marks in held.by_block().items():
         source, _ = block
         ahead_ms = longer_ms_by_input.get(input_id_of(source), 0)
         # roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
@@ -298,98 +293,68 @@ def _held_acks(
         )
 
 
-def fails_and_acks(
-    outcome: BatchOutcome, lane: BatchLane, blocks_with_headers: Collection[BlockKey] = ()
-) -> tuple[tuple[Fails, ...], tuple[Acks, ...]]:
-    """Return the records of a batch, `Fails` and `Acks`, each ascending by source and block.
+def _fails(outcome: BatchOutcome, lane: BatchLane) -> Iterator[Fails]:
+    """Yield the records of failed roots, ascending by source and block."""
+    failed = outcome.marks.of(RootMark.FAILED).ascending()
+    for block, marks in failed.by_block().items():
+        yield Fails(*_first_fields(outcome.plan, lane, block), _packed_causes(marks))
 
-    Args:
-        blocks_with_headers: blocks that get an `Acks` even where it says nothing, since it has a
-            header that does.
+
+def _acks(
+    outcome: BatchOutcome, lane: BatchLane, blocks_with_headers: Collection[BlockKey]
+) -> Iterator[Acks]:
+    """Yield the records of roots that did not fail, ascending by source and block.
+
+    `blocks_with_headers`: they get an `Acks` even where it says nothing, since its header does.
     """
     plan, marks = outcome.plan, outcome.marks
     # 1. What becomes of each root.
-    planned = RootSet.of_runs(plan.ranges)
-    failed, outstanding = marks.of(RootMark.FAILED), marks.of(RootMark.OUTSTANDING)
-    failed_roots, open_roots = _failed_roots(outcome), outstanding.roots()
+    planned = plan.roots()
+    failed_roots = _failed_roots(outcome)
+    contributed = marks.of(RootMark.CONTRIBUTED)
+    own, older = contributed.divided(contributed.is_of(planned))
+    open_roots = own.roots()
     # A position without a record is absent. One that failed in one evaluation may have left the log
     # before the next: it is lost, not absent.
-    absent = RootSet.of_runs(outcome.missing.absent) - failed_roots
+    absent = outcome.missing.absent - failed_roots
     acked_whole = planned - absent - failed_roots - open_roots
     # a root that is acked whole has no timeout to reset
-    touched = marks.of(RootMark.TOUCHED).without(planned - open_roots)
+    touched = marks.of(RootMark.TOUCHED).without(planned - open_roots).without(failed_roots)
 
-    # 2. The same by block.
-    planned_blocks = planned.runs_by_block()
-    # of most batches all is acked: `-` took nothing away, and the runs are cut already
-    acked_blocks = planned_blocks if acked_whole is planned else acked_whole.runs_by_block()
+    # 2. The same by block; most batches have acked roots alone.
+    acked_blocks = acked_whole.runs_by_block()
     absent_blocks = absent.runs_by_block()
-    failed_blocks = failed.ascending().by_block()
-    outstanding_blocks = outstanding.without(failed_roots).ascending().by_block()
-    released_blocks = marks.of(RootMark.RELEASED).without(failed_roots).ascending().by_block()
-    touched_blocks = touched.without(failed_roots).ascending().by_block()
+    # to XOR 0 into a sum changes nothing
+    contributed_parts = [part.with_values().without(failed_roots) for part in (older, own)]
+    contributed_blocks = _together_by_block(contributed_parts)
+    touched_blocks = touched.ascending().by_block()
 
-    # 3. The records of each block.
-    fails: list[Fails] = []
-    acks: list[Acks] = []
-    for block in sorted({*planned_blocks, *failed_blocks, *released_blocks, *touched_blocks}):
-        source, _ = block
-        first_fields = _first_fields(plan, lane, block)
-        if block in failed_blocks:
-            fails.append(Fails(*first_fields, _packed_causes(failed_blocks[block])))
-        contributed = _contributions(
-            source, outstanding_blocks.get(block, NO_MARKS), released_blocks.get(block, NO_MARKS)
-        )
-        record = Acks(
-            *first_fields,
+    # 3. The record of each block.
+    blocks = {*acked_blocks, *absent_blocks, *contributed_blocks, *touched_blocks, *blocks_with_headers}
+    for block in sorted(blocks):
+        contributions = contributed_blocks.get(block, NO_MARKS)
+        yield Acks(
+            *_first_fields(plan, lane, block),
             runs=acked_blocks.get(block, ()),
-            positions=pack_positions(contributed.positions),
-            values=pack_values(contributed.values),
+            positions=pack_positions(contributions.positions),
+            values=pack_values(contributions.edges),
             absent=absent_blocks.get(block, ()),
             touched=pack_positions(touched_blocks.get(block, NO_MARKS).positions),
             touched_at=plan.now,
         )
-        # what is all held, or all failed, has nothing else to publish
-        says_something = record.runs or record.positions or record.absent or record.touched
-        if says_something or block in blocks_with_headers:
-            acks.append(record)
-    return tuple(fails), tuple(acks)
 
 
-class _Contributions(NamedTuple):
-    """The values of roots of one block that do not get their root edge; positions ascend."""
+def _together_by_block(parts: Iterable[RootMarks]) -> dict[BlockKey, RootMarks]:
+    """Return the rows of all parts by block, and in a block ascending.
 
-    positions: I64
-    values: U64
-
-
-_NO_CONTRIBUTIONS = _Contributions(np.empty(0, np.int64), np.empty(0, np.uint64))
-
-
-def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> _Contributions:
-    """Return the values that roots of one block get in place of their root edge; none is 0.
-
-    Args:
-        outstanding: roots of the batch itself, one row each, with the XOR of the edges that they
-            lack. They get their root edge without these.
-        released: roots of earlier batches, one row each, with the XOR of the edges that they lacked
-            until now. They get just these.
+    To sort the rows of all parts at once would take longer: few blocks have rows of two of them.
     """
-    if not outstanding and not released:  # as of most blocks
-        return _NO_CONTRIBUTIONS
-    positions, values = released.positions, released.edges
-    if len(outstanding):
-        own_values = root_edges(source, outstanding.positions) ^ outstanding.edges
-        values = np.concatenate([own_values, values])
-        positions = np.concatenate([outstanding.positions, positions])
-    if len(outstanding) and len(released):  # one alone ascends already
-        order = np.argsort(positions)
-        positions, values = positions[order], values[order]
-    # to XOR 0 into a sum changes nothing
-    if values.all():
-        return _Contributions(positions, values)
-    is_contributed = values != 0
-    return _Contributions(positions[is_contributed], values[is_contributed])
+    marks_by_block: dict[BlockKey, RootMarks] = {}
+    for part in parts:
+        for block, marks in part.ascending().by_block().items():
+            marks_before = marks_by_block.get(block, NO_MARKS)
+            marks_by_block[block] = RootMarks.together([marks_before, marks]).ascending()
+    return marks_by_block
 
 
 def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:

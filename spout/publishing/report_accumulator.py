@@ -26,9 +26,9 @@ from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from acker.errors import TrackingError
+from acker.root_sets.root_set import NO_ROOTS, RootSet
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.causes import error_class
-from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskId, TaskReport
@@ -213,9 +213,13 @@ class BatchReports(NamedTuple):
         return next((report.plan for report in self.tasks if report.plan is not None), None)
 
     @property
-    def absent(self) -> frozenset[SourceRun]:
-        """Positions for which the log holds no record."""
-        return frozenset(run for report in self.tasks for run in report.missing.absent)
+    def absent(self) -> RootSet:
+        """Positions for which the log holds no record, by any evaluation: between two, records may
+        have left the log."""
+        absent = NO_ROOTS
+        for report in self.tasks:
+            absent |= report.missing.absent
+        return absent
 
     @property
     def nothing_to_publish(self) -> bool:

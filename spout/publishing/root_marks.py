@@ -4,7 +4,7 @@ A row says of one root that one thing happened to it. Of a root to which two thi
 are two rows; of one that was simply acked there is none. So the table of most batches is empty::
 
     source  position  kind         value      cause
-         7      1042  OUTSTANDING  an edge
+         7      1042  CONTRIBUTED  an edge
          7      1042  TOUCHED
          7      1044  FAILED                  split, ValueError, "no words"
 
@@ -62,10 +62,10 @@ class RootMark(IntEnum):
     """What can happen to a root in a batch. Its number is in a task's report, so none is used again.
 
     Attributes:
-        OUTSTANDING: deliveries of it were not acked; the value is the XOR of their edges, never 0.
-            A task has one row for each delivery.
-        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge. Of a
-            root of an earlier batch an outcome has one row, with the XOR of the edges.
+        OUTSTANDING: a delivery of it behind a keyed bolt was not acked; the value is its edge.
+        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge.
+        CONTRIBUTED: what the batch XORs into the sum of a root that is not acked whole; of a root of
+            an earlier batch never 0. Only an outcome has it.
         FAILED: a tuple of it failed, by the cause.
         TOUCHED: a bolt reset its timeout.
         HELD: Spark's state holds tuples of it.
@@ -105,6 +105,7 @@ class RootMark(IntEnum):
     KEYED = 13
     HELD_TUPLE = 14
     HELD_UNTIL = 15
+    CONTRIBUTED = 16
 
     @property
     def has_cause(self) -> bool:
@@ -115,6 +116,7 @@ class RootMark(IntEnum):
             case (
                 RootMark.OUTSTANDING
                 | RootMark.RELEASED
+                | RootMark.CONTRIBUTED
                 | RootMark.TOUCHED
                 | RootMark.HELD
                 | RootMark.HELD_ON
@@ -141,6 +143,7 @@ class RootMark(IntEnum):
                 return True
             case (
                 RootMark.RELEASED
+                | RootMark.CONTRIBUTED
                 | RootMark.TOUCHED
                 | RootMark.HELD
                 | RootMark.HELD_ON
@@ -372,6 +375,8 @@ class RootMarks:
 
         Blocks ascend, and without rows they are missing; the rows of a block keep their order.
         """
+        if not len(self):  # as of most kinds of marks in most batches
+            return {}
         ordered = self._ordered_by(self.positions >> WIRE_BLOCK_BITS)
         rows_of_blocks = rows_by_block(ordered.sources, ordered.positions, WIRE_BLOCK_BITS)
         return {block: ordered.at(rows) for block, rows in rows_of_blocks.items()}
@@ -410,15 +415,25 @@ class RootMarks:
         """Return all roots that have a mark."""
         return RootSet.of_positions(self.sources, self.positions)
 
-    def is_of(self, roots: RootSet) -> npt.NDArray[np.bool_]:
-        """Return for each row whether its root is in a set."""
-        return RootNumbers(roots).find_roots(self.sources, self.positions) >= 0
+    def within(self, roots: RootSet) -> RootMarks:
+        """Return the rows whose roots are in a set."""
+        return self._chosen(self.is_of(roots))
 
     def without(self, roots: RootSet) -> RootMarks:
         """Return the rows whose roots are not in a set."""
         if not roots or not len(self):
             return self
         return self._chosen(~self.is_of(roots))
+
+    def with_values(self) -> RootMarks:
+        """Return the rows whose value is not 0."""
+        return self._chosen(self.values != 0)
+
+    def is_of(self, roots: RootSet) -> npt.NDArray[np.bool_]:
+        """Return for each row whether its root is in a set."""
+        if not len(self):
+            return np.zeros(0, np.bool_)
+        return RootNumbers(roots).find_roots(self.sources, self.positions) >= 0
 
     def rows(self) -> list[MarkRow]:
         """Return the rows one by one."""

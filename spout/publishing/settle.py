@@ -38,9 +38,9 @@ import numpy.typing as npt
 
 from acker.errors import TrackingError
 from acker.hot_paths import among, distinct
-from acker.identity import I64
+from acker.identity import I64, root_edges
 from acker.kafka.port import DamagedRun
-from acker.root_sets.root_set import RootSet
+from acker.root_sets.root_set import NO_ROOTS, RootSet
 from acker.units import any_time_text
 from acker.wire.causes import HELD, LATE
 from acker.wire.events import SourceRun
@@ -59,7 +59,6 @@ from spout.publishing.delayed import (
 )
 from spout.publishing.fold import (
     BatchOutcome,
-    IncompleteRoots,
     Missing,
     Subscriptions,
     TaskReport,
@@ -119,14 +118,15 @@ def settle(
     index = plan.index()
     keyed_marks = [report.marks.of(RootMark.KEYED) for report in reports]
     keyed = KeyedRoots.of_marks(RootMarks.together(keyed_marks))
-    counted_part = _PlacedReports.of(counted, index, keyed, _OF_COUNTED_EVALUATIONS)
-    uncounted_part = _PlacedReports.of(uncounted, index, keyed, _OF_ANY_EVALUATION)
+    missing = _missing(reports, counted)
+    passed_calls = tuple(call for report in reports for call in _passed_calls(report, index, keyed))
+    counted = [_placed_report(report, index, keyed, _OF_COUNTED_EVALUATIONS) for report in counted]
+    uncounted = [_placed_report(report, index, keyed, _OF_ANY_EVALUATION) for report in uncounted]
 
     # 3. Sum up. Of reports that do not count, only what failed or is open is taken.
     late_ms = -1 if moment is None else moment.late_ms
-    outcome = _summed(plan, counted_part, uncounted_part, late_ms)
-    passed_calls = tuple(call for report in reports for call in _passed_calls(report, index, keyed))
-    return replace(outcome, missing=_missing(reports, counted), passed=passed_calls)
+    outcome = _summed(plan, counted, uncounted, late_ms)
+    return replace(outcome, missing=missing, passed=passed_calls)
 
 
 def _complete_evaluations(
@@ -169,28 +169,19 @@ def _complete_evaluations(
     return plan, complete
 
 
-class _PlacedReports(NamedTuple):
-    """Reports, and the marks of all of them with each root named by source and position."""
+def _placed_report(
+    report: TaskReport, index: PlanIndex, keyed: KeyedRoots, kinds: Iterable[RootMark]
+) -> TaskReport:
+    """Return a report with each root named by source and position; marks of other kinds are left out.
 
-    reports: Sequence[TaskReport]
-    marks: RootMarks
-
-    @classmethod
-    def of(
-        cls,
-        reports: Sequence[TaskReport],
-        index: PlanIndex,
-        keyed: KeyedRoots,
-        kinds: Iterable[RootMark],
-    ) -> _PlacedReports:
-        """Place the marks of some kinds; marks of other kinds are left out.
-
-        Args:
-            index: finds the roots that tasks name by index.
-            keyed: finds the roots that bolts behind a keyed bolt name by number.
-        """
-        placed_marks = [placed(report.marks.of(*kinds), index, keyed) for report in reports]
-        return cls(reports, RootMarks.together(placed_marks))
+    Args:
+        index: finds the roots that tasks name by index.
+        keyed: finds the roots that bolts behind a keyed bolt name by number.
+    """
+    marks = placed(report.marks.of(*kinds), index, keyed)
+    if marks is report.marks:  # as of most tasks, which have none
+        return report
+    return replace(report, marks=marks)
 
 
 def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> Iterator[PassedCall]:
@@ -223,17 +214,17 @@ def _missing(reports: Iterable[TaskReport], counted: Iterable[TaskReport]) -> Mi
     missing in the later one only.
     """
     counted_stages = {report.task.stage for report in counted}
-    absent_runs: list[SourceRun] = []
+    absent = NO_ROOTS
     damaged_runs: set[DamagedRun] = set()
     lost_counts = dict.fromkeys(counted_stages, 0)
     for report in reports:
         stage = report.task.stage
         if stage in counted_stages:  # reports of bolts have an empty `missing`
-            absent_runs += report.missing.absent
+            absent |= report.missing.absent
             damaged_runs.update(report.missing.damaged)
             lost_counts[stage] += report.missing.lost_count
     return Missing(
-        absent=tuple(RootSet.of_runs(absent_runs).runs()),
+        absent=absent,
         # of two readings the later one misses all that the earlier one missed
         lost_count=max(lost_counts.values(), default=0),
         damaged=tuple(sorted(damaged_runs)),
@@ -327,8 +318,8 @@ class _Held(NamedTuple):
 
 def _summed(
     plan: BatchPlan,
-    counted: _PlacedReports,
-    uncounted: _PlacedReports,
+    counted: Sequence[TaskReport],
+    uncounted: Sequence[TaskReport],
     late_ms: int,
 ) -> BatchOutcome:
     """Return the outcome of a batch, without what is `missing`, `raised` and `passed`.
@@ -336,25 +327,26 @@ def _summed(
     A root may be open, held and failed at once; `spout.publishing.publish` lets a failure go first.
 
     Args:
-        counted: reports that count.
-        uncounted: further reports. Roots that one of them fails are failed, and those that it
-            leaves open are open; it has no other effect.
+        counted: reports that count, placed.
+        uncounted: further reports, placed. Roots that one of them fails are failed, and those that
+            it leaves open are open; it has no other effect.
         late_ms: the watermark, event time; -1: there is none.
     """
     index = plan.index()
-    # a failure counts whoever reports it, so the marks of both are divided
-    done = own_and_older(index, RootMarks.together([counted.marks, uncounted.marks]))
-    held = _Held.of_marks(counted.marks, late_ms)
+    reports = (*counted, *uncounted)
+    marks = RootMarks.together(report.marks for report in counted)
+    # a failure counts whoever reports it, so the marks of all are divided
+    done = own_and_older(index, RootMarks.together(report.marks for report in reports))
+    held = _Held.of_marks(marks, late_ms)
     # of Storm's emit without a message id: nobody learns what becomes of these roots
-    best_effort_indices = distinct(indices_in(index, counted.marks.of(RootMark.UNTRACKED)))
+    best_effort_indices = distinct(indices_in(index, marks.of(RootMark.UNTRACKED)))
 
     # 1. The roots that are not complete.
-    counted_open, held_indices = _open_and_held(plan, counted.reports, held.staying(), done.released_edges)
-    open_roots = _with_uncounted(plan, counted_open, uncounted.reports).without(best_effort_indices)
+    counted_open, held_indices = _open_and_held(plan, counted, held.staying(), done.released_edges)
+    open_roots = _with_uncounted(plan, counted_open, uncounted).without(best_effort_indices)
 
     # 2. What failed, and what is blocked behind it where a partition is read in order.
     failures = RootMarks.together([done.own_failures, held.failures(late_ms)])
-    reports = (*counted.reports, *uncounted.reports)
     lined_records = tuple(lines for report in reports for lines in report.lined_records)
     failed_indices = _NO_ROOTS
     # only these two ask for them, and to find them in the plan takes time
@@ -378,21 +370,23 @@ def _summed(
     # 4. One table of it all.
     touched_indices = distinct(done.own_touched)
     late_indices = distinct(own_indices(index, held.dropped()))
-    marks = [
+    roots_of_open = index.roots(open_roots.indices)
+    contributions = root_edges(*roots_of_open) ^ open_roots.edges
+    outcome_marks = [
         failed,
-        RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(open_roots.indices), open_roots.lacked),
+        RootMarks.of_roots(RootMark.CONTRIBUTED, roots_of_open, contributions),
         RootMarks.of_roots(RootMark.HELD, index.roots(held_indices)),
         RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched_indices)),
         RootMarks.of_roots(RootMark.LATE, index.roots(late_indices)),
-        counted.marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED, RootMark.LEFT_OPEN),
+        marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED, RootMark.LEFT_OPEN),
         done.older,
     ]
-    column_times = [highest for report in counted.reports for highest in report.highest_times]
+    column_times = [highest for report in counted for highest in report.highest_times]
     return BatchOutcome(
         plan,
-        RootMarks.together(marks),
-        counts=sum_of_counts(report.counts for report in counted.reports),
-        errors=tuple(error for report in counted.reports for error in report.errors),
+        RootMarks.together(outcome_marks),
+        counts=sum_of_counts(report.counts for report in counted),
+        errors=tuple(error for report in counted for error in report.errors),
         lined_records=lined_records,
         late_count=int(held.is_dropped.sum()),
         highest_times=_highest_times([*column_times, *held.highest_times()]),
@@ -417,7 +411,7 @@ def _open_and_held(
     counted: Sequence[TaskReport],
     staying: RootMarks,
     released_edges: RootEdges,
-) -> tuple[IncompleteRoots, I64]:
+) -> tuple[RootEdges, I64]:
     """Return the open roots by the reports that count, and the held roots, as ascending indices.
 
     A root is held if Spark's state has a tuple of it after the batch; each held root is open.
@@ -439,9 +433,7 @@ def _open_and_held(
     return open_roots, open_roots_of(plan, (), held_edges).indices
 
 
-def _with_uncounted(
-    plan: BatchPlan, counted_open: IncompleteRoots, uncounted: Iterable[TaskReport]
-) -> IncompleteRoots:
+def _with_uncounted(plan: BatchPlan, counted_open: RootEdges, uncounted: Iterable[TaskReport]) -> RootEdges:
     """Return the open roots, with those that only uncounted reports left open.
 
     Args:
@@ -458,9 +450,9 @@ def _with_uncounted(
     # what counts goes first, where it says of a root that it is open, too
     further = open_roots_of(plan, [distinct_rows]).without(counted_open.indices)
     indices = np.concatenate([counted_open.indices, further.indices])
-    lacked = np.concatenate([counted_open.lacked, further.lacked])
+    edges = np.concatenate([counted_open.edges, further.edges])
     order = np.argsort(indices)
-    return IncompleteRoots(indices[order], lacked[order])
+    return RootEdges(indices[order], edges[order])
 
 
 def _reads_by_branch(reads: Iterable[TaskReport]) -> dict[str, Stages]:
@@ -569,7 +561,7 @@ def _reports_cover_plan(reports: Sequence[TaskReport]) -> bool:
     shares = [run for report in reports for run in report.ranges]
     return (
         plan is not None
-        and RootSet.of_runs(shares) == RootSet.of_runs(plan.ranges)
+        and RootSet.of_runs(shares) == plan.roots()
         # a position in two shares would be counted twice
         and sum(run.end - run.start for run in shares) == plan.count
     )

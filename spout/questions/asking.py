@@ -31,6 +31,12 @@ def ask_picture(picture: Picture, question: str, bound: BoundValues) -> list[Ans
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
+def number_of(row: AnswerRow, column: str) -> int:
+    """Return a number of a row; 0: it is NULL."""
+    value = row[column]
+    return value if isinstance(value, int) else 0
+
+
 @cache
 def _query(question: str) -> str:
     """Return the query of a question."""

@@ -22,7 +22,7 @@ from spout.inspect.letter_rows import bytes_field, name_field, stored_moment
 from spout.picture.database import Picture, time_column
 from spout.picture.loader import PictureLoader, PicturePart
 from spout.picture.reading import Limits
-from spout.questions.asking import AnswerRow, BoundValues, ask_picture
+from spout.questions.asking import AnswerRow, BoundValues, ask_picture, number_of
 
 VALUES_MAX: Final = 10
 """How many values of each kind are counted by themselves: those with the most letters."""
@@ -161,7 +161,7 @@ def _counted_row(row: AnswerRow) -> dict[str, Any]:
     kind = str(row["kind"])
     value = row["value"]
     first_time, last_time = stored_moment(row["first"]), stored_moment(row["last"])
-    other_values = _number(row, "other_values")
+    other_values = number_of(row, "other_values")
     if other_values:
         value, first_time, last_time = f"({other_values:,} others)", "", ""
     elif kind in NAMES:
@@ -179,16 +179,10 @@ def _counted_row(row: AnswerRow) -> dict[str, Any]:
 
 def _place(row: Mapping[str, str | int | None], prefix: str) -> str:
     """Return the place that a row has in three columns, whose names begin with a prefix."""
-    topic, partition = str(row[f"{prefix}topic"]), _number(row, f"{prefix}partition")
-    return location(topic, partition, _number(row, f"{prefix}offset"))
+    topic, partition = str(row[f"{prefix}topic"]), number_of(row, f"{prefix}partition")
+    return location(topic, partition, number_of(row, f"{prefix}offset"))
 
 
 def _name(row: AnswerRow, column: str) -> str:
     """Return a name of a row in the notation."""
     return name_field(str(row[column]))
-
-
-def _number(row: AnswerRow, column: str) -> int:
-    """Return a number of a row."""
-    value = row[column]
-    return value if isinstance(value, int) else 0

@@ -1,1 +1,1 @@
-"""A process: its loop, signals, logs, metrics and children, and readers of the last records of topics."""
+"""A process: its loop, signals, logs, metrics and children; and readers of topics' last records."""

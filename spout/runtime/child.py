@@ -113,7 +113,11 @@ class Child:
         self._process = tether.spawn(command)
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until it is ready; else raise `Unreachable` with its last lines."""
+        """Wait until it is ready.
+
+        Raises `Unreachable`, with the end of its log: it has ended, or is not ready after
+        `timeout_s`.
+        """
         if self._process is None:
             raise RuntimeError(f"the {self.kind} was not started")
         deadline_s = time.monotonic() + timeout_s
@@ -121,9 +125,11 @@ class Child:
             try:
                 self._process.wait(_CHECK_EVERY_S)
             except subprocess.TimeoutExpired:
-                # it still runs
-                if time.monotonic() < deadline_s:
-                    continue
+                still_runs = True
+            else:
+                still_runs = False
+            if still_runs and time.monotonic() < deadline_s:
+                continue
             raise Unreachable(self.how_it_ended(timeout_s))
 
     def ready(self) -> bool:
@@ -133,16 +139,19 @@ class Child:
             return any(_event_of(line) == f"{self.kind}.ready" for line in file)
 
     def how_it_ended(self, timeout_s: float = 0.0) -> str:
-        """Describe how it ended, or that it is not ready after `timeout_s`, with the end of its log."""
-        text = f"is not ready after {timeout_s:.0f} s"
+        """Return a sentence that says how it ended, with the end of its log.
+
+        If it runs: that it is not ready after `timeout_s`.
+        """
+        state = f"is not ready after {timeout_s:.0f} s"
         if self.exit_code is not None:
-            text = f"ended with exit code {self.exit_code}"
-        return f"the {self.kind} {text}; {self.log} ends with:\n{tether.last_lines(self.log)}"
+            state = f"ended with exit code {self.exit_code}"
+        return f"the {self.kind} {state}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """End it by SIGTERM, by SIGKILL after the timeout.
 
-        Return whether it ended by itself, cleanly.
+        Return whether it ended by itself, cleanly; True if it was never started.
         """
         self._owner.check()
         return self._process is None or tether.stop(self._process, int(timeout_s * 1000))

@@ -1,4 +1,4 @@
-"""What a process answers to its supervisor: ``/metrics``, ``/livez`` and ``/readyz`` over HTTP, and systemd.
+"""What a process answers to its supervisor: ``/metrics``, ``/livez``, ``/readyz``, and systemd.
 
 No answer asks Kafka: the loop writes down what it does, and a thread reads it. So a broker that
 is away restarts no process.
@@ -87,9 +87,11 @@ class Health:
         status = self._status
         if status is None:
             return "no step has ended yet"
-        if status.assigned > len(status.partitions):
-            return f"{len(status.partitions)} of {status.assigned} partitions are restored"
-        if not status.assigned and self._clock() - self._began_s < STANDBY_S:
+        restored_count = len(status.partitions)
+        if status.assigned > restored_count:
+            return f"{restored_count} of {status.assigned} partitions are restored"
+        is_standby = self._clock() - self._began_s >= STANDBY_S
+        if status.assigned == 0 and not is_standby:
             return "the group has assigned no partition yet"
         return ""
 
@@ -104,14 +106,18 @@ class SystemdNotifier:
     Source: the manual page sd_notify(3).
     """
 
-    def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         path = environ.get("NOTIFY_SOCKET", "")
         if path.startswith("@"):
             path = f"\0{path[1:]}"  # an abstract socket, which is in no folder
         self._path = path  # of systemd's socket; empty: systemd did not start this process
         self._clock = clock
         self._next_alive_s = clock()
-        self._has_reached = False  # True: systemd's socket took a message once
+        self._was_systemd_there = False  # True: its socket took a message once
 
     def alive(self) -> None:
         """Notify that the loop goes on, which puts the watchdog off.
@@ -128,7 +134,7 @@ class SystemdNotifier:
     def notify(self, state: str) -> None:
         """Send ``READY=1``, ``STOPPING=1`` or ``WATCHDOG=1``.
 
-        Raise UsageError if systemd was never there. If it goes away later, nothing is raised: the
+        Raises `UsageError`: systemd was never there. If it goes away later, nothing is raised: the
         service must not end for that in the midst of a step, and systemd's watchdog decides.
         """
         if not self._path:
@@ -136,9 +142,9 @@ class SystemdNotifier:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.sendto(state.encode(), self._path)
-            self._has_reached = True
+            self._was_systemd_there = True
         except OSError as error:
-            if self._has_reached:
+            if self._was_systemd_there:
                 return
             raise UsageError(
                 f"NOTIFY_SOCKET {self._path!r}: {error.strerror}; systemd sets it for Type=notify,"
@@ -156,9 +162,12 @@ def address_of(address: int | str) -> tuple[str, int]:
     """
     written_host, colon, port = str(address).rpartition(":")
     host = written_host.removeprefix("[").removesuffix("]")
+    # an address of IPv6 has colons, and needs brackets before a port; no other host has them
     has_brackets = written_host != host
-    has_colons = ":" in host  # an address of IPv6, which needs brackets before a port
-    is_host = has_brackets == has_colons and "@" not in host and bool(host or not colon)
+    has_colons = ":" in host
+    # only of a port alone, without a colon, the host may be empty
+    is_named = bool(host) or not colon
+    is_host = has_brackets == has_colons and "@" not in host and is_named
     is_port = port.isdecimal() and 1 <= int(port) <= PORT_MAX
     if not is_host or not is_port:
         wrong_address = Untrusted(cut(str(address)))
@@ -191,9 +200,8 @@ def serve(
     try:
         server = metrics_server(host, port, application, hosts, limits)
     except OSError as error:
-        raise UsageError(
-            f"--metrics-port {address}: {error.strerror}; give another port, or an address of this machine"
-        ) from error
+        cure = "give another port, or an address of this machine"
+        raise UsageError(f"--metrics-port {address}: {error.strerror}; {cure}") from error
     Thread(target=server.serve_forever, name="windhover-metrics", daemon=True).start()
 
 
@@ -214,8 +222,7 @@ def _application(collector: Collector, probes: Mapping[str, Probe]) -> Applicati
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return metrics(environ, start_response)
-        if path not in probes:
-            # a driver has metrics, and no probes
+        if path not in probes:  # of a driver it is every other path
             status = "404 Not Found"
             text = f"here are {', '.join(['/metrics', *probes])}"
         else:

@@ -1,4 +1,4 @@
-"""What a forked process must not use: threads, locks and clients of Kafka stay in the process that made them.
+"""What a forked process must not use: locks and clients of Kafka that another process made.
 
 ``os.fork`` copies the memory of a process and none of its threads but one. A client of Kafka in
 the copy looks alive, and sends nothing; to close it waits for threads that are not there. So
@@ -27,9 +27,10 @@ class Forkable(Protocol):
 
 
 _LISTENERS: Final[WeakSet[Forkable]] = WeakSet()
+"""The `forked` of each is called in a child."""
 
-_KEPT: Final[list[object]] = []
-"""What a child never lets go of: to destroy a client of Kafka is to wait for its threads."""
+_NEVER_DESTROYED: Final[list[object]] = []
+"""Clients of Kafka in a child: to destroy one is to wait for its threads, which are not there."""
 
 
 def tell_of_forks(listener: Forkable) -> None:
@@ -40,16 +41,22 @@ def tell_of_forks(listener: Forkable) -> None:
 
 
 def keep_for_good(client: object) -> None:
-    """Keep an object until the process ends."""
-    _KEPT.append(client)
+    """Keep a client of Kafka until the process ends."""
+    _NEVER_DESTROYED.append(client)
 
 
 class Behind:
-    """Stands in the place of a lock or condition in a forked child: to enter it raises `UsageError`."""
+    """Stands in the place of a lock or condition in a forked child.
+
+    To enter it raises `UsageError`.
+    """
 
     def __init__(self, what: str, cure: str) -> None:
-        """Make the error's text: `what` the parent holds, and the `cure`, what to do in the child
-        instead.
+        """Make the text of the error.
+
+        Args:
+            what: the object that the parent process made, as ``client 'lines'``.
+            cure: a sentence: what to do in the child instead.
         """
         self._text = (
             f"{what} was made in process {os.getppid()}, from which this process,"
@@ -76,7 +83,7 @@ class Owner:
     """The process in which an object was made; a process that was forked from it may not use it."""
 
     def __init__(self, what: str, cure: str) -> None:
-        """Keep the id of this process; `what` and `cure` are for the error."""
+        """Keep the id of this process; `what` and `cure` are as for `Behind`."""
         self._pid = os.getpid()
         self._what = what
         self._cure = cure
@@ -96,6 +103,7 @@ class Owner:
 
 
 def _call_listeners() -> None:
+    """Call `forked` of each listener; in the child."""
     for listener in tuple(_LISTENERS):
         listener.forked()
 

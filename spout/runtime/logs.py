@@ -1,4 +1,7 @@
-"""Logs of the commands: JSON lines on stderr, the event's name first; configured at the top only."""
+"""Logs of the commands: JSON lines on stderr, the event's name first.
+
+Only the commands configure them; the rooms below return what happened, or get a function to log.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,30 @@ from typing import Any, Final, NamedTuple
 
 from acker.redaction import HIDDEN, cut
 
-SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private|sasl|ssl", re.IGNORECASE)
+SECRET_NAMES: Final = re.compile(
+    r"password|secret|token|jaas|credential|private|sasl|ssl", flags=re.IGNORECASE
+)
 
 WARNINGS: Final = frozenset(
-    {"aborted", "broker_unreachable", "damaged", "dead_lettered", "exposed", "fenced", "held_up", "mended",
-     "not_committed", "not_reloaded", "partition_fenced", "paused", "put_aside", "quarantine_refused",
-     "record_differs", "record_quarantined", "state_half_full", "step_hung", "step_slow", "stop_hung",
-     "take_refused",
-     "transaction_aborted", "undecodable", "unreachable"}
+    {"aborted", "broker_unreachable", "damaged", "dead_lettered", "exposed", "fenced", "held_up",
+     "mended", "not_committed", "not_reloaded", "partition_fenced", "paused", "put_aside",
+     "quarantine_refused", "record_differs", "record_quarantined", "state_half_full", "step_hung",
+     "step_slow", "stop_hung", "take_refused", "transaction_aborted", "undecodable", "unreachable"}
 )  # fmt: skip
 """Events, without the first part of their names, that an operator should see."""
 
 ERRORS: Final = frozenset({"partition_stands", "state_full"})
-"""Events, without the first part of their names, that an operator must see to: a part of the
-work stands."""
+"""Events, without the first part of their names, that an operator must see to: a partition does
+not go on until somebody acts."""
 
 LIBRDKAFKA: Final = "librdkafka"
 """`acker.kafka.client.LIBRDKAFKA`; not imported here, since most commands start before they
 need Kafka."""
 
-_FIGURES: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
-_REPORTED_TOO: Final = ("FAIL [", "ERROR [")
+_NUMBERS: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
+"""Decimal and hexadecimal numbers in a line."""
+
+_STARTS_OF_REPORTED_LINES: Final = ("FAIL [", "ERROR [")
 """librdkafka both logs and reports errors whose lines begin so; only the report is shown."""
 
 _FIRST_FIELDS: Final = ("event", "level", "time")
@@ -52,8 +58,8 @@ def configure(*, debug: bool = False) -> None:
     """
     import structlog  # only here: most commands only call `silence`
 
-    level = logging.DEBUG if debug else logging.INFO
-    # what both our own events and the libraries' lines pass through, at the begin and at the end
+    # 1. Our own events, by structlog. What the libraries' lines pass through, too, is in the two
+    # lists: at the begin and at the end.
     common_begin: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
@@ -64,11 +70,13 @@ def configure(*, debug: bool = False) -> None:
         event_first,
         structlog.processors.JSONRenderer(),
     ]
+    own_level = logging.DEBUG if debug else logging.INFO
     structlog.configure(
         processors=[*common_begin, *common_end],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(own_level),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
+    # 2. The libraries' lines, by Python's own logging.
     handler = logging.StreamHandler(sys.stderr)
     if not debug:
         handler.addFilter(Recurring(time.monotonic))
@@ -101,19 +109,18 @@ class OncePerKind:
         self._shown_by_kind: dict[Hashable, _Shown] = {}
 
     def record_event(self, kind: Hashable) -> int | None:
-        """Record an event; return whether and how it is to be shown.
+        """Record an event; return None if it is to be left out.
 
-        None: leave it out. A number: show it; so many of its kind were left out before it.
+        A number: show the event; that many of its kind were left out since the last one shown.
         """
         now_s = self._clock()
-        shown = self._shown_by_kind.get(kind)
-        if shown is None:
-            left_out_count = 0
-        elif now_s - shown.at_s < RECURRING_EVERY_S:
-            self._shown_by_kind[kind] = _Shown(shown.at_s, shown.left_out_count + 1)
-            return None
-        else:
-            left_out_count = shown.left_out_count
+        last_shown = self._shown_by_kind.get(kind)
+        left_out_count = 0
+        if last_shown is not None:
+            left_out_count = last_shown.left_out_count
+            if now_s - last_shown.at_s < RECURRING_EVERY_S:
+                self._shown_by_kind[kind] = _Shown(last_shown.at_s, left_out_count + 1)
+                return None
         if len(self._shown_by_kind) >= KINDS_MAX:  # memory stays bounded: each kind begins anew
             self._shown_by_kind.clear()
         self._shown_by_kind[kind] = _Shown(now_s, left_out_count=0)
@@ -137,13 +144,13 @@ class Recurring(logging.Filter):
         if record.name != LIBRDKAFKA:
             return True
         text = record.getMessage()
-        if text.startswith(_REPORTED_TOO):
+        if text.startswith(_STARTS_OF_REPORTED_LINES):
             return False
-        kind = _FIGURES.sub("#", text)  # lines that differ only in their numbers
-        left_out = self._kinds.record_event(kind)
-        if left_out:
-            record.repeated = left_out
-        return left_out is not None
+        kind = _NUMBERS.sub("#", text)  # lines that differ only in their numbers
+        left_out_count = self._kinds.record_event(kind)  # None: leave this one out, too
+        if left_out_count:
+            record.repeated = left_out_count
+        return left_out_count is not None
 
 
 def silence() -> None:
@@ -174,7 +181,10 @@ def hide_secrets(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -
 
     Of other fields, and of what is in them, what has the form of a secret is cut out.
     """
-    return {name: HIDDEN if SECRET_NAMES.search(name) else _cut(value) for name, value in fields.items()}
+    shown_fields: dict[str, Any] = {}
+    for name, value in fields.items():
+        shown_fields[name] = HIDDEN if SECRET_NAMES.search(name) else _cut(value)
+    return shown_fields
 
 
 def _cut(value: Any) -> Any:

@@ -118,13 +118,20 @@ def flatten(status: Any) -> dict[str, Any]:
 def label_values(names: Iterable[str]) -> list[str]:
     """Return names as values of labels, in the notation of `acker.notation`.
 
-    None becomes an empty one.
+    An empty name stays empty.
     """
     return [show_text(name) if name else "" for name in names]
 
 
 def gauge(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[str]) -> Metric:
-    """Return a gauge; `samples`: its numbers by the values of its labels."""
+    """Return a gauge.
+
+    Args:
+        name: of the metric.
+        text: its help.
+        samples: its numbers, by the values of its labels.
+        labels: their names, in the order of these values.
+    """
     metric = GaugeMetricFamily(name, text, labels=list(labels))
     for values, number in samples.items():
         metric.add_metric(label_values(values), number)
@@ -132,10 +139,7 @@ def gauge(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[s
 
 
 def counter(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[str]) -> Metric:
-    """Return a counter; `samples`: its numbers by the values of its labels.
-
-    Its name gets the suffix ``_total``.
-    """
+    """Return a counter, whose name gets the suffix ``_total``; arguments as of `gauge`."""
     metric = CounterMetricFamily(name, text, labels=list(labels))
     for values, number in samples.items():
         metric.add_metric(label_values(values), number)
@@ -187,12 +191,12 @@ class StatusCollector(Collector):
         Args:
             part: acker or replay.
             metrics: yields the metrics of a status.
-            age_s: returns the seconds since the last step of the part ended; None: no metric
-                of that.
+            age_s: returns the seconds since the last step of the part ended; None: there is no
+                metric of that.
         """
         self._part = part
-        self._metrics = metrics
-        self._age_s = age_s
+        self._metrics_of = metrics
+        self._step_age_s = age_s
         self._status: Any = None
 
     def update(self, status: Any) -> None:
@@ -200,15 +204,12 @@ class StatusCollector(Collector):
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of the latest status.
-
-        Before the first one only the age of the last step.
-        """
-        if self._age_s is not None:
+        """Yield the age of the last step, and the metrics of the latest status if there is one."""
+        if self._step_age_s is not None:
             name = f"windhover_{self._part}_last_step_age_seconds"
-            yield gauge(name, "seconds since the last step ended", {(): self._age_s()}, ())
+            yield gauge(name, "seconds since the last step ended", {(): self._step_age_s()}, ())
         if self._status is not None:
-            yield from self._metrics(self._status)
+            yield from self._metrics_of(self._status)
 
 
 def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
@@ -230,7 +231,10 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
     yield _completion_times(tallies, inputs)
 
 
-def _verdict_metrics(tallies: Mapping[int, InputTally], inputs: Mapping[int, Input]) -> Iterator[Metric]:
+def _verdict_metrics(
+    tallies: Mapping[int, InputTally],
+    inputs: Mapping[int, Input],
+) -> Iterator[Metric]:
     """Yield the counts of verdicts, and of failures by their causes.
 
     `tallies` and `inputs` are by the id of the input.
@@ -274,7 +278,7 @@ def _completion_times(tallies: Mapping[int, InputTally], inputs: Mapping[int, In
     for input_id, tally in tallies.items():
         labels = label_values(_input_and_group(input_id, inputs))
         buckets = _cumulative_buckets(tally, inputs.get(input_id))
-        total_s = tally.took_ms / 1_000
+        total_s = tally.took_total_ms / 1_000
         histogram.add_metric(labels, buckets, total_s)
     return histogram
 
@@ -294,13 +298,16 @@ def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
     text = "waiting roots whose input cannot go on, or whose copy or dead letter is refused"
     roots_put_aside = _by_input(zeros | dict(status.aside_by_input))
     yield gauge("windhover_replay_aside", text, roots_put_aside, ["input"])
-    paused = {(name,): float(name in status.paused) for name in {*status.breaker_used, *status.paused}}
-    yield gauge("windhover_replay_paused", "1: the breaker has paused the input", paused, ["input"])
+    inputs = {*status.breaker_used, *status.paused}
+    is_paused = {(name,): float(name in status.paused) for name in inputs}
+    text = "1: the breaker has paused the input"
+    yield gauge("windhover_replay_paused", text, is_paused, ["input"])
     text = "share of its dead letters in a row, or in its window, that the breaker has seen; 1 opens it"
-    used = _by_input(status.breaker_used)
-    yield gauge("windhover_replay_breaker_used_ratio", text, used, ["input"])
+    used_ratios = _by_input(status.breaker_used)
+    yield gauge("windhover_replay_breaker_used_ratio", text, used_ratios, ["input"])
     limit_hits = {("waiting_max",): float(status.waiting_full)}
-    yield counter("windhover_replay_limit_hits", "steps that a limit held up", limit_hits, ["limit"])
+    text = "steps that a limit held up"
+    yield counter("windhover_replay_limit_hits", text, limit_hits, ["limit"])
 
 
 def _standing_partitions(prefix: str, standing: Iterable[str]) -> Metric:
@@ -320,16 +327,15 @@ def _without_labels(
 ) -> Iterator[Metric]:
     """Yield metrics without labels for some fields of a status.
 
-    Of a collection its size is the value.
-
-    `gauges` and `counters` have the names of these fields, with their help.
+    `gauges` and `counters` have the names of these fields, with their help. If a field is a
+    collection, its size is the value.
     """
     for name, text in gauges.items():
         value = values_by_field[name]
         number = value if isinstance(value, int | float) else len(value)
-        yield gauge(f"{prefix}_{name}", text, {(): number}, ())
+        yield gauge(f"{prefix}_{name}", text, samples={(): number}, labels=())
     for name, text in counters.items():
-        yield counter(f"{prefix}_{name}", text, {(): values_by_field[name]}, ())
+        yield counter(f"{prefix}_{name}", text, samples={(): values_by_field[name]}, labels=())
 
 
 def _by_input(numbers: Mapping[str, float]) -> dict[tuple[str, ...], float]:
@@ -338,9 +344,9 @@ def _by_input(numbers: Mapping[str, float]) -> dict[tuple[str, ...], float]:
 
 
 def _input_and_group(input_id: int, inputs: Mapping[int, Input]) -> tuple[str, str]:
-    """Return the name of an input and its group.
+    """Return the name of an input and its group; of one that topics.yaml lacks, its id and "".
 
-    Of one that topics.yaml does not have the id, and none.
+    `inputs` has those of topics.yaml by id.
     """
     configured_input = inputs.get(input_id)
     if configured_input is None:
@@ -352,22 +358,23 @@ def _cumulative_buckets(tally: InputTally, configured_input: Input | None) -> li
     """Return the buckets of a histogram: upper bound in s, roots below it, and its last root as the
     exemplar.
 
-    An input that topics.yaml does not have (None) has no exemplars.
+    `configured_input` None: topics.yaml lacks the input, so the roots have no names.
     """
     bounds_s = [*(str(bound_ms / 1_000) for bound_ms in BOUNDS_MS), "+Inf"]
+    roots_below = accumulate(tally.took_counts)
     buckets: list[Any] = []
-    for bound_s, roots, last_root in zip(bounds_s, accumulate(tally.took), tally.last, strict=True):
+    for bound_s, root_count, last_root in zip(bounds_s, roots_below, tally.slow_roots, strict=True):
         exemplar = None
         if last_root is not None and configured_input is not None:
             exemplar = _exemplar(last_root, configured_input)
-        buckets.append((bound_s, roots, exemplar))
+        buckets.append((bound_s, root_count, exemplar))
     return buckets
 
 
 def _exemplar(acked: SlowRoot, configured_input: Input) -> Exemplar | None:
-    """Return the name of a root, as `windhover inspect` takes it.
+    """Return an exemplar with the name of an acked root, as `windhover inspect` takes it.
 
-    None: it is too long for an exemplar.
+    None: the name is too long.
     """
     source, position = acked.root
     topic = configured_input.replay_topic if is_replay(source) else configured_input.name

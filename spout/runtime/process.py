@@ -86,19 +86,19 @@ class Signals:
     A second SIGTERM or SIGINT acts as usual, at once.
 
     Attributes:
-        interrupts: whether the first one raises `StepInterrupted` as well, in whatever the main
+        interrupts_step: whether the first one also raises `StepInterrupted`, in whatever the main
             thread does.
-        interrupted: what the loop did when an error, or that, ended it; empty: nothing has
-            ended it so.
+        interrupted_operation: what the loop did when an error, or `StepInterrupted`, ended it;
+            empty: none has.
         received: the number of the first SIGTERM or SIGINT; None: there was none.
-        hung_up: whether a SIGHUP came; who has acted on it sets it back.
+        asks_for_reload: whether a SIGHUP came; who has acted on it sets it back.
     """
 
-    def __init__(self, *, interrupts: bool = False) -> None:
-        self.interrupts = interrupts
-        self.interrupted = ""
+    def __init__(self, *, interrupts_step: bool = False) -> None:
+        self.interrupts_step = interrupts_step
+        self.interrupted_operation = ""
         self.received: int | None = None
-        self.hung_up = False
+        self.asks_for_reload = False
         self._former_handlers: dict[int, Any] = {}  # by signal
 
     def __enter__(self) -> Self:
@@ -113,14 +113,14 @@ class Signals:
             signal.signal(number, handler)
 
     def _hang_up(self, _number: int, _frame: FrameType | None) -> None:
-        self.hung_up = True
+        self.asks_for_reload = True
 
     def _receive(self, received: int, _frame: FrameType | None) -> None:
         """Keep the first signal; the next one acts as usual, which ends the process."""
         self.received = received
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        if self.interrupts:
+        if self.interrupts_step:
             raise StepInterrupted
 
 
@@ -129,24 +129,26 @@ def run_until_signalled(make: Callable[[], Service], surroundings: Surroundings)
 
     An error of the service is raised after the service was closed.
     """
-    with Signals(interrupts=True) as signals, surroundings.steps as steps:
-        interrupted = ""
+    with Signals(interrupts_step=True) as signals, surroundings.steps as steps:
+        interrupted_operation = ""  # empty: the signal interrupted nothing
         try:
             service = make()
             surroundings.notify("READY=1")
             _step_until_signalled(service, surroundings, signals)
         except StepInterrupted:
-            interrupted = signals.interrupted or steps.doing
-        signals.interrupts = False
-        if signals.received is None:  # it is what ends the loop, and what raises
+            # the loop has noted its operation, since closing the service was another one;
+            # `make` has not
+            interrupted_operation = signals.interrupted_operation or steps.doing
+        signals.interrupts_step = False
+        if signals.received is None:  # a signal ends the loop, and a signal raises
             raise RuntimeError("the loop of a service ended without a signal")
         surroundings.notify("STOPPING=1")
         fields: dict[str, object] = {"signal": signal.Signals(signals.received).name}
-        if interrupted:
-            fields |= {"without_partitions": True, "doing": interrupted}
+        if interrupted_operation:
+            fields |= {"without_partitions": True, "doing": interrupted_operation}
         surroundings.log(f"{surroundings.part}.stopping", **fields)
-        if not interrupted:
-            # one that was interrupted is closed already, or was never made
+        if not interrupted_operation:
+            # a service that was interrupted is closed already, or was never made
             service.close()
         surroundings.log(f"{surroundings.part}.stopped")
         return 128 + signals.received
@@ -155,23 +157,25 @@ def run_until_signalled(make: Callable[[], Service], surroundings: Surroundings)
 def _step_until_signalled(service: Service, surroundings: Surroundings, signals: Signals) -> None:
     """Step a service until a signal arrives.
 
-    If it raises, or a signal interrupts it, close it here; else the caller does.
+    If it raises, or a signal interrupts it, close it here; else the caller closes it.
     """
     status_log = _StatusLog(surroundings)
     try:
         while signals.received is None:
-            if signals.hung_up:
-                signals.hung_up = False
+            if signals.asks_for_reload:
+                signals.asks_for_reload = False
                 _reload(service, surroundings)
             now_ms = surroundings.clock()
             service.step(now_ms)
             surroundings.steps.record_step_end()
             status_log.publish_status_if_due(service, now_ms)
-            # for good: what had a partition once has something to finish
-            signals.interrupts = signals.interrupts and not status_log.owned
+            # a service that once had a partition has something to finish, so its steps are not
+            # interrupted any more
+            if status_log.owned_partitions:
+                signals.interrupts_step = False
     except BaseException:
-        signals.interrupts = False
-        signals.interrupted = surroundings.steps.doing
+        signals.interrupts_step = False
+        signals.interrupted_operation = surroundings.steps.doing
         # Raise the first error; to leave the group is only a courtesy to the other members.
         with suppress(WindhoverError):
             service.close()
@@ -185,8 +189,8 @@ def _reload(service: Service, surroundings: Surroundings) -> None:
     """
     part = surroundings.part
     if surroundings.reload is None:
-        why = f"SIGHUP changes nothing here; start this process again to give the {part} another topics.yaml"
-        surroundings.log(f"{part}.not_reloaded", why=why)
+        cure = f"start this process again to give the {part} another topics.yaml"
+        surroundings.log(f"{part}.not_reloaded", why=f"SIGHUP changes nothing here; {cure}")
         return
     try:
         surroundings.reload(service)
@@ -200,49 +204,53 @@ class _StatusLog:
     """Logs when partitions come and go, and the status every `STATUS_EVERY_MS`.
 
     Attributes:
-        owned: the partitions of the process, as of the last status that was read.
+        owned_partitions: those of the process, as of the last status that was read.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
         # wall times at which the status was first read, last read and last logged
-        self._began_ms: int | None = None  # None: it was not read yet
+        self._first_read_ms: int | None = None  # None: it was not read yet
         self._last_read_ms = 0
         self._last_logged_ms = 0
-        self.owned: tuple[int, ...] = ()
-        self._awaits_partitions = True  # until it has some, or is a standby
+        self.owned_partitions: tuple[int, ...] = ()
+        # True until the process has partitions, or has logged that it is a standby
+        self._awaits_partitions = True
 
     def publish_status_if_due(self, service: Service, now_ms: int) -> None:
-        """Read the status if it is time, or partitions are awaited; publish and log it.
+        """Read and publish the status, and log it every `STATUS_EVERY_MS`.
 
-        The first call does so in any case.
+        It is read at the first call, at every call while partitions are awaited, and else every
+        `READ_STATUS_EVERY_MS`.
         """
-        # the difference may be below 0: the wall clock may be set back
+        # Absolute differences here and below: the wall clock may be set back, and then the next
+        # status comes early, not late.
         is_recent = abs(now_ms - self._last_read_ms) < READ_STATUS_EVERY_MS
-        if self._began_ms is None:
-            self._began_ms = self._last_logged_ms = now_ms
+        if self._first_read_ms is None:
+            self._first_read_ms = self._last_logged_ms = now_ms
         elif is_recent and not self._awaits_partitions:
             return
         self._last_read_ms = now_ms
         status = service.status()
         self._surroundings.publish(status)
-        self._log_and_keep_partitions(status.partitions, now_ms - self._began_ms)
-        # The wall clock may be set back; then the next status comes early, not late.
+        self._record_partitions(status.partitions, running_ms=now_ms - self._first_read_ms)
         if abs(now_ms - self._last_logged_ms) >= STATUS_EVERY_MS:
             self._last_logged_ms = now_ms
-            age_s = round(self._surroundings.steps.age_s, 3)
-            self._log("status", **flatten(status), last_step_age_s=age_s)
+            step_age_s = round(self._surroundings.steps.age_s, 3)
+            self._log("status", **flatten(status), last_step_age_s=step_age_s)
 
-    def _log_and_keep_partitions(self, owned: tuple[int, ...], running_ms: int) -> None:
-        """Log and keep a change of partitions; log once if there are none after `STANDBY_AFTER_MS`.
+    def _record_partitions(self, owned_partitions: tuple[int, ...], running_ms: int) -> None:
+        """Record and log a change of partitions.
 
-        `running_ms`: for how long the loop has run.
+        Log once if there are still none after `STANDBY_AFTER_MS`. `running_ms`: for how long the
+        loop has run.
         """
-        if owned != self.owned:
-            is_ready = bool(owned) and not self.owned
-            self.owned = owned
+        if owned_partitions != self.owned_partitions:
+            has_first_ones = bool(owned_partitions) and not self.owned_partitions
+            self.owned_partitions = owned_partitions
             self._awaits_partitions = False
-            self._log("ready" if is_ready else "partitions", partitions=list(owned))
+            event = "ready" if has_first_ones else "partitions"
+            self._log(event, partitions=list(owned_partitions))
         elif self._awaits_partitions and running_ms >= STANDBY_AFTER_MS:
             self._awaits_partitions = False
             self._log("standby")

@@ -19,7 +19,7 @@ BYTES_MAX: Final = 10_000_000
 
 
 class MetricSample(NamedTuple):
-    """One series at one moment."""
+    """The value of a metric for one set of labels, when it was read."""
 
     name: str
     labels: Mapping[str, str]
@@ -48,8 +48,9 @@ def read_metrics(address: str) -> list[MetricSample]:
     Raises:
         Unreachable: it does not answer, or what it answers is no text of metrics.
     """
+    opener = build_opener(ProxyHandler({}))  # without proxies
     try:
-        with build_opener(ProxyHandler({})).open(f"http://{address}/metrics", timeout=TIMEOUT_S) as answer:
+        with opener.open(f"http://{address}/metrics", timeout=TIMEOUT_S) as answer:
             text = answer.read(BYTES_MAX).decode()
         return [
             MetricSample(sample.name, sample.labels, sample.value)
@@ -57,7 +58,7 @@ def read_metrics(address: str) -> list[MetricSample]:
             for sample in family.samples
         ]
     except (OSError, HTTPException, ValueError, LookupError) as error:
-        # the parser's own are the last two
+        # the last two are those of the parser
         raise Unreachable(
             f"{address} serves no metrics: {error}; is a driver there, started with metrics_port?"
         ) from error

@@ -38,7 +38,7 @@ CHECK_S_MAX: Final = 2.0
 """The time between two checks counts as this much at most, in seconds."""
 
 SLOW_SHARE: Final = 0.5
-"""A thing that takes longer than this share of the limit is logged, once."""
+"""An operation that takes longer than this part of the limit is logged, once."""
 
 _STDERR: Final = 2
 
@@ -86,7 +86,7 @@ class StepWatch:
             grace_ms: how long the loop may take to end after a signal.
             log: logs an event with fields; called from the watching thread.
             clock: a time that only rises, in seconds.
-            alive: called by the loop itself whenever it begins an operation.
+            alive: called whenever the loop begins an operation, on the loop's own thread.
         """
         self._part = part
         self._limit_s = limit_ms / 1000
@@ -156,14 +156,14 @@ class StepWatch:
         """Check once what the loop does; log if it is slow. End the process if it hangs, or at a
         second signal to stop.
 
-        `signals`: the numbers of those since the last check.
+        `signals`: the numbers of those since the last check, a byte each.
         """
         now_s = self._clock()
         # if the whole process stood still, stopped or suspended, that is no fault of the loop
         passed_s = min(now_s - self._checked_s, CHECK_S_MAX)
         self._checked_s = now_s
         for number in signals:
-            if number not in SIGNALS:
+            if number not in SIGNALS:  # the alarm, say
                 continue
             is_second = checks.record_signal()
             if is_second:
@@ -173,25 +173,28 @@ class StepWatch:
             self._log_and_end_if_hung(finding, checks)
 
     def _run(self) -> None:
-        """Check again and again, and at each signal.
-
-        End when the other side of the socket is closed.
-        """
+        """Check at regular times, and at each signal, until the context ends."""
         checks = StepChecks(self._limit_s, self._grace_s)
         poll = select.poll()  # `select` takes no descriptor above 1,023
         poll.register(self._signals_received, select.POLLIN)
-        every_s = min(CHECK_EVERY_S_MAX, min(self._limit_s, self._grace_s) / CHECKS_PER_LIMIT)
+        shorter_limit_s = min(self._limit_s, self._grace_s)
+        check_every_s = min(CHECK_EVERY_S_MAX, shorter_limit_s / CHECKS_PER_LIMIT)
         while True:
-            is_readable = bool(poll.poll(every_s * 1_000))
+            is_readable = bool(poll.poll(check_every_s * 1_000))
             self._set_alarm()
             signals = self._signals_received.recv(64) if is_readable else b""
-            if is_readable and not signals:
+            is_closed = is_readable and not signals  # by `__exit__`
+            if is_closed:
                 return
             self.check(checks, signals)
 
     def _log_and_end_if_hung(self, finding: LoopFinding, checks: StepChecks) -> None:
         """Log a finding of `StepChecks.add_time`; end the process if something hangs."""
-        fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
+        fields = {
+            "at": checks.operation_text,
+            "since_s": round(checks.operation_s, 1),
+            "pid": os.getpid(),
+        }
         limit = duration_text(int(self._limit_s * 1000))
         grace = duration_text(int(self._grace_s * 1000))
         if finding is LoopFinding.SLOW:
@@ -225,11 +228,11 @@ class StepChecks:
             limit_s: how long one operation may take.
             grace_s: how long the loop may take to end, after a signal to stop.
         """
-        self.what = ""
-        self.since_s = 0.0
+        self.operation_text = ""
+        self.operation_s = 0.0
         self._limit_s = limit_s
         self._grace_s = grace_s
-        self._operation: LoopOperation | None = None
+        self._operation: LoopOperation | None = None  # None: there was no check yet
         self._has_reported_slow = False
         self._grace_left_s: float | None = None  # None: no signal has come
 
@@ -243,26 +246,30 @@ class StepChecks:
         return False
 
     def add_time(self, operation: LoopOperation, passed_s: float) -> LoopFinding:
-        """Add time for which the loop did one operation; return what is to be said of it.
+        """Add the time since the last check to the operation that the loop does now.
 
-        It is *slow* when half the limit has passed, which is found once, and *hung* when the limit
-        has. Its end hangs when the grace period has passed.
+        Return what that shows.
+
+        SLOW: the operation takes longer than `SLOW_SHARE` of the limit; this is returned once.
+        HUNG: it takes longer than the limit. STOP_HUNG: the grace period after a signal has
+        passed.
         """
         if operation != self._operation:
+            # it began at an unknown time between the two checks
             self._operation = operation
             self._has_reported_slow = False
-            self.since_s = 0.0
+            self.operation_s = 0.0
         else:
-            self.since_s += passed_s
-        self.what = operation.what
+            self.operation_s += passed_s
+        self.operation_text = operation.what
         # after a signal each operation may be short, and the loop still not end
         if self._grace_left_s is not None:
             self._grace_left_s -= passed_s
             if self._grace_left_s <= 0:
                 return LoopFinding.STOP_HUNG
-        if self.since_s >= self._limit_s:
+        if self.operation_s >= self._limit_s:
             return LoopFinding.HUNG
-        if self.since_s >= self._limit_s * SLOW_SHARE and not self._has_reported_slow:
+        if self.operation_s >= self._limit_s * SLOW_SHARE and not self._has_reported_slow:
             self._has_reported_slow = True
             return LoopFinding.SLOW
         return LoopFinding.NOTHING

@@ -20,7 +20,8 @@ RECORDS_MAX: Final = 200_000
 class Tails:
     """Reads at most `records_max` of a partition's records.
 
-    Each method takes `what_is_unknown`, words for a note: what is unknown if not all is read.
+    If a method does not read all records, it adds a note. Its argument `what_is_unknown` is the
+    end of the note: what nobody knows then.
 
     Attributes:
         wait_ms: how long a read waits for a record.
@@ -48,9 +49,8 @@ class Tails:
     def read_from(
         self, topic: str, partition: int, first_offset: int, what_is_unknown: str
     ) -> Iterator[Record]:
-        """Read the committed records of a partition from an offset on.
-
-        Of too many the first ones.
+        """Read the committed records of a partition from an offset on, at most the first
+        `records_max`.
         """
         place = TopicPartition(topic, partition)
         stable_end = self.log.stable_ends([place])[place]
@@ -61,11 +61,10 @@ class Tails:
     def read_rest(
         self, topic: str, partition: int, first_offset: int, what_is_unknown: str
     ) -> Iterator[Record]:
-        """Read the records of a partition from an offset on, also uncommitted ones.
+        """Read the records of a partition from an offset on, the last `records_max` of them.
 
-        Of too many the last.
-
-        Records that an acker has deleted concern no open root, so there is no note of them.
+        Uncommitted ones are read, too. Records that an acker has deleted concern no open root, so
+        there is no note of them.
         """
         if self.add_note_if_missing(topic, what_is_unknown):
             return iter(())
@@ -76,7 +75,14 @@ class Tails:
         self._add_note_of_unread(place, start, read_from, what_is_unknown)
         return self._read(place, read_from, end, committed=False)
 
-    def _read(self, place: TopicPartition, start: int, end: int, *, committed: bool) -> Iterator[Record]:
+    def _read(
+        self,
+        place: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        committed: bool,
+    ) -> Iterator[Record]:
         """Read the records of [start, end); `committed`: without those of aborted transactions."""
         return read_piece(
             self.log,
@@ -97,8 +103,14 @@ class Tails:
             self.notes.append(note)
         return True
 
-    def _add_note_of_unread(self, place: TopicPartition, start: int, end: int, what_is_unknown: str) -> None:
+    def _add_note_of_unread(
+        self,
+        place: TopicPartition,
+        start: int,
+        end: int,
+        what_is_unknown: str,
+    ) -> None:
         """Add a note on offsets [start, end) that are not read, if there are any."""
         if start < end:
-            unread = f"{place.topic}/{place.partition}: offsets {start:,} to {end:,}"
-            self.notes.append(f"{unread} were not read; {what_is_unknown}")
+            unread_offsets = f"{place.topic}/{place.partition}: offsets {start:,} to {end:,}"
+            self.notes.append(f"{unread_offsets} were not read; {what_is_unknown}")

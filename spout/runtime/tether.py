@@ -22,8 +22,13 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 """Linux, include/uapi/linux/prctl.h."""
 
-STOPPED_CLEANLY = frozenset({0, 128 + signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGINT})
-"""Exit codes after SIGTERM or SIGINT; a JVM and the commands of Windhover end with 143 or 130."""
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+STOPPED_CLEANLY = frozenset(
+    [0, *(128 + number for number in _STOP_SIGNALS), *(-number for number in _STOP_SIGNALS)]
+)
+"""Exit codes after SIGTERM or SIGINT. A JVM and the commands of Windhover end with 143 or 130; a
+program that does not handle the signal ends with its negative number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,8 @@ def spawn(command: Command) -> subprocess.Popen[bytes]:
     the process, so a child of a worker thread would die when that thread ends.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("start children from the main thread: they die with the thread that starts them")
+        why = "they die with the thread that starts them"
+        raise RuntimeError(f"start children from the main thread: {why}")
     # -I and -S: without the user's paths and packages, of which this file needs none
     tethered = [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command.arguments]
     with command.log.open("ab") as log:
@@ -73,7 +79,7 @@ def stop(process: subprocess.Popen[bytes], timeout_ms: int) -> bool:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process by SIGKILL, so that it cannot flush or clean up, and wait until it has ended."""
+    """End a process by SIGKILL, so that it cannot flush or clean up, and wait until it is over."""
     process.kill()
     process.wait()
 
@@ -85,17 +91,18 @@ def last_lines(log: Path) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
 
 
-def _become(parent: int, arguments: list[str]) -> None:
-    """Tether this process to its parent, and become another program.
+def _become(parent_id: int, arguments: list[str]) -> None:
+    """Tether this process to its parent, and become the program that the arguments name.
 
-    Return if the parent has died.
+    Return if the parent has died: the process then ends.
     """
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     # If the parent died before the line above, no signal will come.
-    if os.getppid() == parent:
+    if os.getppid() == parent_id:
         os.execvp(arguments[0], arguments)
 
 
 if __name__ == "__main__":
-    _become(int(sys.argv[1]), sys.argv[2:])
+    _become(parent_id=int(sys.argv[1]), arguments=sys.argv[2:])

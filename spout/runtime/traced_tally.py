@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from acker.config.settings import Input
-from acker.hot_paths import Hits, among
+from acker.hot_paths import Indices, among
 from acker.identity import input_id_of, is_replay
 from acker.kafka.port import Record
 from acker.ledger.cohort import InitEmission
@@ -30,7 +30,9 @@ no span."""
 
 
 class TracedTally(VerdictTally):
-    """The tally of an acker that writes a span ``spout <input>`` for each acked root with a trace context.
+    """The tally of an acker that writes a span ``spout <input>`` for acked roots.
+
+    Only for those whose records carry a trace context.
 
     The trace comes with the ack: read tasks find it, where the driver of their query writes
     spans, and the driver publishes it with what it acks. An acker that restarts has forgotten
@@ -47,7 +49,10 @@ class TracedTally(VerdictTally):
         self._trace_ids_by_source: dict[int, dict[int, tuple[int, ...]]] = {}
 
     def record_headers(self, records: Sequence[Record]) -> None:
-        """Keep the trace contexts that records of the ack topic carry, besides what any tally does."""
+        """Keep the trace contexts that records of the ack topic carry.
+
+        Besides, do what any tally does.
+        """
         super().record_headers(records)
         for record in records:
             for name, value in record.headers:
@@ -56,15 +61,26 @@ class TracedTally(VerdictTally):
                     source, positions, ids = decoded
                     self._keep_trace_ids(source, positions.tolist(), ids.tolist())
 
-    def _keep_trace_ids(self, source: int, positions: Sequence[int], ids: Sequence[Sequence[int]]) -> None:
-        """Keep the ids of the traces of roots, one for one.
+    def _keep_trace_ids(
+        self,
+        source: int,
+        positions: Sequence[int],
+        ids: Sequence[Sequence[int]],
+    ) -> None:
+        """Keep the ids of the traces of a source's roots.
 
-        Forget the oldest beyond `TRACED_ROOTS_MAX`.
+        Of more than `TRACED_ROOTS_MAX` forget the oldest.
+
+        Args:
+            source: of the roots.
+            positions: of the roots.
+            ids: of each root's trace, as `traceparent_of` takes them.
         """
         trace_ids_by_position = self._trace_ids_by_source.setdefault(source, {})
         trace_ids_by_position.update(zip(positions, map(tuple, ids), strict=True))
         surplus = max(0, len(trace_ids_by_position) - TRACED_ROOTS_MAX)
-        for position in list(islice(trace_ids_by_position, surplus)):
+        oldest_positions = list(islice(trace_ids_by_position, surplus))
+        for position in oldest_positions:
             del trace_ids_by_position[position]
 
     def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
@@ -73,36 +89,45 @@ class TracedTally(VerdictTally):
         if not self._trace_ids_by_source:
             return
         for verdicts in settled:
-            for emission, source, start, hits in verdicts.completed:
-                self._write_spans(emission, source, start, hits, now_ms)
-            for emission, source, positions in verdicts.copies:
-                # of copies the positions themselves are listed, so that they begin at 0
+            for emission, source, start, indices in verdicts.acked_roots:
+                self._write_spans(emission, source, start, indices, now_ms)
+            for emission, source, positions in verdicts.acked_copies:
+                # of copies the positions themselves are listed, so they are counted from 0
                 self._write_spans(emission, source, 0, positions, now_ms)
 
-    def _write_spans(self, emission: InitEmission, source: int, start: int, hits: Hits, now_ms: int) -> None:
-        """Write the spans of those of an emission's acked roots that are traced.
+    def _write_spans(
+        self,
+        emission: InitEmission,
+        source: int,
+        start: int,
+        indices: Indices,
+        now_ms: int,
+    ) -> None:
+        """Write a span for each root of an emission that is acked now and has a trace context.
 
-        `hits` are their positions, less `start`: ascending numbers, or a range of them.
+        `indices` names the acked roots: their positions less `start`, as ascending numbers or as a
+        range of them.
         """
         name = self._name_by_input.get(input_id_of(source), "")
         topic = "" if is_replay(source) else emission.topic  # empty: the span names no origin
-        for position, parent in self._remove_traced(source, start, hits).items():
+        for position, parent in self._take_traces(source, start, indices).items():
             self._spans.write_acked(name, topic, source, position, parent, emission.wall_ms, now_ms)
 
-    def _remove_traced(self, source: int, start: int, hits: Hits) -> dict[int, str]:
-        """Remove the traced ones of some roots; return the trace context of each by position.
+    def _take_traces(self, source: int, start: int, indices: Indices) -> dict[int, str]:
+        """Remove the traces of acked roots; return the trace context of each by position.
 
-        `start` and `hits` are as for `_write_spans`.
+        `start` and `indices` are as for `_write_spans`. Roots without a trace are left out.
         """
         trace_ids_by_position = self._trace_ids_by_source.get(source)
         if not trace_ids_by_position:
             return {}
         traced_positions = np.fromiter(trace_ids_by_position, np.int64, len(trace_ids_by_position))
-        if isinstance(hits, range):
-            is_hit = (traced_positions >= start + hits.start) & (traced_positions < start + hits.stop)
+        traced_numbers = traced_positions - start
+        if isinstance(indices, range):
+            is_acked = (traced_numbers >= indices.start) & (traced_numbers < indices.stop)
         else:
-            is_hit = among(traced_positions - start, hits)
+            is_acked = among(traced_numbers, indices)
         parent_by_position: dict[int, str] = {}
-        for position in traced_positions[is_hit].tolist():
+        for position in traced_positions[is_acked].tolist():
             parent_by_position[position] = traceparent_of(trace_ids_by_position.pop(position))
         return parent_by_position

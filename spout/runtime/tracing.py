@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, for records whose producer has put a trace context into the header ``traceparent``.
+"""Spans of OpenTelemetry, for records with a trace context: the header ``traceparent``.
 
 OpenTelemetry is optional: where its SDK is not installed, or no tracer provider is configured,
 nothing is imported and nothing is made. The configuration is the user's, by
@@ -30,7 +30,13 @@ NS_PER_MS: Final = 1_000_000
 _IDS = struct.Struct("<3q")
 """Trace id (16 bytes) and parent id (8 bytes) as three numbers."""
 
-_CONTEXT_FORM = re.compile(rb"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?\Z")
+_CONTEXT_FORM = re.compile(
+    rb"[0-9a-f]{2}"  # version
+    rb"-(?!0{32})[0-9a-f]{32}"  # trace id
+    rb"-(?!0{16})[0-9a-f]{16}"  # parent id
+    rb"-[0-9a-f]{2}"  # flags
+    rb"(?:-.*)?\Z"  # what a later version may add
+)
 
 
 def traceparent_in(headers: Iterable[tuple[str, bytes | None]]) -> str:
@@ -96,17 +102,26 @@ class Spans:
         attributes: Mapping[str, str | int],
         error: str = "",
     ) -> None:
-        """Write one span below the trace context `parent`; `error` empty: it did not fail.
+        """Write one span.
 
-        The `name` has few values, such as ``bolt split``; begin and end are wall time.
+        Args:
+            name: one of few, such as ``bolt split``.
+            parent: the trace context below which it is.
+            begin_ns: wall time.
+            end_ns: wall time.
+            attributes: their names get the prefix ``windhover.``.
+            error: empty: it did not fail.
         """
         from opentelemetry.trace import Status, StatusCode
 
         context = self._propagator.extract({TRACEPARENT: parent})
-        own_attributes: dict[str, Any] = {f"windhover.{key}": value for key, value in attributes.items()}
-        span = self._tracer.start_span(name, context, attributes=own_attributes, start_time=begin_ns)
+        prefixed: dict[str, Any] = {}
+        for attribute, value in attributes.items():
+            prefixed[f"windhover.{attribute}"] = value
+        span = self._tracer.start_span(name, context, attributes=prefixed, start_time=begin_ns)
         if error:
             span.set_status(Status(StatusCode.ERROR, error))
+        # the wall clock may have been set back in between
         span.end(max(begin_ns, end_ns))
 
     def write_acked(
@@ -119,9 +134,16 @@ class Spans:
         emitted_ms: int,
         now_ms: int,
     ) -> None:
-        """Write the span of an acked root of an input.
+        """Write the span of an acked root, from its emission to now.
 
-        Without a `topic` it names no origin: it is a copy.
+        Args:
+            name: of the input.
+            topic: of the record; empty: the root is a copy, and the span names no origin.
+            source: of the root.
+            position: of the root.
+            parent: the trace context that its record carries.
+            emitted_ms: wall time.
+            now_ms: wall time.
         """
         attributes: dict[str, str | int] = {"input": name, "verdict": Verdict.ACKED.value}
         if topic:
@@ -146,15 +168,21 @@ class TracedRoots:
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
-        # by source and position
+        # by source, then by position
         self._roots_by_source: dict[int, dict[int, TracedRoot]] = {}
 
-    def emit(self, source: int, headers_by_position: Iterable[tuple[int, Headers]], now_ms: int) -> None:
-        """Keep the trace contexts of records that were emitted."""
+    def emit(
+        self,
+        source: int,
+        headers_by_position: Iterable[tuple[int, Headers]],
+        now_ms: int,
+    ) -> None:
+        """Keep the trace contexts of records that were emitted, which are pending now."""
         for position, headers in headers_by_position:
             parent = traceparent_in(headers) if headers else ""
             if parent:
-                self._roots_by_source.setdefault(source, {})[position] = TracedRoot(parent, now_ms)
+                root_by_position = self._roots_by_source.setdefault(source, {})
+                root_by_position[position] = TracedRoot(parent, now_ms)
 
     def settle(self, verdicts: Verdicts, inputs: Mapping[int, Input], now_ms: int) -> None:
         """Write a span for each acked root, and forget the lost ones.
@@ -185,8 +213,8 @@ class TracedRoots:
         inputs: Mapping[int, Input],
         now_ms: int,
     ) -> None:
-        """Write the spans of acked roots of a source; without any its input may be unknown."""
-        if not root_by_position:  # there are verdicts on inputs that others read
+        """Write the spans of acked roots of a source."""
+        if not root_by_position:  # the source may be of an input that others read, not of `inputs`
             return
         source_input = inputs[input_id_of(source)]
         topic = "" if is_replay(source) else source_input.topic  # empty: the span names no origin
@@ -197,14 +225,17 @@ class TracedRoots:
 
     def _remove_roots(self, source: int, start: int, end: int) -> dict[int, TracedRoot]:
         """Remove the traced roots at [start, end) of a source, and return them by position."""
-        roots = self._roots_by_source.get(source)
-        if not roots:
+        root_by_position = self._roots_by_source.get(source)
+        if not root_by_position:
             return {}
-        # the shorter of the two is gone through: a run may have a million positions, or one
+        # The positions that are in both. Only the shorter of the two is walked through: a run may
+        # have a million positions, or one.
         run = range(start, end)
-        candidates = run if len(run) < len(roots) else roots
-        traced_positions = [position for position in candidates if position in roots and position in run]
-        return {position: roots.pop(position) for position in traced_positions}
+        if len(run) < len(root_by_position):
+            traced_positions = [position for position in run if position in root_by_position]
+        else:
+            traced_positions = [position for position in root_by_position if position in run]
+        return {position: root_by_position.pop(position) for position in traced_positions}
 
 
 def lost_root_spans(spans: Spans) -> Callable[[Due, Outgoing, Input, bool, int], None]:

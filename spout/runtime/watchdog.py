@@ -1,4 +1,6 @@
-"""Ends a worker whose bolt hangs, with a stack trace; the task is tried again, with the record isolated.
+"""Ends a worker whose bolt hangs, with a stack trace; Spark tries the task again.
+
+The next attempt isolates the record (`spout.isolation`), so that it fails alone.
 
 A C extension that keeps the interpreter's lock stops the watching thread too. So the thread
 sets an alarm of `faulthandler`, which needs no lock, anew at each check.
@@ -109,7 +111,8 @@ class Watchdog:
             self._set_alarm()  # the first call may keep the lock before the thread has checked once
             try:
                 self._thread.start()
-            except RuntimeError:  # no thread is left, and the alarm would end the process in a later task
+            except RuntimeError:  # the process can have no more threads
+                # the alarm would end it during a later task
                 faulthandler.cancel_dump_traceback_later()
                 raise
         return self

@@ -266,7 +266,7 @@ class NextPublication:
         outcome = BatchOutcome(
             replace(plan_without_ranges, ranges=ranges),
             RootMarks.together(marks),
-            Missing(absent=tuple(sorted(self.absent))),
+            Missing(RootSet.of_runs(self.absent)),
         )
         self._clear()
         self.number += 1

@@ -31,7 +31,7 @@ from spout.streaming.source import WindhoverSource
 from spout.topology.bundles import Bundling
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
-from spout.tuples.anchor_columns import ANCHORS, HELD, kinds_of
+from spout.tuples.anchor_columns import ANCHORS, HELD, anchor_types_of
 from spout.tuples.anchors import Carry
 from spout.tuples.columns import ANCHOR, TASK
 
@@ -260,7 +260,7 @@ def hidden_column(rows: DataFrame, operator: str) -> tuple[Stream, Carry, tuple[
 
     Raises `UsageError`, which names the operator: the metadata is missing, or the rows are held.
     """
-    if {HELD, ANCHORS}.intersection(kinds_of(rows)):
+    if {HELD, ANCHORS}.intersection(anchor_types_of(rows)):
         raise UsageError(
             f"{operator!r} stands behind spout.hold, where tuples wait for a later batch: give"
             " a bolt to what acks them, .transform(spout.ack_anchors(bolt)), or put it before"

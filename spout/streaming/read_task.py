@@ -247,14 +247,14 @@ class _Reading:
         best_effort_marks = RootMarks.of_roots(RootMark.UNTRACKED, best_effort_roots)
         # 4. what the log did not have; what cannot be read fails, so it is not absent too
         failed_set = RootSet.of_runs(run for run, _ in self._unreadable_runs)
-        absent_set = RootSet.of_runs(self._absent_runs) - failed_set
+        absent = RootSet.of_runs(self._absent_runs) - failed_set
         source_counts = _source_counts(self._options, self._emitted_count)
         return replace(
             bolts_report,
             plan=self._task.plan,
             ranges=self._task.ranges,
             missing=Missing(
-                absent=tuple(absent_set.runs()),
+                absent=absent,
                 lost_count=self._task_reader.lost,
                 damaged=tuple(self._task_reader.damaged),
             ),

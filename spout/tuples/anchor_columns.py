@@ -11,6 +11,8 @@ Source: docs/design/protocol.md, section 5.2; ``spout.publishing.delayed``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
@@ -81,43 +83,48 @@ def join_anchors(*sides: DataFrame) -> Column:
     Raises `UsageError`: there are no sides, or one of them was not held.
     """
     if not sides:
-        raise UsageError("join_anchors needs the DataFrames that were joined: join_anchors(left, right)")
-    kinds = [_type_of(side) for side in sides]
-    return joined_anchors([(side[ANCHOR], kind) for side, kind in zip(sides, kinds, strict=True)])
+        example = "join_anchors(left, right)"
+        raise UsageError(f"join_anchors needs the DataFrames that were joined: {example}")
+    types = [_anchor_type_of(side) for side in sides]
+    columns = [side[ANCHOR] for side in sides]
+    return joined_anchors(columns, types)
 
 
-def joined_anchors(columns: list[tuple[Column, str]]) -> Column:
-    """Concatenate columns of anchors, each with its type, into one array; a
-    null adds no anchor.
+def joined_anchors(columns: Sequence[Column], types: Sequence[str]) -> Column:
+    """Concatenate columns of anchors into one array; a null adds no anchor.
+
+    `types` of the columns, one for one: HELD or ANCHORS.
     """
     no_anchors = sql.array().cast(ANCHORS)
     arrays: list[Column] = []
-    for column, kind in columns:
-        if kind == ANCHORS:
+    for column, column_type in zip(columns, types, strict=True):
+        if column_type == ANCHORS:
             arrays.append(sql.coalesce(column, no_anchors))
         else:  # a single anchor, or null
             arrays.append(sql.array_compact(sql.array(column)))
     return sql.concat(*arrays).alias(ANCHOR)
 
 
-def gathered(rows: DataFrame, operator: str) -> DataFrame:
-    """Return rows with one column of anchors, an array; without one
-    `UsageError` names `operator`.
+def with_one_anchor_column(rows: DataFrame, operator: str) -> DataFrame:
+    """Return rows with one column of anchors, an array.
 
     A join leaves a column of anchors for each side: these are concatenated.
+
+    Raises `UsageError`, which names `operator`: the rows have no such column,
+    or one of anchors that are valid only in their batch.
     """
-    kinds = kinds_of(rows)
-    if not kinds or not {HELD, ANCHORS}.issuperset(kinds):
+    types = anchor_types_of(rows)
+    if not types or not {HELD, ANCHORS}.issuperset(types):
         raise UsageError(
-            f"{operator!r}: the rows carry no anchors that Spark's state may keep: put spout.hold(...) before"
-            " an aggregate with .agg(..., spout.collect_anchors()), or one on each side of a join"
+            f"{operator!r}: the rows carry no anchors that Spark's state may keep: put"
+            " spout.hold(...) before an aggregate with .agg(..., spout.collect_anchors()), or one"
+            " on each side of a join"
         )
-    if kinds == [ANCHORS]:
+    if types == [ANCHORS]:
         return rows
-    # Columns of the same name differ only by their places: so each one is
-    # renamed to the number of its place, and those that are no anchors get
-    # their names back.
-    numbered_names = [f"{ANCHOR}_{place}" for place in range(len(rows.columns))]
+    # Columns of one name differ only by their positions. So each one is renamed to the number of
+    # its position, and those that are no anchors get their names back.
+    numbered_names = [f"{ANCHOR}_{number}" for number in range(len(rows.columns))]
     columns: list[Column] = []
     anchor_columns: list[Column] = []
     for numbered_name, name in zip(numbered_names, rows.columns, strict=True):
@@ -125,27 +132,30 @@ def gathered(rows: DataFrame, operator: str) -> DataFrame:
             anchor_columns.append(sql.col(numbered_name))
         else:
             columns.append(sql.col(numbered_name).alias(name))
-    anchors = joined_anchors(list(zip(anchor_columns, kinds, strict=True)))
+    anchors = joined_anchors(anchor_columns, types)
     return rows.toDF(*numbered_names).select(*columns, anchors)
 
 
-def kinds_of(rows: DataFrame) -> list[str]:
+def anchor_types_of(rows: DataFrame) -> list[str]:
     """Return the type, as Spark DDL, of each column of anchors; a join may
     have left several.
     """
     return [field.dataType.simpleString() for field in rows.schema.fields if field.name == ANCHOR]
 
 
-def _type_of(side: DataFrame) -> str:
-    """Return the type of a side's only column of anchors; `UsageError`: it
-    has none, or several.
+def _anchor_type_of(side: DataFrame) -> str:
+    """Return the type of a side's only column of anchors: HELD or ANCHORS.
+
+    Raises `UsageError`: it has no column of these types, or several.
     """
-    kinds = kinds_of(side)
-    if len(kinds) > 1:
-        raise UsageError("join_anchors: a side has several columns of anchors; name the sides of each join")
-    if not kinds or kinds[0] not in (HELD, ANCHORS):
+    types = anchor_types_of(side)
+    if len(types) > 1:
+        cure = "name the sides of each join"
+        raise UsageError(f"join_anchors: a side has several columns of anchors; {cure}")
+    if not types or types[0] not in (HELD, ANCHORS):
+        columns = ", ".join(side.columns)
         raise UsageError(
-            f"join_anchors: the side with the columns {', '.join(side.columns)} is not held, so Spark's state"
-            " would have it without anchors; put spout.hold(..., name=...) on each side before the join"
+            f"join_anchors: the side with the columns {columns} is not held, so Spark's state would"
+            " have it without anchors; put spout.hold(..., name=...) on each side before the join"
         )
-    return kinds[0]
+    return types[0]

@@ -8,12 +8,12 @@ parent on it.
     One int64: the root's index in the batch's plan, and the ordinal among the tuples that the
     first bolts emitted for it. Ordinal 0 with no hop is the root itself.
 ``HOPS``
-    A list of deliveries, each a list of int64: the root's index, then ``subscription << 32 | ordinal`` for
-    every hop. For tuples with several anchors or none, and where rows of one stream can have
-    different hops.
+    A list of deliveries, each a list of int64, its *path*: the root's index, then
+    ``subscription << 32 | ordinal`` for every hop. For tuples with several anchors or none, and
+    where rows of one stream can have different hops.
 ``WIDE``
-    PACKED, with the root's source and position beside it. An index means something only within its batch;
-    source and position do so afterwards too. For tuples that Spark's state may hold: see
+    PACKED, with the root's source and position beside it. An index means something only within its
+    batch; source and position do so afterwards too. For tuples that Spark's state may hold: see
     `spout.publishing.delayed`.
 
 In PACKED and WIDE the subscriptions along the hops are the same for all rows
@@ -49,8 +49,8 @@ WORD_MASK = (1 << WORD_BITS) - 1
 _MASK = (1 << 64) - 1
 
 PATH_WEIGHT = 0x5851F42D4C957F2D
-"""A path is fingerprinted as one number: each of its numbers is added to what
-is before it times this.
+"""A path is fingerprinted as one number: the number for what is before a hop
+is multiplied by this, and then the hop is added.
 """
 
 PATHS_TYPE = pa.list_(pa.list_(pa.int64()))
@@ -80,9 +80,9 @@ class Carry(StrEnum):
 
 
 class Fingerprint(NamedTuple):
-    """What tells whether a bolt received the very rows that another one sent.
+    """A checksum of rows: it shows whether a bolt received the very rows that another one sent.
 
-    No order of rows changes it, and two of them can be added.
+    It does not depend on the order of the rows, and two of them can be added.
 
     Attributes:
         rows: how many there are.
@@ -114,7 +114,8 @@ def pack(indices: I64, ordinals: I64, bolt: str) -> I64:
         tuple_count = int(ordinals.max()) + 1
         raise TrackingError(
             f"bolt {bolt!r} emitted {tuple_count:,} tuples for one input tuple, and there are"
-            f" numbers for {ORDINALS_MAX:,}: emit fewer and larger ones, or cut the record in its producer"
+            f" numbers for {ORDINALS_MAX:,}: emit fewer and larger ones, or cut the record in its"
+            " producer"
         )
     packed: I64 = indices << ORDINAL_BITS | ordinals
     return packed
@@ -221,12 +222,14 @@ def _path_sums(paths: pa.Array) -> I64:
     The path [7, 40, 50] is 7 * w^2 + 40 * w + 50: a number counts times w for
     each one behind it.
     """
-    widths = np.asarray(paths.value_lengths())
-    ends = np.cumsum(widths)
-    numbers_behind = np.repeat(ends, widths) - np.arange(1, widths.sum() + 1)
+    path_lengths = np.asarray(paths.value_lengths())
+    path_ends = np.cumsum(path_lengths)
+    # of each number: how many follow it in its path, as 2, 1 and 0 in the example
+    numbers_behind = np.repeat(path_ends, path_lengths) - np.arange(1, path_lengths.sum() + 1)
     weights: I64 = np.power(PATH_WEIGHT, numbers_behind, dtype=np.int64)
-    weighted: I64 = np.asarray(paths.flatten(), dtype=np.int64) * weights
-    if not len(ends):  # reduceat needs a path
-        return weighted
-    sums: I64 = np.add.reduceat(weighted, ends - widths)
+    weighted_numbers: I64 = np.asarray(paths.flatten(), dtype=np.int64) * weights
+    if not len(path_ends):  # `reduceat` takes no empty array
+        return weighted_numbers
+    path_begins = path_ends - path_lengths
+    sums: I64 = np.add.reduceat(weighted_numbers, path_begins)
     return sums

@@ -9,6 +9,8 @@ here are those that `spout.tuples.exact` has for values of Python. Beyond
 these, a decimal becomes a float that becomes the same decimal again (15
 digits do), a float the decimal of its shortest digits, a text what it says.
 
+The *target type* is the one that the bolt's output declares for the field.
+
 `ArrowTypeError` is raised where types do not go together, whatever the values
 are; `ArrowInvalid` for a value.
 """
@@ -38,14 +40,15 @@ _LISTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
 each is taken apart here.
 """
 
-_FAMILIES: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
+_TIME_FAMILIES: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pa.types.is_timestamp,
     pa.types.is_date,
     pa.types.is_time,
     pa.types.is_duration,
 )
-"""Kinds of times; no number is one of them."""
-
+"""A cast from one of these families of types to another changes what a value
+means, and so does one from a number to any of them.
+"""
 
 _TEXTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pa.types.is_string,
@@ -54,26 +57,27 @@ _TEXTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
 )
 
 
-_ARROW_KNOWS: Final = (datetime(1970, 1, 1), datetime(2037, 1, 1))
-"""Arrow has the rules of zones for these years; from 2038 on it knows no summer time."""
+_ZONE_RULES_BEGIN: Final = datetime(1970, 1, 1)
+_ZONE_RULES_END: Final = datetime(2037, 1, 1)
+"""Between these Arrow has the rules of zones; from 2038 on it knows no summer time."""
 
 
 @cache
-def with_zone(kind: pa.DataType, zone: str) -> pa.DataType:
+def with_zone(arrow_type: pa.DataType, zone: str) -> pa.DataType:
     """Return a type in which times that have a zone, also within lists,
     structs and maps, have this one.
     """
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, zone)
-    if pa.types.is_map(kind):
-        key_field = _field_with_zone(kind.key_field, zone)
-        item_field = _field_with_zone(kind.item_field, zone)
+    if pa.types.is_timestamp(arrow_type) and arrow_type.tz is not None:
+        return pa.timestamp(arrow_type.unit, zone)
+    if pa.types.is_map(arrow_type):
+        key_field = _field_with_zone(arrow_type.key_field, zone)
+        item_field = _field_with_zone(arrow_type.item_field, zone)
         return pa.map_(key_field, item_field)
-    if pa.types.is_struct(kind):
-        return pa.struct([_field_with_zone(field, zone) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_field_with_zone(kind.value_field, zone))
-    return kind
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([_field_with_zone(field, zone) for field in arrow_type])
+    if pa.types.is_list(arrow_type):
+        return pa.list_(_field_with_zone(arrow_type.value_field, zone))
+    return arrow_type
 
 
 def _field_with_zone(field: pa.Field, zone: str) -> pa.Field:
@@ -98,7 +102,7 @@ def in_zone(batch: pa.RecordBatch, zone: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def exact_cast(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     """Return a column as an Arrow type.
 
     Raises:
@@ -106,10 +110,10 @@ def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
             becomes one of that type.
         ArrowInvalid: a value would lose something.
     """
-    cast = _cast(column, kind)
-    if _contains(pa.types.is_map, kind):
-        _refuse_keys_twice(cast)
-    return cast
+    cast_column = _cast(column, target_type)
+    if _contains(pa.types.is_map, target_type):
+        _refuse_repeated_keys(cast_column)
+    return cast_column
 
 
 def cell_text(column: pa.Array, row: int) -> str:
@@ -124,121 +128,146 @@ def cell_text(column: pa.Array, row: int) -> str:
         return str(column.slice(row, 1).to_string(skip_new_lines=True))
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as a type, by the rule for its own type and that one.
+def _cast(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+    """Return a column as the target type, by the rule for these two types.
 
-    That no map has a key twice is checked later, by `exact_cast`.
+    Maps may still have a key twice: `exact_cast` refuses them.
     """
     own_type = column.type
     # a time of day of the same type may still have nanoseconds, which Spark
     # has not
-    if own_type == kind and not _contains(pa.types.is_time, kind):
+    if own_type == target_type and not _contains(pa.types.is_time, target_type):
         return column
-    if pa.types.is_time(kind) and pa.types.is_time(own_type):
-        return _time_of_day(column, kind)
+    if pa.types.is_time(target_type) and pa.types.is_time(own_type):
+        return _time_of_day(column, target_type)
     if pa.types.is_null(own_type):
-        return column.cast(kind)
+        return column.cast(target_type)
     if isinstance(own_type, pa.BaseExtensionType):
-        return _extension(column, kind)
-    # what is written more briefly is cast as if it were written out
+        return _extension(column, target_type)
+    # a column that Arrow stores compressed is decoded first
     if pa.types.is_dictionary(own_type):
-        return _cast(column.dictionary_decode(), kind)
+        return _cast(column.dictionary_decode(), target_type)
     if pa.types.is_run_end_encoded(own_type):
-        return _cast(pc.run_end_decode(column), kind)
-    # what has parts is cast part by part
-    if pa.types.is_struct(kind) and pa.types.is_struct(own_type):
-        return _struct(column, kind)
-    if pa.types.is_list(kind) and any(is_list(own_type) for is_list in _LISTS):
-        return _list(column, kind)
-    if pa.types.is_map(kind) and pa.types.is_map(own_type):
-        return _map(column, kind)
-    return _leaf(column, kind)
+        return _cast(pc.run_end_decode(column), target_type)
+    # nested types are cast field by field, by elements, or by keys and items
+    if pa.types.is_struct(target_type) and pa.types.is_struct(own_type):
+        return _struct(column, target_type)
+    if pa.types.is_list(target_type) and any(is_list(own_type) for is_list in _LISTS):
+        return _list(column, target_type)
+    if pa.types.is_map(target_type) and pa.types.is_map(own_type):
+        return _map(column, target_type)
+    return _leaf(column, target_type)
 
 
-def _extension(column: pa.ExtensionArray, kind: pa.DataType) -> pa.Array:
-    """Return a column of a type that is stored as another; a UUID's bytes are no text of it."""
-    own_type = column.type
-    if _is_text(kind) and not _is_text(own_type.storage_type):
-        raise pa.ArrowTypeError(f"{own_type} is no {kind}: emit its text, as str(value) of each")
-    return _cast(column.storage, kind)
+def _extension(column: pa.ExtensionArray, target_type: pa.DataType) -> pa.Array:
+    """Return a column of an extension type, which Arrow stores as another type, as the target type.
 
-
-def _leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column of single values as a type; types that do not go
-    together are refused here.
+    Raises `ArrowTypeError`: a text is wanted, and the stored values are none,
+    as the bytes of a UUID.
     """
     own_type = column.type
-    if pa.types.is_timestamp(own_type) and pa.types.is_timestamp(kind):
-        return _timestamp(column, kind)
-    _refuse_other_family(own_type, kind)
-    if pa.types.is_decimal(kind):
-        return _decimal(column, kind)
-    if pa.types.is_floating(kind) and pa.types.is_decimal(own_type):
-        return _float_of_decimal(column, kind)
-    cast = column.cast(kind)
-    if pa.types.is_floating(kind):
-        _refuse_infinite(column, cast)
-        _refuse_zero(column, cast)
-    elif _loses_in_silence(own_type, kind):
-        _refuse_changed(column, cast)
-    return cast
+    if _is_text(target_type) and not _is_text(own_type.storage_type):
+        cure = "emit its text, as str(value) of each"
+        raise pa.ArrowTypeError(f"{own_type} is no {target_type}: {cure}")
+    return _cast(column.storage, target_type)
 
 
-def _float_of_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the nearest floats of decimals.
+def _leaf(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+    """Return a column of single values, such as numbers, as the target type.
 
-    By their digits: Arrow's own cast makes 63.800000000000004 of 63.8.
+    Raises `ArrowTypeError`: the two types do not go together.
     """
-    floats = column.cast(pa.string()).cast(kind)
-    # the same number by its value (2 to the power of 60), or by its shortest
-    # digits (63.8)
-    same_by_value = pc.fill_null(pc.equal(floats.cast(column.type, safe=False), column), False)
-    same_by_digits = pc.fill_null(pc.equal(_decimal_or_null(floats, column.type), column), False)
-    is_changed = pc.and_(column.is_valid(), pc.invert(pc.or_(same_by_value, same_by_digits)))
-    for row in pc.indices_nonzero(is_changed).to_pylist():  # the first one is named
-        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(floats, row)}")
+    own_type = column.type
+    if pa.types.is_timestamp(own_type) and pa.types.is_timestamp(target_type):
+        return _timestamp(column, target_type)
+    _refuse_other_family(own_type, target_type)
+    if pa.types.is_decimal(target_type):
+        return _decimal(column, target_type)
+    if pa.types.is_floating(target_type) and pa.types.is_decimal(own_type):
+        return _float_of_decimal(column, target_type)
+    cast_column = column.cast(target_type)
+    if pa.types.is_floating(target_type):
+        _refuse_infinite(column, cast_column)
+        _refuse_zero(column, cast_column)
+    elif _loses_in_silence(own_type, target_type):
+        _refuse_changed(column, cast_column)
+    return cast_column
+
+
+def _float_of_decimal(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+    """Return the floats that are nearest to decimals.
+
+    They are read from the digits, since Arrow's own cast makes
+    63.800000000000004 of 63.8.
+
+    Raises `ArrowInvalid`: a float would not become the same decimal again.
+    """
+    floats = column.cast(pa.string()).cast(target_type)
+    # the same number by its value, as 1152921504606846976 (2 to the power of
+    # 60), or by its shortest digits, as 63.8
+    same_by_value = pc.equal(floats.cast(column.type, safe=False), column)
+    same_by_digits = pc.equal(_decimals_by_digits(floats, column.type), column)
+    is_same = pc.or_(pc.fill_null(same_by_value, False), pc.fill_null(same_by_digits, False))
+    changed_row = _first_true(pc.and_(column.is_valid(), pc.invert(is_same)))
+    if changed_row is not None:
+        decimal_text, float_text = cell_text(column, changed_row), cell_text(floats, changed_row)
+        raise pa.ArrowInvalid(f"{decimal_text} would become {float_text}")
     return floats
 
 
-def _decimal_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return floats as decimals of their shortest digits; nulls alone, where
-    one of them has no room.
+def _first_true(is_true: pa.Array) -> int | None:
+    """Return the first row where a column of bools is true; None: it is true nowhere."""
+    true_rows = pc.indices_nonzero(is_true)
+    return int(true_rows[0].as_py()) if len(true_rows) else None
+
+
+def _decimals_by_digits(floats: pa.Array, target_type: pa.DataType) -> pa.Array:
+    """Return floats as decimals of their shortest digits.
+
+    Where one of them has more digits than the decimals, all are null.
     """
     try:
-        return column.cast(pa.string()).cast(kind)
+        return floats.cast(pa.string()).cast(target_type)
     except pa.ArrowInvalid:
-        return pa.nulls(len(column), kind)
+        return pa.nulls(len(floats), target_type)
 
 
-def _decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _decimal(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     """Return whole numbers, floats, decimals or texts as decimals."""
-    written = column
+    castable = column
     if pa.types.is_integer(column.type):
-        # to a decimal that has room for all of them, whatever these are
-        written = column.cast(pa.decimal128(38, min(kind.scale, 18)))
+        # any integer of 64 bits fits into 38 digits, 18 of them behind the point
+        castable = column.cast(pa.decimal128(38, min(target_type.scale, 18)))
     elif pa.types.is_floating(column.type):
-        # by its shortest digits: 0.1, and not what a float has behind them
-        written = column.cast(pa.string())
-    decimals = written.cast(kind)
-    _refuse_wrapped(column, decimals)
-    if _is_text(written.type):
-        _refuse_vanished(column, written, decimals)
+        # by its shortest digits: 0.1, and not 0.1000000000000000055
+        castable = column.cast(pa.string())
+    decimals = castable.cast(target_type)
+    _refuse_overflow(column, decimals)
+    if _is_text(castable.type):
+        _refuse_zero_of_text(column, castable, decimals)
     return decimals
 
 
-def _refuse_vanished(column: pa.Array, written: pa.Array, decimals: pa.Array) -> None:
-    """Raise `ArrowInvalid` if a number became zero: Arrow makes 0 of 5e-324,
-    and refuses 5e-30.
+def _refuse_zero_of_text(column: pa.Array, texts: pa.Array, numbers: pa.Array) -> None:
+    """Raise `ArrowInvalid` if a number became zero that is not zero as a text.
+
+    Arrow makes 0 of the text 5e-324, while it refuses 5e-30.
+
+    Args:
+        column: the values that were emitted, for the message.
+        texts: the same values as texts.
+        numbers: what the cast of `texts` gave.
     """
-    is_zero = pc.equal(decimals, pa.scalar(0, decimals.type))
-    # a digit that is no zero, before the exponent; large and viewed texts are
-    # searched as plain ones
-    was_not_zero = pc.match_substring_regex(written.cast(pa.string()), "^[^eE]*[1-9]")
-    for row in pc.indices_nonzero(pc.and_(is_zero, was_not_zero)).to_pylist():
-        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(decimals, row)}")
+    is_zero = pc.equal(numbers, pa.scalar(0, numbers.type))
+    # The text has a digit that is no zero before its exponent. The search
+    # takes no texts of Arrow's large and viewed types: so the cast.
+    was_not_zero = pc.match_substring_regex(texts.cast(pa.string()), "^[^eE]*[1-9]")
+    row = _first_true(pc.and_(is_zero, was_not_zero))
+    if row is not None:
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(numbers, row)}")
 
 
-def _refuse_wrapped(column: pa.Array, decimals: pa.Array) -> None:
+def _refuse_overflow(column: pa.Array, decimals: pa.Array) -> None:
     """Raise `ArrowInvalid` if a number has no room in the decimals that a cast made of it.
 
     Arrow multiplies a number by the power of ten of its new scale, and does
@@ -246,93 +275,105 @@ def _refuse_wrapped(column: pa.Array, decimals: pa.Array) -> None:
     decimal(38, 30). What lies just beyond the range it refuses itself, so a
     comparison of floats is exact enough here.
     """
-    kind = decimals.type
-    range_end = float(10 ** (kind.precision - kind.scale))
-    sizes = pc.abs(column.cast(pa.float64(), safe=False))
-    for row in pc.indices_nonzero(pc.greater(sizes, range_end)).to_pylist():
-        raise pa.ArrowInvalid(f"{cell_text(column, row)} is beyond the range of {kind}")
+    decimal_type = decimals.type
+    range_end = float(10 ** (decimal_type.precision - decimal_type.scale))
+    absolute_values = pc.abs(column.cast(pa.float64(), safe=False))
+    row = _first_true(pc.greater(absolute_values, range_end))
+    if row is not None:
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} is beyond the range of {decimal_type}")
 
 
-def _refuse_other_family(own_type: pa.DataType, kind: pa.DataType) -> None:
-    """Raise `ArrowTypeError` if one of two types is of times, and the other
-    is not, or of another kind.
+def _refuse_other_family(own_type: pa.DataType, target_type: pa.DataType) -> None:
+    """Raise `ArrowTypeError` if two types are of different `_TIME_FAMILIES`,
+    or one of them is of none.
 
-    Two casts are let through: of a time without a zone to a date, if it is
-    midnight, which is checked by its values; and of what a text says, or as a
-    text.
+    These casts are let through: of a time without a zone to a date, since it
+    may be midnight (`_refuse_changed` looks at the values); of a text to
+    times; and of times to a text.
     """
-    may_be_midnight = pa.types.is_timestamp(own_type) and own_type.tz is None and pa.types.is_date(kind)
+    has_no_zone = pa.types.is_timestamp(own_type) and own_type.tz is None
+    may_be_midnight = has_no_zone and pa.types.is_date(target_type)
     # the text of a duration would be its number, without the unit
-    becomes_text = _is_text(kind) and not pa.types.is_duration(own_type)
+    becomes_text = _is_text(target_type) and not pa.types.is_duration(own_type)
     if may_be_midnight or becomes_text or _is_text(own_type):
         return
-    if _family_of(own_type) != _family_of(kind):
-        raise pa.ArrowTypeError(f"{own_type} is no {kind}: cast it as you mean it, by pyarrow.compute")
+    if _time_family_of(own_type) != _time_family_of(target_type):
+        cure = "cast it as you mean it, by pyarrow.compute"
+        raise pa.ArrowTypeError(f"{own_type} is no {target_type}: {cure}")
 
 
-def _family_of(kind: pa.DataType) -> int:
-    """Return the number of a type's family of times; -1: it is of no times."""
-    return next((number for number, is_member in enumerate(_FAMILIES) if is_member(kind)), -1)
+def _time_family_of(arrow_type: pa.DataType) -> int:
+    """Return the index in `_TIME_FAMILIES` of a type; -1: it is no type of times."""
+    for index, is_member in enumerate(_TIME_FAMILIES):
+        if is_member(arrow_type):
+            return index
+    return -1
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return any(is_text(kind) for is_text in _TEXTS)
+def _is_text(arrow_type: pa.DataType) -> bool:
+    return any(is_text(arrow_type) for is_text in _TEXTS)
 
 
-def _timestamp(column: pa.Array, kind: pa.TimestampType) -> pa.Array:
-    """Return times as a type of times, with a zone or without, as that type has it or has none.
+def _timestamp(column: pa.Array, target_type: pa.TimestampType) -> pa.Array:
+    """Return times as the target type of times.
 
-    A time without a zone is local time of the type's zone.
+    A time without a zone counts as local time of the target's zone.
+
+    Raises `ArrowTypeError`: the times have a zone, and the target has none.
     """
     own_type = column.type
-    if (own_type.tz is None) is (kind.tz is None):
-        return column.cast(kind)
-    if kind.tz is None:
+    if (own_type.tz is None) is (target_type.tz is None):
+        return column.cast(target_type)
+    if target_type.tz is None:
         raise pa.ArrowTypeError(
-            f"{own_type} has a zone, and timestamp_ntz has none: emit pc.local_timestamp(column), or make the"
-            " field a timestamp"
+            f"{own_type} has a zone, and timestamp_ntz has none: emit"
+            " pc.local_timestamp(column), or make the field a timestamp"
         )
-    local = column.cast(pa.timestamp("us"))
-    if kind.tz == "UTC":
-        return local.cast(kind)
-    first_covered, end_of_covered = _ARROW_KNOWS
-    bounds = pc.min_max(local).as_py()
+    local_times = column.cast(pa.timestamp("us"))
+    if target_type.tz == "UTC":
+        return local_times.cast(target_type)
+    bounds = pc.min_max(local_times).as_py()
     has_times = bounds["min"] is not None
-    if has_times and first_covered <= bounds["min"] <= bounds["max"] < end_of_covered:
+    if has_times and _ZONE_RULES_BEGIN <= bounds["min"] <= bounds["max"] < _ZONE_RULES_END:
         try:
-            return pc.assume_timezone(local, kind.tz, ambiguous="earliest").cast(kind)
+            instants = pc.assume_timezone(local_times, target_type.tz, ambiguous="earliest")
+            return instants.cast(target_type)
         except pa.ArrowException:
-            pass  # a clock skips one of the times
-    return pa.array(exact_values(local.to_pylist(), kind), kind)
+            pass  # a clock is set forward over one of the times, and Arrow refuses it
+    # one by one in Python, which is slower and has the rules of all years
+    return pa.array(exact_values(local_times.to_pylist(), target_type), target_type)
 
 
-def _time_of_day(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return times of day as a type of them, which Spark has in nanoseconds
-    that are whole microseconds.
+def _time_of_day(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+    """Return times of day as the target type, which counts nanoseconds.
+
+    Raises `ArrowInvalid`: one is no whole number of microseconds, and Spark
+    would cut it.
     """
-    times = column.cast(kind)
-    nanos = times.cast(pa.int64())
-    whole_micros = pc.multiply(pc.divide(nanos, 1_000), 1_000)  # 1,500 ns become 1,000
-    if len(pc.indices_nonzero(pc.not_equal(whole_micros, nanos))):
+    times = column.cast(target_type)
+    times_ns = times.cast(pa.int64())
+    cut_times_ns = pc.multiply(pc.divide(times_ns, 1_000), 1_000)  # 1,500 ns become 1,000
+    if _first_true(pc.not_equal(cut_times_ns, times_ns)) is not None:
         raise pa.ArrowInvalid("a time of day has nanoseconds, and Spark's has microseconds")
     return times
 
 
-def _loses_in_silence(own_type: pa.DataType, kind: pa.DataType) -> bool:
+def _loses_in_silence(own_type: pa.DataType, target_type: pa.DataType) -> bool:
     """Return whether Arrow's safe cast may change a value: what it gives is
     then cast back and compared.
     """
     if pa.types.is_floating(own_type) or pa.types.is_integer(own_type):
-        return bool(pa.types.is_boolean(kind))
-    return bool(pa.types.is_date(kind))
+        return bool(pa.types.is_boolean(target_type))
+    return bool(pa.types.is_date(target_type))
 
 
-def _refuse_changed(column: pa.Array, cast: pa.Array) -> None:
+def _refuse_changed(column: pa.Array, cast_column: pa.Array) -> None:
     """Raise `ArrowInvalid` unless what a cast gave becomes the same values again."""
-    changed = pc.indices_nonzero(pc.not_equal(cast.cast(column.type, safe=False), column))
-    if len(changed):
-        row = changed[0].as_py()
-        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(cast, row)}")
+    cast_back = cast_column.cast(column.type, safe=False)
+    row = _first_true(pc.not_equal(cast_back, column))
+    if row is not None:
+        value_text, cast_text = cell_text(column, row), cell_text(cast_column, row)
+        raise pa.ArrowInvalid(f"{value_text} would become {cast_text}")
 
 
 def _refuse_infinite(column: pa.Array, floats: pa.Array) -> None:
@@ -341,62 +382,90 @@ def _refuse_infinite(column: pa.Array, floats: pa.Array) -> None:
     """
     for row in pc.indices_nonzero(pc.is_inf(floats)).to_pylist():
         number_text = str(column[row])
-        if "inf" not in number_text.lower():
+        was_infinite = "inf" in number_text.lower()
+        if not was_infinite:
             raise pa.ArrowInvalid(f"{number_text} is beyond the range of {floats.type}")
 
 
 def _refuse_zero(column: pa.Array, floats: pa.Array) -> None:
-    """Raise `ArrowInvalid` if a float is zero that was another number, as 1e-50."""
+    """Raise `ArrowInvalid` if a float is zero that was another number, as 1e-50.
+
+    Only of texts and of wider floats a cast makes a zero.
+    """
     if _is_text(column.type):
-        _refuse_vanished(column, column, floats)
+        _refuse_zero_of_text(column, texts=column, numbers=floats)
     elif pa.types.is_float64(column.type) and pa.types.is_float32(floats.type):
-        is_changed = pc.and_(pc.equal(floats, 0), pc.not_equal(column, 0))
-        for row in pc.indices_nonzero(is_changed).to_pylist():
+        row = _first_true(pc.and_(pc.equal(floats, 0), pc.not_equal(column, 0)))
+        if row is not None:
             raise pa.ArrowInvalid(f"{cell_text(column, row)} would become 0.0 in a {floats.type}")
 
 
-def _struct(column: pa.Array, kind: pa.StructType) -> pa.Array:
-    """Return structs as a type of them, field by field by name; a field that
+def _struct(column: pa.Array, target_type: pa.StructType) -> pa.Array:
+    """Return structs as the target type, field by field by name; a field that
     they lack is null.
+
+    Raises `ArrowTypeError`: they have a field that the target lacks, or one
+    name twice.
     """
     names = [field.name for field in column.type]
-    unknown = sorted(set(names) - {field.name for field in kind})
-    if unknown or len(set(names)) < len(names):
-        which = ", ".join(unknown or names)
-        has = ", ".join(field.name for field in kind)
-        raise pa.ArrowTypeError(f"the struct has no field {which}, or has it twice; its fields are {has}")
-    children = dict(zip(names, column.flatten(), strict=True))
-    nothing = pa.nulls(len(column))
-    cast_children = [_cast(children.get(field.name, nothing), field.type) for field in kind]
-    return pa.StructArray.from_arrays(cast_children, fields=list(kind), mask=column.is_null())
+    target_names = [field.name for field in target_type]
+    unknown_names = sorted(set(names) - set(target_names))
+    if unknown_names or len(set(names)) < len(names):
+        raise pa.ArrowTypeError(
+            f"the struct has no field {', '.join(unknown_names or names)}, or has it twice;"
+            f" its fields are {', '.join(target_names)}"
+        )
+    column_by_name = dict(zip(names, column.flatten(), strict=True))
+    nulls = pa.nulls(len(column))
+    columns = [column_by_name.get(name, nulls) for name in target_names]
+    cast_columns = list(map(_cast, columns, (field.type for field in target_type)))
+    return pa.StructArray.from_arrays(cast_columns, fields=list(target_type), mask=column.is_null())
 
 
-def _list(column: pa.Array, kind: pa.ListType) -> pa.Array:
-    """Return lists of any form as a type of them, with their elements cast."""
-    elements = _cast(column.flatten(), kind.value_type)
-    return pa.ListArray.from_arrays(_offsets(column), elements, type=kind, mask=column.is_null())
+def _list(column: pa.Array, target_type: pa.ListType) -> pa.Array:
+    """Return lists of any of the `_LISTS` as the target type, with their elements cast."""
+    elements = _cast(column.flatten(), target_type.value_type)
+    offsets = _offsets(column)
+    return pa.ListArray.from_arrays(offsets, elements, type=target_type, mask=column.is_null())
 
 
-def _map(column: pa.MapArray, kind: pa.MapType) -> pa.Array:
-    """Return maps as a type of them, with keys and items cast."""
+def _map(column: pa.MapArray, target_type: pa.MapType) -> pa.Array:
+    """Return maps as the target type, with keys and items cast."""
     pairs = pairs_of(column)
-    keys, items = pairs.flatten().flatten()
-    cast_keys, cast_items = _cast(keys, kind.key_type), _cast(items, kind.item_type)
-    return pa.MapArray.from_arrays(_offsets(pairs), cast_keys, cast_items, type=kind, mask=column.is_null())
+    keys, items = _keys_and_items(pairs)
+    return pa.MapArray.from_arrays(
+        _offsets(pairs),
+        _cast(keys, target_type.key_type),
+        _cast(items, target_type.item_type),
+        type=target_type,
+        mask=column.is_null(),
+    )
+
+
+def _keys_and_items(pairs: pa.ListArray) -> tuple[pa.Array, pa.Array]:
+    """Return the keys of all pairs in one column, and their items in another."""
+    structs = pairs.flatten()  # of all rows
+    keys, items = structs.flatten()  # the two fields
+    return keys, items
 
 
 def pairs_of(column: pa.MapArray) -> pa.ListArray:
-    """Return maps as lists of their pairs; a part of an array would have the
-    pairs of the whole one.
+    """Return maps as lists of their pairs, which are structs of key and value.
+
+    The `keys` and `items` of a `MapArray` cannot be used: those of a slice
+    are those of the whole array.
     """
-    kind = column.type
-    fields = [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
-    return column.cast(pa.list_(pa.struct(fields)))
+    map_type = column.type
+    key_field = pa.field("key", map_type.key_type, nullable=False)
+    pair_type = pa.struct([key_field, pa.field("value", map_type.item_type)])
+    return column.cast(pa.list_(pair_type))
 
 
 def _offsets(column: pa.Array) -> pa.Array:
-    """Return where each list of a column begins among the elements of all of
-    them, and where they end.
+    """Return where each list of a column begins among the elements of all
+    lists, and behind these where the last one ends.
+
+    Of lists of 2, 0 and 3 elements: 0, 2, 2, 5.
     """
     ends = np.cumsum(_lengths(column))
     if len(ends) and ends[-1] > np.iinfo(np.int32).max:
@@ -412,58 +481,60 @@ def _lengths(column: pa.Array) -> I64:
 
 
 @cache
-def _contains(is_kind: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+def _contains(is_type: Callable[[pa.DataType], bool], arrow_type: pa.DataType) -> bool:
     """Return whether a test is true for a type or a part of it: `is_map` is
     for a list of maps.
     """
-    part_types = (kind.field(number).type for number in range(kind.num_fields))
-    return is_kind(kind) or any(_contains(is_kind, part_type) for part_type in part_types)
+    part_types = [arrow_type.field(number).type for number in range(arrow_type.num_fields)]
+    return is_type(arrow_type) or any(_contains(is_type, part_type) for part_type in part_types)
 
 
-def _refuse_keys_twice(column: pa.Array) -> None:
-    """Raise `ArrowInvalid` if a map of a column has one key twice."""
-    kind = column.type
-    if not _contains(pa.types.is_map, kind):
+def _refuse_repeated_keys(column: pa.Array) -> None:
+    """Raise `ArrowInvalid` if a map of a column, or within its values, has a key twice."""
+    arrow_type = column.type
+    if not _contains(pa.types.is_map, arrow_type):
         return
-    if pa.types.is_struct(kind):
-        for child in column.flatten():
-            _refuse_keys_twice(child)
-    elif pa.types.is_list(kind):
-        _refuse_keys_twice(column.flatten())
+    if pa.types.is_struct(arrow_type):
+        for field_column in column.flatten():
+            _refuse_repeated_keys(field_column)
+    elif pa.types.is_list(arrow_type):
+        _refuse_repeated_keys(column.flatten())
     else:
         pairs = pairs_of(column)
-        keys, items = pairs.flatten().flatten()
-        # not Arrow's indices of parents: these count what lies behind a null,
-        # which `flatten` leaves out
-        rows = np.repeat(np.arange(len(pairs)), _lengths(pairs))
-        if not _are_unlike(rows, keys):
-            _refuse_twice(rows.tolist(), keys)
-        _refuse_keys_twice(items)
+        keys, items = _keys_and_items(pairs)
+        # not by `pc.list_parent_indices`: it also counts pairs that lie
+        # behind a null, and `flatten` leaves these out
+        row_of_key = np.repeat(np.arange(len(pairs)), _lengths(pairs))
+        if not _are_sure_to_differ(row_of_key, keys):
+            _refuse_repeated_key(row_of_key.tolist(), keys)
+        _refuse_repeated_keys(items)
 
 
-def _are_unlike(rows: I64, keys: pa.Array) -> bool:
-    """Return whether no row has a key twice, where Arrow can tell by itself.
+def _are_sure_to_differ(row_of_key: I64, keys: pa.Array) -> bool:
+    """Return whether Arrow can tell by itself that no row has a key twice.
+
+    False: it cannot, or a row has one; then each key is looked at in Python,
+    which is slower.
 
     Args:
-        rows: the row of each key.
-        keys: of all rows.
-
-    False: there may be one, so somebody must look at each key.
+        row_of_key: `(n,) int64`: the row of each key.
+        keys: of all rows, `(n,)`.
     """
+    # Arrow groups no structs, and would take two NaNs of other bits for two keys
     groupable = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
-    if not any(is_kind(keys.type) for is_kind in groupable):
-        return False  # it groups no structs, and NaN by its bits
-    pairs = pa.table({"row": pa.array(rows), "key": keys})
+    if not any(is_type(keys.type) for is_type in groupable):
+        return False
+    pairs = pa.table({"row": pa.array(row_of_key), "key": keys})
     return bool(pairs.group_by(["row", "key"]).aggregate([]).num_rows == len(keys))
 
 
-def _refuse_twice(rows: Sequence[int], keys: pa.Array) -> None:
-    """Raise `ArrowInvalid` if two keys of one row are one key; `rows` has the row of each."""
-    seen: set[tuple[int, Any]] = set()
-    for place, (row, key) in enumerate(zip(rows, map_keys(keys), strict=True)):
-        if (row, key) in seen:
-            raise pa.ArrowInvalid(f"the map has the key {cell_text(keys, place)} twice")
-        seen.add((row, key))
+def _refuse_repeated_key(row_of_key: Sequence[int], keys: pa.Array) -> None:
+    """Raise `ArrowInvalid` if two keys of one row are one key for Spark."""
+    keys_seen: set[tuple[int, Any]] = set()  # with their rows
+    for number, (row, key) in enumerate(zip(row_of_key, map_keys(keys), strict=True)):
+        if (row, key) in keys_seen:
+            raise pa.ArrowInvalid(f"the map has the key {cell_text(keys, number)} twice")
+        keys_seen.add((row, key))
 
 
 @cache
@@ -472,16 +543,16 @@ def has_not_null(field: pa.Field) -> bool:
     return not field.nullable or any(map(has_not_null, _parts(field.type)))
 
 
-def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
+def _parts(arrow_type: pa.DataType) -> Sequence[pa.Field]:
     """Return the fields of a struct, that of a list, or that of a map's
     values; its keys are never null.
     """
-    if pa.types.is_struct(kind):
-        return tuple(kind)
-    if pa.types.is_map(kind):
-        return (kind.item_field,)
-    if pa.types.is_list(kind):
-        return (kind.value_field,)
+    if pa.types.is_struct(arrow_type):
+        return tuple(arrow_type)
+    if pa.types.is_map(arrow_type):
+        return (arrow_type.item_field,)
+    if pa.types.is_list(arrow_type):
+        return (arrow_type.value_field,)
     return ()
 
 

@@ -58,7 +58,8 @@ class Origins:
     """
 
     def __init__(self) -> None:
-        self._root_by_index: dict[int, tuple[int, int]] = {}  # source and position
+        # by the root's index in the plan: its source and position
+        self._root_by_index: dict[int, tuple[int, int]] = {}
 
     def add_roots(self, indices: I64, roots: pa.StructArray) -> None:
         """Remember roots of the input, to be named by `column` later.
@@ -71,8 +72,9 @@ class Origins:
         """
         sources = roots.field("source").fill_null(0).to_pylist()
         positions = roots.field("position").fill_null(0).to_pylist()
-        places = zip(sources, positions, strict=True)
-        self._root_by_index.update(zip(indices.tolist(), places, strict=True))
+        # what is stored under -1 is never read
+        addresses = zip(sources, positions, strict=True)
+        self._root_by_index.update(zip(indices.tolist(), addresses, strict=True))
 
     def column(self, indices: I64) -> pa.Array:
         """Build the column ``_root``: `source` and `position` of each row's root.
@@ -83,9 +85,10 @@ class Origins:
         Raises `KeyError`: one of them was not in the task's input.
         """
         no_root = (0, 0)  # is never read: the mask makes it null
-        by_index = self._root_by_index
-        places = [by_index[index] if index >= 0 else no_root for index in indices.tolist()]
-        sources, positions = np.array(places, np.int64).reshape(-1, 2).T
+        root_by_index = self._root_by_index
+        roots = [root_by_index[index] if index >= 0 else no_root for index in indices.tolist()]
+        # of no rows, too, the array has the two columns of source and position
+        sources, positions = np.array(roots, np.int64).reshape(-1, 2).T
         columns = [pa.array(sources), pa.array(positions)]
         is_null = pa.array(indices < 0)
         return pa.StructArray.from_arrays(columns, fields=list(ROOT_TYPE), mask=is_null)

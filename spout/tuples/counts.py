@@ -32,14 +32,16 @@ from typing import Final, NamedTuple
 
 from spout.tuples.tuple import StreamId
 
-TIME_BOUNDS_NS: Final = tuple(step * 10**exponent for exponent in range(3, 11) for step in (1, 2, 5))
-"""Upper bounds of the classes of `Measure.times`, 1 us to 50 s; one class
+_POWERS_OF_TEN: Final = tuple(10**exponent for exponent in range(3, 11))
+
+TIME_BOUNDS_NS: Final = tuple(factor * power for power in _POWERS_OF_TEN for factor in (1, 2, 5))
+"""Upper bounds of the buckets of `Measure.times`, 1 us to 50 s; one bucket
 more has what took longer.
 """
 
 Times = tuple[tuple[int, int], ...]
-"""A histogram: ascending numbers of classes, each with how many tuples it
-has, those with none left out.
+"""A histogram: ascending numbers of buckets, each with how many tuples it
+has; buckets without tuples are left out.
 """
 
 
@@ -98,9 +100,9 @@ def _sum(measure: Measure, summand: Measure) -> Measure:
     """Return the sum of two measures of one component and stream."""
     times = measure.times or summand.times
     if measure.times and summand.times:
-        tuples_by_class = Counter(dict(measure.times))
-        tuples_by_class.update(dict(summand.times))
-        times = tuple(sorted(tuples_by_class.items()))
+        tuples_by_bucket = Counter(dict(measure.times))
+        tuples_by_bucket.update(dict(summand.times))
+        times = tuple(sorted(tuples_by_bucket.items()))
     return Measure(measure.tuples + summand.tuples, measure.total_ns + summand.total_ns, times)
 
 
@@ -121,9 +123,10 @@ class Tally:
     """Counts in one task."""
 
     def __init__(self) -> None:
-        # the list has two numbers: tuples, and their time in all, ns
+        # by what is counted: a slot, which is a list of two numbers, the tuples and their total ns
         self._slots: dict[Counted, list[int]] = {}
-        self._times: dict[Counted, Counter[int]] = {}  # tuples by class of `TIME_BOUNDS_NS`
+        # by what is counted, if that is timed: the tuples by bucket of `TIME_BOUNDS_NS`
+        self._histograms: dict[Counted, Counter[int]] = {}
 
     def add(self, counted: Counted, count: int, total_ns: int = 0) -> None:
         """Count tuples that took so long together; `count` is not 0."""
@@ -131,9 +134,10 @@ class Tally:
         slot[0] += count
         slot[1] += total_ns
         if counted.what is What.EXECUTED:
-            tuples_by_class = self._times.setdefault(counted, Counter())
+            tuples_by_bucket = self._histograms.setdefault(counted, Counter())
             mean_ns = total_ns / count
-            tuples_by_class[bisect_left(TIME_BOUNDS_NS, mean_ns)] += count
+            bucket = bisect_left(TIME_BOUNDS_NS, mean_ns)
+            tuples_by_bucket[bucket] += count
 
     def slot(self, counted: Counted) -> list[int]:
         """Return the list [tuples, total ns] of a count; a new one has 0, 0.
@@ -149,13 +153,13 @@ class Tally:
         """
         measures: dict[Counted, Measure] = {}
         for counted, (tuples, total_ns) in self._slots.items():
-            tuples_by_class = self._times.get(counted, Counter())
-            times = tuple(sorted(tuples_by_class.items()))
+            tuples_by_bucket = self._histograms.get(counted, Counter())
+            times = tuple(sorted(tuples_by_bucket.items()))
             measures[counted] = Measure(tuples, total_ns, times)
         return measures
 
     def clear(self) -> None:
         """Count from 0 again, in the same slots."""
-        self._times.clear()
+        self._histograms.clear()
         for slot in self._slots.values():
             slot[:] = 0, 0

@@ -75,7 +75,11 @@ def with_class(error: BaseException) -> BaseException:
     return error
 
 
-def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
+def cause_of(
+    operator: str,
+    why: BaseException | str | None,
+    tracebacks: Tracebacks | None = None,
+) -> Cause:
     """Build the cause of a failed tuple: of an exception its class, message
     and place, of an explicit fail the message alone.
 
@@ -99,8 +103,8 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
         return Cause.of(operator, "", why or "")
     if not isinstance(why, BaseException):
         raise TupleError(
-            f"bolt {operator!r} gave {short_repr(why)}, a {type(why).__name__}, as a cause; give a text or an"
-            " exception"
+            f"bolt {operator!r} gave {short_repr(why)}, a {type(why).__name__}, as a cause; give a"
+            " text or an exception"
         )
     text = text_of(why)
     if isinstance(why, Isolated):  # no code raised it: its process died or hung
@@ -113,7 +117,7 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
         return Cause.of(operator, error_text(type(why)), with_place(text, place))
     # where no line of the author's raised it, its place is where the bolt's
     # code begins
-    return _kept_cause(operator, why, text, place or tracebacks.code_place, tracebacks)
+    return _keep_traceback(operator, why, text, place or tracebacks.code_place, tracebacks)
 
 
 def cause_of_output(operator: str, why: Exception, tracebacks: Tracebacks) -> Cause:
@@ -121,11 +125,20 @@ def cause_of_output(operator: str, why: Exception, tracebacks: Tracebacks) -> Ca
     code, which has returned.
     """
     place = place_of(why) or tracebacks.code_place
-    return _kept_cause(operator, why, text_of(why), place, tracebacks)
+    return _keep_traceback(operator, why, text_of(why), place, tracebacks)
 
 
-def _kept_cause(operator: str, why: BaseException, text: str, place: str, tracebacks: Tracebacks) -> Cause:
-    """Build the cause of an exception, and keep its traceback by that cause."""
+def _keep_traceback(
+    operator: str,
+    why: BaseException,
+    text: str,
+    place: str,
+    tracebacks: Tracebacks,
+) -> Cause:
+    """Keep the traceback of an exception, and return the cause that it is kept under.
+
+    `text` and `place` are the cause's.
+    """
     cause = Cause.of(operator, error_text(type(why)), with_place(text, place))
     tracebacks.keep(cause.operator, cause.error, place, why)
     return cause

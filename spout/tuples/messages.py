@@ -80,16 +80,18 @@ def _as_bytes(value: str | bytes | None) -> bytes | None:
 def _time_in_log(message: Message) -> RecordTime:
     """Return the time that the log has of a message itself, be it a copy or not."""
     client_type, ms = message.timestamp()
-    return RecordTime(ms, client_type - 1)  # the client counts 0 unknown, 1 create time, 2 append time
+    # the client counts 0 unknown, 1 create time, 2 append time; Kafka -1, 0 and 1
+    return RecordTime(ms, client_type - 1)
 
 
 def time_of_original(message: Message) -> RecordTime:
     """Return the time of the record that a copy, on a replay topic, is a copy of."""
     headers = headers_of(message)
-    in_headers: RecordTime | None = None
-    if any(name == TIMESTAMP for name, _ in headers):  # most copies have none: their time is the record's
-        in_headers = parse_record_time(our_values(headers))
-    return in_headers or _time_in_log(message)
+    time_in_headers: RecordTime | None = None
+    if any(name == TIMESTAMP for name, _ in headers):
+        time_in_headers = parse_record_time(our_values(headers))
+    # most copies have no such header: they were written with the time of the record
+    return time_in_headers or _time_in_log(message)
 
 
 def _datetime_of(message: Message, ms: int) -> datetime:
@@ -99,10 +101,11 @@ def _datetime_of(message: Message, ms: int) -> datetime:
     try:
         return _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
+        place = f"{message.topic()}/{message.partition()}@{message.offset()}"
         raise ValueError(
-            f"the timestamp of {message.topic()}/{message.partition()}@{message.offset()} is {ms} ms after"
-            " 1970, and a datetime of Python has the years 1 to 9999 alone; correct what its producer writes,"
-            " or read the column `timestamp` in an ArrowBolt or in Spark"
+            f"the timestamp of {place} is {ms} ms after 1970, and a datetime of Python has the"
+            " years 1 to 9999 alone; correct what its producer writes, or read the column"
+            " `timestamp` in an ArrowBolt or in Spark"
         ) from None
 
 
@@ -143,7 +146,17 @@ year 294247; likewise the first.
 
 _log_once = LogOnce()
 
-_PACKED: Final = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "leader_epoch")
+_PACKED_FIELDS: Final = (
+    "topic",
+    "partition",
+    "offset",
+    "key",
+    "value",
+    "headers",
+    "timestamp",
+    "leader_epoch",
+)
+"""What of a message goes to another process, by the names of the arguments of `Message`."""
 
 
 def _structs_of(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, Any]]:
@@ -152,7 +165,7 @@ def _structs_of(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, A
 
 
 def _packed(message: Message) -> tuple[Any, ...]:
-    """Return the fields of a message as built-in types, as `_PACKED` names them."""
+    """Return the `_PACKED_FIELDS` of a message as built-in types."""
     return (
         message.topic(),
         message.partition(),
@@ -166,33 +179,33 @@ def _packed(message: Message) -> tuple[Any, ...]:
 
 
 def _unpacked(values: tuple[Any, ...]) -> Message:
-    """Make a message of what was packed of it; one without a leader epoch is made without."""
-    packed = dict(zip(_PACKED, values, strict=True))
-    if packed["leader_epoch"] is None:
-        del packed["leader_epoch"]
-    return Message(**packed)
+    """Make a message of its `_PACKED_FIELDS`."""
+    arguments = dict(zip(_PACKED_FIELDS, values, strict=True))
+    if arguments["leader_epoch"] is None:  # not known; `Message` takes no None for it
+        del arguments["leader_epoch"]
+    return Message(**arguments)
 
 
 @cache
 def _getters_in(zone: str, *, is_copy: bool) -> Mapping[str, Callable[[Message], Any]]:
     """Return how to read a tuple's field, by name, with times in a zone.
 
-    A time is in UTC where Python's calendar has no such day in the zone.
+    A time stays in UTC where Python's calendar has no such day in the zone.
     """
-    getters = COPY_GETTERS if is_copy else GETTERS
+    getters_in_utc = COPY_GETTERS if is_copy else GETTERS
     if zone == "UTC":
-        return getters
-    timestamp_in_utc = getters["timestamp"]
+        return getters_in_utc
+    time_in_utc = getters_in_utc["timestamp"]
     time_zone = zone_of(zone)
 
-    def timestamp(message: Message) -> datetime:
-        in_utc: datetime = timestamp_in_utc(message)
+    def time_in_zone(message: Message) -> datetime:
+        utc_time: datetime = time_in_utc(message)
         try:
-            return in_utc.astimezone(time_zone)
+            return utc_time.astimezone(time_zone)
         except OverflowError:
-            return in_utc
+            return utc_time
 
-    return {**getters, "timestamp": timestamp}
+    return {**getters_in_utc, "timestamp": time_in_zone}
 
 
 SPOUT = StreamId("spout")
@@ -223,9 +236,20 @@ class MessageRows:
 
     names: Sequence[str]
 
-    def __init__(self, messages: Sequence[Message], source: int, positions: I64, zone: str = "UTC") -> None:
-        """Take messages of a source, with their positions, `(n,) int64`;
-        times are read in a zone.
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        source: int,
+        positions: I64,
+        zone: str = "UTC",
+    ) -> None:
+        """Take messages of a source.
+
+        Args:
+            messages: `(n,)`, in order.
+            source: of their partition.
+            positions: `(n,) int64`: of each.
+            zone: times are read in it.
         """
         self.names = _NAMES
         self._zone = zone
@@ -248,8 +272,8 @@ class MessageRows:
         return map(self._getters[name], self._messages)
 
     def message_id(self, row: int) -> MessageId:
-        """Return what a record descends from: a copy has that in its headers,
-        else it is its own place.
+        """Return what a record descends from. A copy has that in its headers;
+        any other record descends from itself.
         """
         message = self._messages[row]
         root = Root(self.source, Position(int(self._positions[row])))
@@ -275,15 +299,15 @@ class MessageRows:
         )
 
     def _record_id(self, message: Message) -> str:
-        """Return Kafka's id of a record; empty: its topic's id is not known."""
+        """Return the record id of a message; empty: its topic's id is not known."""
         if not self.topic_id:
             return ""
-        epoch = message.leader_epoch()
+        leader_epoch = message.leader_epoch()  # None: the broker has not named it
         return record_id(
             self.topic_id,
             message.partition() or 0,
             message.offset() or 0,
-            NO_EPOCH if epoch is None else epoch,
+            NO_EPOCH if leader_epoch is None else leader_epoch,
         )
 
     def first_emissions(self) -> tuple[I64, I64]:
@@ -305,26 +329,28 @@ class MessageRows:
         """Return the column of times; a time that Spark's timestamp cannot
         hold is null, and is logged.
         """
-        messages, count = self._messages, len(self._messages)
         if self._are_copies:
-            times_ms = np.fromiter((time_of_original(message).ms for message in messages), np.int64, count)
+            each_ms = (time_of_original(message).ms for message in self._messages)
         else:
-            times_ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, count)
+            each_ms = (message.timestamp()[1] for message in self._messages)
+        times_ms = np.fromiter(each_ms, np.int64, count=len(self._messages))
         is_outside = (times_ms > COLUMN_MS_MAX) | (times_ms < -COLUMN_MS_MAX)
         if is_outside.any():
             first_row = int(is_outside.argmax())
-            self._log_null(messages[first_row], int(times_ms[first_row]))
+            self._log_null_time(self._messages[first_row], int(times_ms[first_row]))
             times_ms = np.where(is_outside, 0, times_ms)  # so that none of them overflows below
         times_us = pa.array(times_ms * 1_000, mask=is_outside)
         return times_us.cast(pa.timestamp("us", tz=self._zone))
 
-    def _log_null(self, message: Message, ms: int) -> None:
+    def _log_null_time(self, message: Message, ms: int) -> None:
         """Log that the time of a record is null in its column, once for each topic."""
         topic = message.topic() or ""
-        if _log_once.take_first(topic, "timestamp"):
+        is_first = _log_once.take_first(topic, "timestamp")
+        if is_first:
             _LOGGER.warning(
-                "timestamp_is_null record=%s timestamp_ms=%d: Spark's timestamp ends in the year 294247, so"
-                " the column has null for such records of %s; correct what its producer writes",
+                "timestamp_is_null record=%s timestamp_ms=%d: Spark's timestamp ends in the year"
+                " 294247, so the column has null for such records of %s; correct what its"
+                " producer writes",
                 location(topic, message.partition() or 0, message.offset() or 0),
                 ms,
                 topic,
@@ -368,11 +394,11 @@ class MessageRows:
 
     def _column(self, name: str) -> pa.Array:
         """Build the column of a field, as Spark has it."""
-        messages, count = self._messages, len(self._messages)
-        if count and name in ("topic", "partition"):
+        messages = self._messages
+        if messages and name in ("topic", "partition"):
             # messages are of one partition, so every row has the same value
             value = pa.scalar(GETTERS[name](messages[0]), ARROW_TYPES[name])
-            return pa.repeat(value, count)
+            return pa.repeat(value, len(messages))
         if name == "timestamp":
             return self._timestamps()
         if name in ON_REQUEST:

@@ -3,14 +3,15 @@
 A tuple has a *place* for each of its anchors: the root, and the *hops* that
 lead from there to the tuple. A hop is the *subscription*, one bolt's receiving
 of one stream, by its key; and the *ordinal*, the number of the tuple among
-those that its parent had for that subscription. A root is named by its index
-in the batch's plan.
+those that its parent had for that subscription, from 0. A root is named by its
+index in the batch's plan. In code a place is a `Delivery`.
 
 Arrays are possible where every tuple has one anchor and the same number of hops
-behind it: everywhere in a topology without rich bolts and joins. A block's
-places are then arrays: the root of each tuple, and one number for each hop,
-or a single one where all tuples have the same; the place of a single tuple is
-built when somebody uses it. Everywhere else places are a list.
+behind it: everywhere in a topology without rich bolts and joins. The places of
+a *block*, the tuples that a bolt gets together, are then arrays: the root of
+each tuple, and one number for each hop, or a single one where all tuples have
+the same; the place of a single tuple is built when somebody uses it.
+Everywhere else places are a list.
 
 Between bolts of a DataFrame that settle every tuple at once, edges cancel:
 `Descendants` keep only the row that each tuple descends from, and number its
@@ -74,11 +75,12 @@ class Hop(NamedTuple):
             return self
         return Hop(self.key, self.ordinals[rows])
 
-    def step(self, row: int) -> tuple[int, int]:
+    def of_tuple(self, row: int) -> tuple[int, int]:
         """Return the subscription and the ordinal of one tuple, as `Delivery.path` has them."""
-        ordinal = self.ordinals if isinstance(self.ordinals, int) else int(self.ordinals[row])
-        key_of_row = self.key or ordinal >> WORD_BITS & WORD_MASK
-        return key_of_row, ordinal & WORD_MASK
+        number = self.ordinals if isinstance(self.ordinals, int) else int(self.ordinals[row])
+        # without a key for all tuples the upper half of the number has this tuple's
+        subscription = self.key or number >> WORD_BITS & WORD_MASK
+        return subscription, number & WORD_MASK
 
     def numbers(self) -> Numbers:
         """Return the hop of each tuple as one number, as in
@@ -114,7 +116,7 @@ class Places(Sequence[Deliveries]):
     def __getitem__(self, row: int | slice) -> Deliveries | Places:
         if isinstance(row, slice):
             return Places(self.roots[row], tuple([hop.take(row) for hop in self.hops]))
-        path = tuple([hop.step(row) for hop in self.hops])
+        path = tuple([hop.of_tuple(row) for hop in self.hops])
         return (Delivery(int(self.roots[row]), path),)
 
     def take(self, rows: I64) -> Places:
@@ -138,24 +140,30 @@ class Places(Sequence[Deliveries]):
 
         A path is the root's index and then a number for each hop.
         """
-        rows, width = len(self), 1 + len(self.hops)
-        paths = np.empty((rows, width), np.int64)
+        row_count, path_length = len(self), 1 + len(self.hops)
+        paths = np.empty((row_count, path_length), np.int64)
         paths[:, 0] = self.roots
         for depth, hop in enumerate(self.hops, start=1):
             paths[:, depth] = hop.numbers()
-        # all paths have the same width, so their borders in the flat array
-        # are 0, width, 2 * width, ...
-        path_borders = np.arange(0, (rows + 1) * width, width, dtype=np.int32)
+        # all paths have the same length, so they begin in the flat array at
+        # 0, length, 2 * length, ...
+        path_offsets = np.arange(0, (row_count + 1) * path_length, path_length, dtype=np.int32)
         numbers = pa.array(paths.reshape(-1))
-        path_lists = pa.ListArray.from_arrays(pa.array(path_borders), numbers, type=PATHS_TYPE.value_type)
-        row_borders = pa.array(np.arange(rows + 1, dtype=np.int32))
-        return pa.ListArray.from_arrays(row_borders, path_lists, type=PATHS_TYPE)
+        path_type = PATHS_TYPE.value_type
+        path_lists = pa.ListArray.from_arrays(pa.array(path_offsets), numbers, type=path_type)
+        # each row has one path
+        row_offsets = pa.array(np.arange(row_count + 1, dtype=np.int32))
+        return pa.ListArray.from_arrays(row_offsets, path_lists, type=PATHS_TYPE)
 
     def fingerprint(self) -> Fingerprint:
-        """Return the fingerprint of the column, without building it."""
+        """Return the fingerprint of the column, without building it.
+
+        Of a root r and the hops h and i a path's sum is r * w^2 + h * w + i,
+        where w is `PATH_WEIGHT`.
+        """
         sums = self.roots.astype(np.uint64)  # a copy: it is changed in place
-        # what all tuples have the same is summed up in one number, and added
-        # at the end
+        # keys, and ordinals that all tuples have the same, are added up in one
+        # number, which is added to each tuple's at the end
         common_sum = 0
         for key, ordinals in self.hops:
             sums *= np.uint64(PATH_WEIGHT)
@@ -168,7 +176,7 @@ class Places(Sequence[Deliveries]):
         return fingerprint(len(self), sums)
 
     def numbers(self) -> U64:
-        """Return the `place_number` each place."""
+        """Return the `place_number` of each place, `(n,) uint64`."""
         numbers = self.roots.astype(np.uint64)  # a copy: it is changed in place
         for key, ordinals in self.hops:
             mix64_in_place(numbers)
@@ -181,7 +189,9 @@ class Places(Sequence[Deliveries]):
 
 
 class Descendants(Sequence[Deliveries]):
-    """Tuples that descend from rows that arrived in the task; the place of each is that of its row.
+    """Places of tuples that descend from rows which arrived in the task.
+
+    Each has the place of its row.
 
     Attributes:
         parents: `(n,) int64`: the row that each descends from.
@@ -220,8 +230,11 @@ class Descendants(Sequence[Deliveries]):
     def __getitem__(self, row: slice) -> Descendants: ...
     def __getitem__(self, row: int | slice) -> Deliveries | Descendants:
         if isinstance(row, slice):
-            return Descendants(self._anchors, self.parents[row], self._places_of_rows, self._subscription)
-        parent = int(self.parents[row])  # also of an untracked row: behind the last it ends an iteration
+            parents = self.parents[row]
+            return Descendants(self._anchors, parents, self._places_of_rows, self._subscription)
+        # Looked up also where nothing is tracked: behind the last tuple it raises
+        # `IndexError`, which ends a loop over them.
+        parent = int(self.parents[row])
         if self._anchors is None:
             return ()
         return self._places_of_rows()[parent]
@@ -236,7 +249,8 @@ class Descendants(Sequence[Deliveries]):
         return Descendants(self._anchors, rows, self._places_of_rows, subscription)
 
     def column(self, carry: Carry, bolt: str) -> pa.Array:
-        """Build the column of anchors of tuples that leave the task.
+        """Build the column of anchors of tuples that leave the task; nulls
+        where nothing is tracked.
 
         Only here each gets an ordinal: its number among those of its row.
 
@@ -246,10 +260,13 @@ class Descendants(Sequence[Deliveries]):
         """
         if self._anchors is None:
             return pa.nulls(len(self), carry.type)
-        ordinals = ordinals_of(self.parents, len(self._anchors.column))
+        row_count = len(self._anchors.column)
+        ordinals = ordinals_of(self.parents, row_count)
         if carry is Carry.HOPS:
+            # one hop further than the rows that arrived
             places = children_of(self._places_of_rows(), self.parents, self._subscription, ordinals)
             return column_of(places)
+        # the chain of bolts has the subscriptions, so root and ordinal are enough
         roots = self._anchors.roots()[self.parents]
         return self._anchors.descendants_column(self.parents, pack(roots, ordinals, bolt))
 
@@ -262,17 +279,18 @@ def ordinals_of(parents: I64, parent_count: int) -> I64:
     Args:
         parents: `(n,) int64`: numbers in [0, `parent_count`), in any order.
     """
-    rows_by_parent = np.bincount(parents, minlength=parent_count)
-    # where the rows of each parent begin, if all are sorted by their parents
-    first_by_parent = np.cumsum(rows_by_parent) - rows_by_parent
-    sorted_numbers = np.arange(len(parents))
+    row_count_by_parent = np.bincount(parents, minlength=parent_count)
+    # where the rows of each parent begin if all are sorted by parent: 0, 2 and 2 in the example
+    first_row_by_parent = np.cumsum(row_count_by_parent) - row_count_by_parent
+    sorted_rows = np.arange(len(parents))
     is_sorted = not (np.diff(parents) < 0).any()
     if is_sorted:
-        ascending: I64 = sorted_numbers - first_by_parent[parents]
-        return ascending
+        ordinals: I64 = sorted_rows - first_row_by_parent[parents]
+        return ordinals
+    # stable: rows of one parent keep their order
     order = np.argsort(parents, kind="stable")
     ordinals = np.empty(len(parents), np.int64)
-    ordinals[order] = sorted_numbers - first_by_parent[parents[order]]
+    ordinals[order] = sorted_rows - first_row_by_parent[parents[order]]
     return ordinals
 
 
@@ -316,23 +334,24 @@ def uniform_places(column: pa.Array) -> Places | None:
     paths = column.flatten()
     if not len(column) or len(paths) != len(column):
         return None
-    widths = np.asarray(paths.value_lengths())
-    width = int(widths[0])
+    path_lengths = np.asarray(paths.value_lengths())
+    path_length = int(path_lengths[0])
     have_one_place = (np.asarray(column.value_lengths()) == 1).all()
-    if (widths != width).any() or not have_one_place:
+    if (path_lengths != path_length).any() or not have_one_place:
         return None
-    table = np.asarray(paths.flatten(), dtype=np.int64).reshape(-1, width)
-    hops = tuple([_hop_of(table[:, depth]) for depth in range(1, width)])
-    return Places(table[:, 0], hops)
+    # one row for each path: the root's index, then a number for each hop
+    table = np.asarray(paths.flatten(), dtype=np.int64).reshape(-1, path_length)
+    hops = tuple([_hop_of(table[:, depth]) for depth in range(1, path_length)])
+    return Places(roots=table[:, 0], hops=hops)
 
 
 def _hop_of(numbers: I64) -> Hop:
-    """Return the hop that has these numbers, as `Hop.numbers` returns them."""
+    """Return the hop that has these numbers, as `Hop.numbers` returns them; at least one."""
     numbers = np.ascontiguousarray(numbers)
     keys = numbers >> WORD_BITS
     if (keys != keys[0]).any():
-        return Hop(0, numbers)
-    return Hop(int(keys[0]) & WORD_MASK, numbers & WORD_MASK)
+        return Hop(key=0, ordinals=numbers)
+    return Hop(key=int(keys[0]) & WORD_MASK, ordinals=numbers & WORD_MASK)
 
 
 def only_roots(places: Sequence[Deliveries]) -> I64:

@@ -106,7 +106,7 @@ class Orders:
     cuts: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
 
     def record_end(self, call: Call, error: str, message: str) -> bool:
-        """Record the call at which a child ended; return whether its only row is poison now.
+        """Record the call during which a child ended; return whether its only row is poison now.
 
         False: it has several rows, and the next child makes a call for each half of them.
         """
@@ -138,12 +138,14 @@ class Orders:
         return False
 
     def forget_poison_of(self, bolt: str) -> None:
-        """Forget what single calls of a bolt named: tuples that it held may
-        have been the cause.
+        """Forget the poison tuples of a bolt.
+
+        They were named by the calls that a child ended in, and the cause may
+        be tuples that the bolt had held since earlier calls.
         """
-        keys_of_bolt = [key for key in self.poison if key[0] == bolt]  # a bolt and a `TupleKey`
-        for key in keys_of_bolt:
-            del self.poison[key]
+        for poison_bolt, tuple_key in list(self.poison):
+            if poison_bolt == bolt:
+                del self.poison[poison_bolt, tuple_key]
 
     def pieces(self, call: Call, poison_rows: list[int]) -> list[tuple[int, int]]:
         """Return the calls that replace one call, each as its first row and
@@ -179,55 +181,60 @@ class PoisonSearch:
         """Begin with these suspects; a child from which none of them was withheld has died."""
         self.poison: list[int] = []
         self._suspects = sorted(suspects)
-        # how many suspects were withheld when a child died, at most, and when
-        # one survived, at least
-        self._dies_without = 0
-        self._survives_without = len(self._suspects)
-        # how many are withheld from the next child
-        self._tried = len(self._suspects)
+        # Counts of suspects, from the first one on: a child died though this
+        # many were withheld from it, and one survives if this many are.
+        self._died_count_max = 0
+        self._survival_count_min = len(self._suspects)
+        # this many are withheld from the next child
+        self._withheld_count = len(self._suspects)
         self._has_survived = False
 
     @property
     def withheld(self) -> frozenset[int]:
         """The roots whose tuples the next child does not get."""
-        return frozenset([*self._suspects[: self._tried], *self.poison])
+        return frozenset([*self._suspects[: self._withheld_count], *self.poison])
 
     def record_death(self) -> bool:
-        """Record that the child died; choose what the next one does not get.
+        """Record that the child died, and choose what is withheld from the
+        next one; return whether to start it.
 
-        Returns False if a child dies whatever is withheld: then end the
-        search.
+        False: a child dies whatever is withheld, so the search ends.
         """
-        if not self._has_survived or not self._survives_without:
+        is_first_child = not self._has_survived  # all suspects were withheld from it
+        is_none_suspect = self._survival_count_min == 0
+        if is_first_child or is_none_suspect:
             return False
-        self._dies_without = self._tried
-        self._choose()
+        self._died_count_max = self._withheld_count
+        self._narrow_search()
         return True
 
     def record_survival(self) -> bool:
-        """Record that the child did its work; choose what the next one does not get.
+        """Record that the child did its work, and choose what is withheld
+        from the next one; return whether the search is over.
 
-        Returns True if only poison was withheld: the search is over.
+        True: only poison was withheld from this child, so all is found.
         """
-        if not self._tried:
+        if self._withheld_count == 0:
             return True
         self._has_survived = True
-        self._survives_without = self._tried
-        self._choose()
+        self._survival_count_min = self._withheld_count
+        self._narrow_search()
         return False
 
-    def _choose(self) -> None:
-        """Choose how many suspects are withheld from the next child, by
-        halves; record poison found so.
+    def _narrow_search(self) -> None:
+        """Choose how many suspects are withheld from the next child: half way
+        between the two counts.
+
+        Where nothing lies between them, one suspect is poison: move it to
+        `poison`, and begin a search among those before it.
         """
-        if self._survives_without - self._dies_without > 1:
-            self._tried = (self._dies_without + self._survives_without) // 2
+        if self._survival_count_min - self._died_count_max > 1:
+            self._withheld_count = (self._died_count_max + self._survival_count_min) // 2
             return
-        # without 7 suspects it survives, and without 6 it dies: the seventh
-        # is poison, and begins a search among those before it, whose first
-        # child gets them all
-        self._suspects = self._suspects[: self._survives_without]
+        # without 7 suspects it survives, and without 6 it dies: the seventh is poison
+        self._suspects = self._suspects[: self._survival_count_min]
         self.poison.append(self._suspects.pop())
-        self._dies_without = 0
-        self._survives_without = len(self._suspects)
-        self._tried = 0
+        # the first child of the new search gets all six
+        self._died_count_max = 0
+        self._survival_count_min = len(self._suspects)
+        self._withheld_count = 0

@@ -39,13 +39,15 @@ end, the exception, stay.
 
 _NAME_BYTES_MAX: Final = 40
 
-_OURS: Final = tuple(f"{Path(__file__).parents[2] / name}{os.sep}" for name in ("acker", "replay", "spout"))
-_PYTHONS: Final = (f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
-_COMPILED: Final = (".pyx", ".pxi", ".pxd")
-"""Endings of files that Cython compiled. A traceback has no folder for them;
-they belong to libraries.
+_PROJECT: Final = Path(__file__).parents[2]
+_OUR_PACKAGES: Final = ("acker", "replay", "spout")
+_OUR_FOLDERS: Final = tuple(f"{_PROJECT / package}{os.sep}" for package in _OUR_PACKAGES)
+_PYTHON_PREFIXES: Final = (f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
+_CYTHON_SUFFIXES: Final = (".pyx", ".pxi", ".pxd")
+"""Of files that Cython compiled. A traceback has no folder for them; they
+belong to libraries.
 """
-_INSTALLED: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
+_INSTALLED_PACKAGE: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
 
 
 class Raised(NamedTuple):
@@ -75,8 +77,8 @@ class Tracebacks:
 
     def __init__(self) -> None:
         self.code_place = ""
-        self._kinds: set[tuple[str, str, str]] = set()  # also of those that were taken
-        self._tracebacks: list[Raised] = []
+        self._kinds: set[tuple[str, str, str]] = set()  # also of tracebacks that were taken
+        self._tracebacks: list[Raised] = []  # not taken yet
 
     def keep(self, operator: str, error: str, place: str, raised: BaseException) -> None:
         """Keep the traceback of an exception, unless there is one of its
@@ -122,8 +124,9 @@ def place_of_thread(thread_id: int) -> str:
     """Return where a thread is in the author's code now, ``split.py:12``;
     empty: it runs other code.
     """
-    frame = sys._current_frames().get(thread_id)  # its only way to a frame; Python's own tools use it
-    if frame is None:
+    # the only way to the frame of another thread; Python's own tools use it
+    frame = sys._current_frames().get(thread_id)
+    if frame is None:  # the thread has ended
         return ""
     outermost_first = reversed(list(walk_stack(frame)))
     return _innermost_place(outermost_first)
@@ -141,7 +144,8 @@ def _innermost_place(steps: Iterable[tuple[FrameType, int]]) -> str:
     for frame, line in steps:
         file = frame.f_code.co_filename
         package = _package_of(file)
-        if file[:1] == "<" and frame.f_globals.get("__name__") != "__main__":
+        is_in_main = frame.f_globals.get("__name__") == "__main__"  # as in a notebook or a shell
+        if file.startswith("<") and not is_in_main:
             package = None  # a library generated this code, as for the methods of a dataclass
         if package is None:
             continue
@@ -150,19 +154,18 @@ def _innermost_place(steps: Iterable[tuple[FrameType, int]]) -> str:
         elif not first_package or package == first_package:
             first_package = package
             in_package = file, line
-    place = in_authors_code or in_package
-    return "" if place is None else _place(*place)
+    file_and_line = in_authors_code or in_package
+    return "" if file_and_line is None else _place(*file_and_line)
 
 
 def place_of_code(bolt: object) -> str:
     """Return where the method `execute` of a bolt begins, ``split.py:10``;
     empty: it is not the author's.
     """
-    authors_bolt = getattr(bolt, "guarded_bolt", bolt)  # in a child its calls go through one of ours
-    # a class without `execute` has our own function here, which is not the
-    # author's either
-    execute = getattr(type(authors_bolt), "execute", place_of_code)
-    code = getattr(unwrap(execute), "__code__", None)
+    # in a child process a bolt of ours makes the calls (`spout.isolation`), and has the author's
+    authors_bolt = getattr(bolt, "guarded_bolt", bolt)
+    execute = getattr(type(authors_bolt), "execute", None)
+    code = None if execute is None else getattr(unwrap(execute), "__code__", None)
     if code is None or _package_of(code.co_filename) is None:
         return ""
     return _place(code.co_filename, code.co_firstlineno)
@@ -179,15 +182,18 @@ def _place(file: str, line: int) -> str:
 
 @lru_cache(maxsize=4_096)
 def _package_of(file: str) -> str | None:
-    """Return the installed package of a file; empty: it is in none; None: it
-    is Windhover's or Python's.
+    """Return the folder of the installed package that a file is of.
+
+    Empty: it is of none, so it is the author's. None: it is Windhover's,
+    Python's, or compiled by Cython.
     """
-    if file.startswith(_OURS):
+    if file.startswith(_OUR_FOLDERS):
         return None
-    installed = _INSTALLED.match(file)
-    if installed is not None:
-        return installed[0]
-    return None if file.startswith(_PYTHONS) or file.endswith(_COMPILED) else ""
+    package_folder = _INSTALLED_PACKAGE.match(file)
+    if package_folder is not None:
+        return package_folder[0]
+    is_library = file.startswith(_PYTHON_PREFIXES) or file.endswith(_CYTHON_SUFFIXES)
+    return None if is_library else ""
 
 
 def _text_of(error: BaseException) -> str:

@@ -1,8 +1,8 @@
 """Rows from which tuples read: emitted lists and Arrow batches; and the
 conversion from lists to Arrow.
 
-Rows of a topic are in `spout.tuples.messages`. A value is converted when
-somebody uses it.
+Rows of a topic are in `spout.tuples.messages`. A value is converted when a
+bolt first reads it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,31 @@ from acker.identity import Position, Root, Source
 from spout.tuples.casts import check_nulls, with_zone
 from spout.tuples.exact import CONVERSION_ERRORS, exact_values
 from spout.tuples.places import Places
-from spout.tuples.tuple import SPARK, MessageId, StreamId, Tuple, short_repr, text_of, values_in_order
+from spout.tuples.tuple import (
+    SPARK,
+    MessageId,
+    StreamId,
+    Tuple,
+    short_repr,
+    text_of,
+    values_in_order,
+)
 
 ARRAY_BYTES_MAX: Final = (1 << 31) - 2
-"""Bytes of the texts of one Arrow array."""
+"""All texts of one Arrow array have at most so many bytes together."""
 
 FindId = Callable[[int], MessageId]
-"""Returns the message id of a row."""
+"""Returns the message id of a row, by the row's number."""
 
 
 def unknown_id(row: int) -> NoReturn:
-    """Raise for a row whose message id is not available, only its place in a tree."""
+    """Raise `MessageIdUnknown`: this is the `FindId` of rows whose message ids are not available.
+
+    Of them only the places in their trees are known.
+    """
     raise MessageIdUnknown(
-        "message_id is known in the bolts directly behind read_stream only; let one of those emit what is"
-        f" needed (tuple.message_id.origin, an ordinal) as fields (row {row})"
+        "message_id is known in the bolts directly behind read_stream only; let one of those emit"
+        f" what is needed (tuple.message_id.origin, an ordinal) as fields (row {row})"
     )
 
 
@@ -57,8 +68,13 @@ class ListRows:
     ) -> None:
         """Take emitted rows.
 
-        `batch`: the same rows in the types of the bolt's output; None: nobody
-        behind the bolt reads Arrow.
+        Args:
+            names: see the attribute.
+            rows: each row's values, in the order of `names`.
+            find_id: the attribute `message_id`.
+            came_from: see the attribute.
+            batch: the same rows in the types of the bolt's output; None:
+                nobody behind the bolt reads Arrow.
         """
         self.names = names
         self.came_from = came_from
@@ -75,7 +91,8 @@ class ListRows:
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         if self._batch is None:
-            raise TypeError(f"the rows of {self.came_from} were not converted, since no ArrowBolt reads them")
+            why = "since no ArrowBolt reads them"
+            raise TypeError(f"the rows of {self.came_from} were not converted, {why}")
         return self._batch if fields is None else self._batch.select(list(fields))
 
 
@@ -89,9 +106,19 @@ def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: i
     Without an `origin` it has no `message_id`, as in a bolt that is not
     directly behind `read_stream`.
     """
-    message_id = MessageId(Root(Source(0), Position(0)), attempt, origin or "", None, origin or "")
-    find_id = unknown_id if origin is None else lambda _row: message_id
-    return Tuple(ListRows(tuple(values), [tuple(values.values())], find_id), 0)
+
+    def id_of_only_row(_row: int) -> MessageId:
+        return MessageId(
+            root=Root(Source(0), Position(0)),
+            attempt=attempt,
+            origin=origin or "",
+            first_emitted_ms=None,
+            record_id=origin or "",
+        )
+
+    find_id = unknown_id if origin is None else id_of_only_row
+    rows = ListRows(names=tuple(values), rows=[tuple(values.values())], find_id=find_id)
+    return Tuple(rows, row=0)
 
 
 class ArrowRows:
@@ -99,12 +126,20 @@ class ArrowRows:
 
     Attributes:
         batch: the columns.
-        places: of the rows in the trees of their roots; None: the batch has a
-            column of them, or nobody knows them.
+        places: the place of each row in its tree; None: the batch has a
+            column of anchors instead, or the places are not known.
         names, came_from, message_id: as of `ListRows`.
     """
 
-    __slots__ = ("_odd_columns", "_values_by_column", "batch", "came_from", "message_id", "names", "places")
+    __slots__ = (
+        "_unlisted_columns",
+        "_values_by_column",
+        "batch",
+        "came_from",
+        "message_id",
+        "names",
+        "places",
+    )
 
     def __init__(
         self,
@@ -113,16 +148,16 @@ class ArrowRows:
         came_from: StreamId = SPARK,
         places: Places | None = None,
     ) -> None:
-        """Take a batch; see the attributes."""
+        """Take a batch; `find_id` is the attribute `message_id`."""
         self.batch = batch
         self.places = places
         self.came_from = came_from
         self.message_id = find_id
         self.names: Sequence[str] = batch.schema.names
         self._values_by_column: dict[str, list[Any]] = {}
-        # names of the columns with a value that Python has no form of: these
-        # are read value by value
-        self._odd_columns: set[str] = set()
+        # Columns with a value that Python cannot represent, by name. They
+        # become no list: each of their values is converted by itself.
+        self._unlisted_columns: set[str] = set()
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -141,18 +176,18 @@ class ArrowRows:
         if values is not None:
             return values[row]
         column = self.batch.column(name)
-        if name not in self._odd_columns:
+        if name not in self._unlisted_columns:
             try:
                 values = column.to_pylist()
             except CONVERSION_ERRORS:
-                self._odd_columns.add(name)
+                self._unlisted_columns.add(name)
             else:
                 self._values_by_column[name] = values
                 return values[row]
-        try:  # one by one, so that only the tuple fails whose value it is
+        try:  # this value alone, so that only the tuple fails whose value cannot be represented
             return column[row].as_py()
         except CONVERSION_ERRORS:
-            # a time may have a form in UTC; of a text that is no UTF-8 this raises again
+            # in UTC a time may be within Python's calendar; a text that is no UTF-8 raises again
             return column.slice(row, 1).cast(with_zone(column.type, "UTC"))[0].as_py()
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
@@ -161,7 +196,7 @@ class ArrowRows:
 
 
 class Misfit(NamedTuple):
-    """An emitted row that does not fit the bolt's output."""
+    """The number of an emitted row that does not fit the bolt's output, and why not."""
 
     row: int
     error: Exception
@@ -183,7 +218,8 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> pa.
         return pa.RecordBatch.from_arrays([column], schema=schema)
     columns = list(zip(*rows, strict=True))
     if len(columns) != len(schema):
-        raise ValueError(f"emitted {len(columns)} values where the output is {', '.join(schema.names)}")
+        fields = ", ".join(schema.names)
+        raise ValueError(f"emitted {len(columns)} values where the output is {fields}")
     arrays = [_array(column, field, bolt) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -191,49 +227,56 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> pa.
 def _array(values: Sequence[Any], field: pa.Field, bolt: str) -> pa.Array:
     """Return the values of a field as an array; errors as `batch_of`."""
     array = pa.array(exact_values(values, field.type), field.type)
-    if isinstance(array, pa.ChunkedArray):
-        raise too_large(bolt, len(values), array.nbytes, f" as {field.name!r}")
+    if isinstance(array, pa.ChunkedArray):  # what PyArrow builds if one array has no room for all
+        raise _too_large_error(bolt, len(values), array.nbytes, field.name)
     check_nulls(bolt, field, array)
     return array
 
 
-def too_large(bolts: str, rows: int, size: int, what: str = "") -> TupleError:
-    """Build the error for tuples of which a column has more than `ARRAY_BYTES_MAX`."""
+def _too_large_error(bolts: str, row_count: int, size_bytes: int, field: str = "") -> TupleError:
+    """Build the error for tuples of which a column has more than `ARRAY_BYTES_MAX`.
+
+    `field`: the name of the column; empty: of all columns together.
+    """
+    as_field = f" as {field!r}" if field else ""
     return TupleError(
-        f"bolt {bolts!r} emitted {rows:,} tuples of {size:,} bytes{what} at once, and one column has room for"
-        f" {ARRAY_BYTES_MAX:,}: emit smaller tuples, or fewer for one record, or give a batch fewer records"
-        " (maxOffsetsPerTrigger)"
+        f"bolt {bolts!r} emitted {row_count:,} tuples of {size_bytes:,} bytes{as_field} at once,"
+        f" and one column has room for {ARRAY_BYTES_MAX:,}: emit smaller tuples, or fewer for one"
+        " record, or give a batch fewer records (maxOffsetsPerTrigger)"
     )
 
 
-def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema, bolts: str) -> pa.RecordBatch:
-    """Return batches of one schema, which bolts emitted, as one;
-    `TupleError`: they are too large for it.
+def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema, bolts: str) -> pa.RecordBatch:
+    """Return batches of one schema as one.
+
+    `bolts`: the name or names of those that emitted the rows, for the error.
+
+    Raises `TupleError`: they are too large for one batch.
     """
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
         return pa.RecordBatch.from_pylist([], schema=schema)
     try:
-        return pa.concat_batches(parts)
+        return pa.concat_batches(batches)
     except pa.ArrowInvalid as error:
-        row_count = sum(part.num_rows for part in parts)
-        size_bytes = sum(part.nbytes for part in parts)
-        raise too_large(bolts, row_count, size_bytes) from error
+        row_count = sum(batch.num_rows for batch in batches)
+        size_bytes = sum(batch.nbytes for batch in batches)
+        raise _too_large_error(bolts, row_count, size_bytes) from error
 
 
 def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list[Misfit]:
-    """Find the rows that `batch_of` cannot convert, each with its error;
+    """Return the rows that `batch_of` cannot convert, each with its error;
     `bolt` emitted them.
     """
-    unfit: list[Misfit] = []
+    unfit_rows: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
             batch_of([row], schema, bolt)
         except Exception as error:  # noqa: BLE001 - values of the user, which have code of the user
             clearer_error = size_error(row, schema.names, bolt) or _value_error(row, schema, bolt)
-            unfit.append(Misfit(number, clearer_error or error))
-    return unfit
+            unfit_rows.append(Misfit(number, clearer_error or error))
+    return unfit_rows
 
 
 def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception | None:
@@ -248,19 +291,20 @@ def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception 
         try:
             pa.array(exact_values([value], field.type), field.type)
         except Exception as error:  # noqa: BLE001 - as in `misfits`
+            spark_type = spark_type_of(field.type).simpleString()
             message = (
-                f"bolt {bolt!r} emitted {short_repr(value)}, a {type(value).__name__}, as {field.name!r},"
-                f" which is {spark_type_of(field.type).simpleString()}: {text_of(error)}"
+                f"bolt {bolt!r} emitted {short_repr(value)}, a {type(value).__name__},"
+                f" as {field.name!r}, which is {spark_type}: {text_of(error)}"
             )
             return with_message(error, message)
     return None
 
 
 def with_message(error: Exception, message: str) -> Exception:
-    """Return an error of the same class with another message, since rules for
-    causes name classes.
+    """Return an error of the same class with another message.
 
-    It is a `ValueError` where that class takes more than a message.
+    The class stays, since the user's rules for failed tuples name classes.
+    Where it takes more than a message, the error is a `ValueError`.
     """
     try:
         return type(error)(message)
@@ -268,16 +312,17 @@ def with_message(error: Exception, message: str) -> Exception:
         return ValueError(message)
 
 
-def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
-    """Put emissions by field name into the order of the fields, in place;
-    return those that are no rows.
-
-    It is called once for many rows, because a call for each emission would
-    cost as much as the tuple itself. So a list or mapping that was emitted
-    more than once is refused: it may have changed in between.
+def put_in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
+    """Put the values of each row into the order of the fields, in place;
+    return the rows that are refused.
 
     Example: of the fields word and count, ``{"count": 2, "word": "hawk"}``
     becomes ``("hawk", 2)``.
+
+    It is called once for many emissions, because a call for each one would
+    cost as much as the tuple itself. So a list or mapping that was emitted
+    more than once is refused: it may have changed in between. What is no row
+    at all (a set, a text) is refused, too.
     """
     # the most frequent cases, which need no look at each row: all are tuples,
     # or tuples and different lists
@@ -286,24 +331,29 @@ def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> lis
     if {tuple, list}.issuperset(map(type, rows)) and len(set(map(id, rows))) == len(rows):
         return []
     # a tuple may be there twice, since it cannot change
-    times_emitted = Counter(id(row) for row in rows if isinstance(row, list | Mapping))
-    refused: list[Misfit] = []
+    times_emitted_by_id = Counter(id(row) for row in rows if isinstance(row, list | Mapping))
+    refused_rows: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
-            if times_emitted.get(id(row), 0) > 1:
-                kind = type(row).__name__
+            times_emitted = times_emitted_by_id.get(id(row), 0)
+            if times_emitted > 1:
+                class_name = type(row).__name__
                 raise TupleError(
-                    f"bolt {bolt!r} emitted one {kind} {times_emitted[id(row)]} times, which may have changed"
-                    f" in between; emit a new one each time, as {kind}(row)"
+                    f"bolt {bolt!r} emitted one {class_name} {times_emitted} times, which may have"
+                    f" changed in between; emit a new one each time, as {class_name}(row)"
                 )
             rows[number] = values_in_order(row, fields, bolt)
         except Exception as error:  # noqa: BLE001 - rows of the user, which have code of the user
-            refused.append(Misfit(number, error))
-    return refused
+            refused_rows.append(Misfit(number, error))
+    return refused_rows
 
 
-def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
-    """Find the rows that do not have exactly one value for each field, each with its error."""
+def rows_of_wrong_size(
+    rows: Sequence[Sequence[Any]],
+    fields: Sequence[str],
+    bolt: str,
+) -> list[Misfit]:
+    """Return the rows that do not have exactly one value for each field, each with its error."""
     try:
         if set(map(len, rows)) <= {len(fields)}:
             return []

@@ -29,7 +29,7 @@ SHOWN_CHARACTERS_MAX = 60
 """A value is cut to this length in a message."""
 
 TEXT_CHARACTERS_MAX = 1 << 16
-"""Of a longer text of an exception only the begin is looked at: causes have 500 bytes of it."""
+"""Of a longer text of an exception only its begin is used: a cause keeps 500 bytes of it."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -41,7 +41,9 @@ class StreamId(NamedTuple):
     stream: str = DEFAULT_STREAM
 
     def __str__(self) -> str:
-        return self.component if self.stream == DEFAULT_STREAM else f"{self.component}/{self.stream}"
+        if self.stream == DEFAULT_STREAM:
+            return self.component
+        return f"{self.component}/{self.stream}"
 
 
 SPARK = StreamId("spark")
@@ -82,7 +84,8 @@ def by_names(row: tuple[Any, ...], fields: Sequence[str]) -> tuple[Any, ...]:
     if len(names) != len(fields) or set(names) != set(fields):
         return row
     if len(row) != len(names):
-        return row  # `Row("b", "a")(2)` names more than it has; whoever checks the size tells it
+        # `Row("b", "a")(2)` names two values and has one: the check of the size refuses it
+        return row
     values = dict(zip(names, row, strict=True))
     return tuple([values[name] for name in fields])
 
@@ -107,15 +110,16 @@ def values_in_order(values: Any, fields: Sequence[str] | None, bolt: str) -> Seq
         return _mapping_in_order(values, fields, bolt)
     if isinstance(values, Set):
         raise TupleError(
-            f"bolt {bolt!r} emitted {short_repr(values)} for a row, a {type(values).__name__}, which has"
-            f" no order; emit a tuple of its values{_whose_fields(fields)}"
+            f"bolt {bolt!r} emitted {short_repr(values)} for a row, a {type(values).__name__},"
+            f" which has no order; emit a tuple of its values{_whose_fields(fields)}"
         )
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Sized):
         raise TupleError(
             f"bolt {bolt!r} emitted {short_repr(values)} for a row;"
             f" emit a tuple of its values{_whose_fields(fields)}"
         )
-    return list(values)  # type: ignore[call-overload, no-any-return]  # it has a length, so it is a sequence
+    # it has a length, so it is a sequence
+    return list(values)  # type: ignore[call-overload, no-any-return]
 
 
 def _mapping_in_order(values: Mapping[Any, Any], fields: Sequence[str], bolt: str) -> Sequence[Any]:
@@ -131,7 +135,8 @@ def _mapping_in_order(values: Mapping[Any, Any], fields: Sequence[str], bolt: st
         faults.append(f"without {', '.join(missing)}")
     if unknown:
         faults.append(f"with the unknown {', '.join(unknown)}")
-    raise TupleError(f"bolt {bolt!r} emitted a mapping {' and '.join(faults)}{_whose_fields(fields)}")
+    all_faults = " and ".join(faults)
+    raise TupleError(f"bolt {bolt!r} emitted a mapping {all_faults}{_whose_fields(fields)}")
 
 
 def _whose_fields(fields: Sequence[str] | None) -> str:
@@ -293,11 +298,16 @@ class Tuple:
         return iter(self.values)
 
     def _lookup_error(self, field: str | int, error: LookupError) -> LookupError:
+        """Return the error for a field that could not be read; the same one
+        if the tuple has the field, so that the value itself raised it.
+        """
         size = len(self.fields)
-        if field in self.fields or (isinstance(field, int) and -size <= field < size):
+        is_position = isinstance(field, int) and -size <= field < size
+        if is_position or field in self.fields:
             return error
         names = ", ".join(self.fields)
-        return type(error)(f"no field {field!r} in a tuple of {self.came_from}; its fields are: {names}")
+        what_is_there = f"a tuple of {self.came_from}; its fields are: {names}"
+        return type(error)(f"no field {field!r} in {what_is_there}")
 
     def __repr__(self) -> str:
         return f"Tuple({dict(zip(self.fields, self.values, strict=True))})"
@@ -309,8 +319,8 @@ class PlacedTuple(Tuple):
     __slots__ = ("places",)
 
     def __init__(self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]]) -> None:
-        """Take one row; `places` has the deliveries of each of the rows, none
-        of an unanchored one.
+        """Take one row; `places` has the deliveries of each of the rows; an
+        unanchored row has none.
         """
         self._rows = rows  # as Tuple does: a call for each tuple of a stream would be felt
         self._row = row
@@ -334,28 +344,39 @@ class TupleState(Enum):
 
 
 class AnchoredTuple(PlacedTuple):
-    """A tuple that is acked and failed by hand; `since_ns` is when
-    ``execute`` began, by a steady clock.
+    """A tuple that is acked and failed by hand.
+
+    Attributes:
+        receiver: the bolt that received it.
+        since_ns: when its ``execute`` began, by a steady clock.
+        state: what that bolt has done with it.
     """
 
-    __slots__ = ("_children_counts", "receiver", "since_ns", "state")
+    __slots__ = ("_child_count_by_subscription", "receiver", "since_ns", "state")
 
     def __init__(
-        self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str, since_ns: int = 0
+        self,
+        rows: Rows,
+        row: int,
+        places: Sequence[tuple[Delivery, ...]],
+        receiver: str,
+        since_ns: int = 0,
     ) -> None:
-        """Take one row in the bolt `receiver`; see `PlacedTuple`."""
+        """Take one row; see the attributes, and `PlacedTuple`."""
         self._rows = rows  # as PlacedTuple does: a call for each tuple of a stream would be felt
         self._row = row
         self.places = places
         self.receiver = receiver
         self.since_ns = since_ns
         self.state = TupleState.OPEN
-        self._children_counts: dict[int, int] | None = None  # by subscription
+        # by subscription: how many tuples are anchored on this one; None: no tuple is
+        self._child_count_by_subscription: dict[int, int] | None = None
 
     @property
     def children(self) -> Iterator[Delivery]:
         """The deliveries of the tuples that are anchored on it."""
-        for subscription, child_count in (self._children_counts or {}).items():
+        child_counts = self._child_count_by_subscription or {}
+        for subscription, child_count in child_counts.items():
             for ordinal in range(child_count):
                 for parent in self.deliveries:
                     yield parent.child(subscription, ordinal)
@@ -364,10 +385,10 @@ class AnchoredTuple(PlacedTuple):
         """Count one more tuple that is anchored on this one, for one subscription; return its
         ordinal.
         """
-        if self._children_counts is None:
+        if self._child_count_by_subscription is None:
             # made here, since most tuples have no children, and a dictionary
             # is larger than a tuple
-            self._children_counts = {}
-        ordinal = self._children_counts.get(subscription, 0)
-        self._children_counts[subscription] = ordinal + 1
+            self._child_count_by_subscription = {}
+        ordinal = self._child_count_by_subscription.get(subscription, 0)
+        self._child_count_by_subscription[subscription] = ordinal + 1
         return ordinal

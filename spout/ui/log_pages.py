@@ -212,7 +212,7 @@ class LogPages:
             raise
         if not failures.is_whole:
             what = f"verdicts since {moment(max(0, window.since_ms))}"
-            return _show_progress(page_values, what, failures.share_read)
+            return _show_progress(page_values, what, failures.fraction_read)
         rows = failures.rows(self._now_ms())
         page_values |= {"rows": rows, "since_ms": window.since_ms, "notes": failures.all_notes()}
         page_values["links"] = {
@@ -299,7 +299,7 @@ class LogPages:
             self._completions = None  # the next request begins anew
             raise
         if not completions.is_whole:
-            return _show_progress(page_values, "the ack topics", completions.share_read)
+            return _show_progress(page_values, "the ack topics", completions.fraction_read)
         now_ms = self._now_ms()
         rows = completions.rows(now_ms, timeout_ms)
         rows = with_bolts(rows, self._topics, self._drivers, now_ms)

@@ -121,7 +121,7 @@ def test_a_straggler_leaves_nothing_of_the_ten_million_in_memory(
             len(each.ack_marks._between),
             len(each.ledger._ack_pinned),
             len(each.ledger._verdict_pinned),
-            sum(len(book.deadlines) for book in each.ledger._register._book_by_session.values()),
+            sum(len(book.deadlines) for book in each.ledger._register._cohorts_by_session.values()),
         ]
         for each in (core, other)
     )

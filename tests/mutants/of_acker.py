@@ -128,8 +128,8 @@ MUTANTS = (
     Mutant(
         "contributions-are-xored",
         "acker/ledger/roots.py",
-        "missing ^= values  # a view",
-        "missing |= values  # a view",
+        "missing ^= values  # `missing` is a view",
+        "missing |= values  # `missing` is a view",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
         "::test_a_root_whose_contributions_fold_to_its_edge_is_acked_and_gone",
         "a root with two contributions would never be acked, or too early",
@@ -146,8 +146,8 @@ MUTANTS = (
     Mutant(
         "a-run-completes-roots-without-contributions-only",
         "acker/ledger/roots.py",
-        "if self._missing is None:\n            hits = self.settle_run(start, end)",
-        "if True:\n            hits = self.settle_run(start, end)",
+        "if self._missing is None:\n            settled_indices = self.settle_run(start, end)",
+        "if True:\n            settled_indices = self.settle_run(start, end)",
         "tests/unit/acker/ledger/test_ledger_roots.py::test_every_form_completes_the_same_roots",
         "a root that waits for a delayed ack would be acked with its batch",
     ),
@@ -163,8 +163,8 @@ MUTANTS = (
     Mutant(
         "a-verdict-for-open-roots-only",
         "acker/ledger/roots.py",
-        "hits = indices[~self._settled_mask[indices]]",
-        "hits = indices",
+        "settled_indices = indices[~self._settled_mask[indices]]",
+        "settled_indices = indices",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
         "::test_an_absent_root_stays_absent_though_its_fold_is_complete",
         "a root would get a second verdict, and be replayed after it was acked",
@@ -197,8 +197,8 @@ MUTANTS = (
     Mutant(
         "contributions-count-for-their-own-session",
         "acker/ledger/ledger.py",
-        "return (only,) if does_overlap and only.emission.session == session else ()",
-        "return (only,) if does_overlap else ()",
+        "return (cohort,) if does_overlap and cohort.emission.session == session else ()",
+        "return (cohort,) if does_overlap else ()",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
         "::test_a_contribution_counts_only_for_roots_of_its_session",
         "a query that was taken over would still ack records of its successor",
@@ -241,8 +241,8 @@ MUTANTS = (
     Mutant(
         "a-shared-deadline-leaves-later-ones-alone",
         "acker/ledger/cohort.py",
-        "is_later = old_deadlines_ms > deadline_ms\n            self.deadline_ms",
-        "is_later = old_deadlines_ms < 0\n            self.deadline_ms",
+        "is_later = former_deadlines_ms > deadline_ms\n            self.deadline_ms",
+        "is_later = former_deadlines_ms < 0\n            self.deadline_ms",
         "tests/unit/acker/ledger/test_cohort.py"
         "::test_roots_that_are_all_touched_share_a_deadline_and_need_no_memory_for_it",
         "a root whose timeout was reset would time out early",
@@ -259,8 +259,8 @@ MUTANTS = (
     Mutant(
         "a-touch-moves-no-deadline-back",
         "acker/ledger/cohort.py",
-        "self._later_deadlines_ms[rows] = np.maximum(self._later_deadlines_ms[rows], deadline_ms)",
-        "self._later_deadlines_ms[rows] = deadline_ms",
+        "self._later_deadlines_ms[touched_rows] = np.maximum(deadlines_before_ms, deadline_ms)",
+        "self._later_deadlines_ms[touched_rows] = deadline_ms",
         "tests/unit/acker/ledger/test_cohort.py"
         "::test_a_touch_that_comes_late_moves_no_moved_deadline_backwards",
         "a late report of an old batch would let a record time out early",
@@ -287,7 +287,7 @@ MUTANTS = (
     Mutant(
         "a-repeated-record-counts-once",
         "acker/ledger/marks.py",
-        "            mark.applied[content.source, content.block] = content.crc\n",
+        "            mark.applied_crcs[content.source, content.block] = content.crc\n",
         "",
         "tests/unit/acker/ledger/test_acker_verdicts.py::test_a_record_that_comes_twice_counts_once",
         "contributions that a restarted driver writes again would cancel the first ones",
@@ -303,8 +303,8 @@ MUTANTS = (
     Mutant(
         "safe-marks-are-those-below-the-safe-position",
         "acker/ledger/marks.py",
-        "while self._between and self._between[0][0] < safe:",
-        "while self._between and self._between[0][0] <= safe:",
+        "while self._records_after_safe and self._records_after_safe[0].offset < safe_offset:",
+        "while self._records_after_safe and self._records_after_safe[0].offset <= safe_offset:",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
         "a restart would pass over the contributions at the position where it begins",
@@ -385,8 +385,8 @@ MUTANTS = (
     Mutant(
         "the-slower-of-two-clocks-gets-a-second-more",
         "acker/ledger/sessions.py",
-        "grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another else 0",
-        "grace_ms = max(0, clock.read_ms - now_ms) if has_another else 0",
+        "grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another_process else 0",
+        "grace_ms = max(0, clock.read_ms - now_ms) if has_another_process else 0",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_what_the_slower_of_two_clocks_emits_has_a_second_more_than_the_difference",
         "after a restart records could time out up to a second early",
@@ -492,7 +492,7 @@ MUTANTS = (
     Mutant(
         "a-partition-keeps-so-many-sources",
         "acker/ledger/sessions.py",
-        "if new_sources and len(self.sources) + new_sources > self._sources_max:",
+        "if new_source_count and len(self.sources) + new_source_count > self._sources_max:",
         "if False:",
         "tests/unit/acker/service/test_freeing.py"
         "::test_there_is_room_for_so_many_sources_and_groups_and_freeing_makes_it_again",
@@ -583,8 +583,8 @@ MUTANTS = (
     Mutant(
         "a-restart-settles-what-state-carries-too",
         "acker/ledger/ledger.py",
-        "        if not count:\n            return\n        self.open -= count",
-        "        if not count or (verdict is not self.verdict_next and cohort.bin is not None):\n"
+        "        if not count:\n            return\n        self.open_count -= count",
+        "        if not count or (verdict is not self.verdict_next and cohort.bin_number is not None):\n"
         "            return\n        self.open -= count",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_of_carried_roots_without_their_state_are_not_given_again",
@@ -757,7 +757,7 @@ MUTANTS = (
     Mutant(
         "a-header-that-names-no-copies-is-passed-over",
         "acker/ledger/tally.py",
-        "        if not len(root_positions):\n            return\n",
+        "        if not len(copy_positions):\n            return\n",
         "",
         "tests/unit/acker/ledger/test_tally.py::test_what_is_no_header_of_copies_is_passed_over",
         "eight bytes in a header would end every acker",
@@ -775,7 +775,7 @@ MUTANTS = (
     Mutant(
         "a-refusal-is-raised-by-the-flush",
         "acker/kafka/writer.py",
-        "        if refused is not None:\n            raise refused\n",
+        "        if refusal is not None:\n            raise refusal\n",
         "",
         "tests/unit/acker/kafka/test_kafka_producer.py"
         "::test_a_delivery_report_with_an_error_is_raised_by_flush_once",
@@ -793,8 +793,8 @@ MUTANTS = (
     Mutant(
         "a-refused-record-aborts-its-transaction",
         "acker/kafka/transactions.py",
-        "if self._first_refusal is None:\n            self._commit_sound",
-        "if True:\n            self._commit_sound",
+        "if self._first_refusal is None:\n            self._commit_open",
+        "if True:\n            self._commit_open",
         "tests/unit/acker/kafka/test_kafka_transactions.py"
         "::test_a_record_that_was_refused_at_once_is_told_whatever_becomes_of_the_abort",
         "a copy that was refused would leave a tombstone, and the record would be lost",
@@ -802,8 +802,9 @@ MUTANTS = (
     Mutant(
         "ends-are-asked-for-before-times",
         "acker/kafka/cluster.py",
-        "return _or_end(self._offsets(timestamp_ms, ends), ends)",
-        "times = self._offsets(timestamp_ms, ends)\n        return _or_end(times, self.ends(partitions))",
+        "return _end_where_negative(self._offsets(timestamp_ms, ends), ends)",
+        "times = self._offsets(timestamp_ms, ends)\n"
+        "        return _end_where_negative(times, self.ends(partitions))",
         "tests/unit/acker/kafka/test_kafka_offsets.py::test_that_there_is_no_record_so_late_is_an_answer",
         "a group that begins at a time would lose what came while it asked for that",
     ),
@@ -846,7 +847,7 @@ MUTANTS = (
     Mutant(
         "leaders-of-another-time-are-asked-when-a-broker-was-lost",
         "acker/kafka/cluster.py",
-        "or (is_due and self._background.lost_within(LOST_S))",
+        "or (is_question_due and self._background.lost_within(LOST_S))",
         "",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_who_leads_is_asked_once_and_again_for_a_while_after_a_broker_was_lost",
@@ -1110,7 +1111,7 @@ MUTANTS = (
     Mutant(
         "a-partition-without-a-leader-stands",
         "acker/kafka/standing.py",
-        "return bool(self.why) or (self.end is not None and self.end > self.position)",
+        "return bool(self.trouble) or (self.end is not None and self.end > self.position)",
         "return self.end is not None and self.end > self.position",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_a_partition_without_a_leader_stands_though_nobody_knows_its_end",
@@ -1136,8 +1137,8 @@ MUTANTS = (
     Mutant(
         "ends-are-asked-now-and-then",
         "acker/kafka/standing.py",
-        "if since_ms >= wait_ms:",
-        "if since_ms >= 0:",
+        "if unasked_ms >= wait_ms:",
+        "if unasked_ms >= 0:",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_ends_are_asked_only_of_partitions_that_do_not_move_and_not_often",
         "each look of each reader would ask the brokers about all partitions",
@@ -1145,7 +1146,7 @@ MUTANTS = (
     Mutant(
         "what-stands-is-said-once-a-minute",
         "acker/kafka/standing.py",
-        "if is_new or is_again_due:",
+        "if not progress.is_reported or is_repeat_due:",
         "if True:",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_a_partition_that_does_not_go_on_is_named_with_position_end_and_since",
@@ -1387,16 +1388,16 @@ MUTANTS = (
     Mutant(
         "a-takeover-is-told-what-was-read-and-not-what-counts",
         "acker/ledger/sessions.py",
-        "before_ms = self.clock(group.owner).read_ms",
-        "before_ms = self.clock(group.owner).counted_ms",
+        "former_clock_ms = self.clock(group.owner).read_ms",
+        "former_clock_ms = self.clock(group.owner).counted_ms",
         "tests/unit/acker/ledger/test_acker_sessions.py::test_whoever_takes_or_asks_is_told_the_highest_clock_that_was_read",
         "the next session would begin with a clock that is behind",
     ),
     Mutant(
         "a-restart-is-told-what-was-read-and-not-what-counts",
         "acker/service/core.py",
-        "clock_ms = self.sessions.clock(session).read_ms if before_ms",
-        "clock_ms = self.sessions.clock(session).counted_ms if before_ms",
+        "clock_ms = self.sessions.clock(session).read_ms if former_clock_ms",
+        "clock_ms = self.sessions.clock(session).counted_ms if former_clock_ms",
         "tests/unit/acker/ledger/test_acker_sessions.py::test_whoever_takes_or_asks_is_told_the_highest_clock_that_was_read",
         "a restart would go on with a clock that is behind",
     ),
@@ -1427,7 +1428,7 @@ MUTANTS = (
     Mutant(
         "marks-of-an-ended-session-that-are-on-their-way-go",
         "acker/ledger/marks.py",
-        " if entry[1].session != session)",
+        " if record.lane.session != session\n",
         ")",
         "tests/property/test_nothing_stays.py::test_a_takeover_leaves_nothing_of_the_sessions_before",
         "marks of ended sessions would come into State afterwards",
@@ -1468,8 +1469,8 @@ MUTANTS = (
     Mutant(
         "a-refused-commit-of-a-group-is-over",
         "acker/kafka/group.py",
-        "        sent, self._offsets_under_way = self._offsets_under_way, {}\n",
-        "        sent = self._offsets_under_way\n"
+        "        sent_offsets, self._offsets_under_way = self._offsets_under_way, {}\n",
+        "        sent_offsets = self._offsets_under_way\n"
         "        if error is None:\n            self._offsets_under_way = {}\n",
         "tests/unit/acker/kafka/test_memberships.py::test_a_commit_goes_out_again_as_soon_as_the_end_of_the_one_before_lets_it",
         "after a refusal the next commit would go out a minute later",

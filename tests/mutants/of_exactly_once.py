@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "rows-of-all-roots-are-written",
         "spout/exactly_once/acked_roots.py",
-        "outcome.own_marks(RootMark.FAILED, RootMark.OUTSTANDING)",
+        "outcome.own_marks(RootMark.FAILED, RootMark.CONTRIBUTED)",
         "outcome.own_marks(RootMark.FAILED)",
         f"{WRITER_TESTS}::test_rows_of_roots_that_failed_or_were_left_open_are_left_out",
         "a record that times out would have its rows in the store, and those of its copy, too",
@@ -59,7 +59,7 @@ MUTANTS = (
     Mutant(
         "a-row-without-a-root-is-lost-without-a-word",
         "spout/exactly_once/writer.py",
-        "        rows.refuse_strangers(RootSet.of_runs(outcome.plan.ranges))\n",
+        "        rows.refuse_strangers(outcome.plan.roots())\n",
         "",
         f"{WRITER_TESTS}::test_a_row_of_no_root_of_the_batch_leaves_the_store_as_it_is",
         "an aggregate's rows would be left out, and all records acked",
@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "a-row-that-finds-the-queue-full-is-lost",
         "acker/kafka/writer.py",
-        "                self._enqueue_or_remember(columns.record(count - length_hint(values) - 1))\n",
+        "                self._enqueue_or_remember(columns.record(failed_index))\n",
         "                pass\n",
         f"{TRANSACTION_TESTS}::test_a_record_that_finds_the_queue_full_is_queued_again_once_and_in_its_place",
         "its root is acked, and the row is not in the topic",
@@ -314,8 +314,8 @@ MUTANTS = (
     Mutant(
         "another-row-is-queued-again-than-the-one-that-was-not-taken",
         "acker/kafka/writer.py",
-        "columns.record(count - length_hint(values) - 1)",
-        "columns.record(min(count - length_hint(values), count - 1))",
+        "failed_index = record_count - length_hint(values) - 1",
+        "failed_index = min(record_count - length_hint(values), record_count - 1)",
         f"{TRANSACTION_TESTS}::test_a_record_that_finds_the_queue_full_is_queued_again_once_and_in_its_place",
         "one row would be missing, and another one be there twice",
     ),
@@ -468,8 +468,8 @@ MUTANTS = (
     Mutant(
         "rows-of-a-record-that-fails-are-written",
         "spout/exactly_once/acked_roots.py",
-        "outcome.own_marks(RootMark.FAILED, RootMark.OUTSTANDING)",
-        "outcome.own_marks(RootMark.OUTSTANDING)",
+        "outcome.own_marks(RootMark.FAILED, RootMark.CONTRIBUTED)",
+        "outcome.own_marks(RootMark.CONTRIBUTED)",
         f"{WRONG_TESTS}::test_dead_letters_that_are_redriven_are_written_once",
         "they would stand there beside those of its redrive",
     ),

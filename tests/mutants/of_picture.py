@@ -6,6 +6,8 @@ _QUERY = "tests/unit/spout/picture/test_picture_query.py"
 _FILES = "tests/unit/spout/picture/test_picture_files.py"
 _COUNTS = "tests/unit/spout/questions/test_letter_counts.py"
 _LOADER = "tests/unit/spout/picture/test_picture_loader.py"
+_ROOTS = "tests/unit/spout/questions/test_open_roots.py"
+_RECORDED_ROOTS = "tests/unit/spout/questions/test_recorded_roots.py"
 
 MUTANTS = (
     # -- what `dlq stats` counts
@@ -50,6 +52,31 @@ MUTANTS = (
         "    FROM counted_letters GROUP BY key\n",
         f"{_COUNTS}::test_the_key_of_a_record_that_could_not_be_read_is_not_the_key_null",
         "of records that nobody could read the key would be said to be null",
+    ),
+    # -- what `roots` shows
+    Mutant(
+        "open-roots-of-a-part-are-shown-as-all",
+        "spout/questions/open_roots.py",
+        "        if self._loader.errors:\n",
+        "        if False:\n",
+        f"{_RECORDED_ROOTS}::test_roots_prints_what_was_recorded",
+        "while a State cannot be read, its roots would be missing, and nothing would say so",
+    ),
+    Mutant(
+        "open-roots-come-in-the-order-of-their-topics-names",
+        "spout/questions/open_roots.sql",
+        "ORDER BY emitted_at, topics.number, partition",
+        "ORDER BY emitted_at, topic, partition",
+        f"{_ROOTS}::test_of_roots_that_were_emitted_together_those_of_the_input_with_the_lower_id_come_first",
+        "rows would come in another order than on the day before",
+    ),
+    Mutant(
+        "an-old-state-is-as-good-as-a-new-one",
+        "spout/questions/unknown_ackers.sql",
+        "(is_behind AND state_at <= :old_until)",
+        "(is_behind AND state_at < 0)",
+        f"{_RECORDED_ROOTS}::test_roots_prints_what_was_recorded",
+        "roots that an old State lacks would be said not to be open",
     ),
     # -- what a query may do
     Mutant(
@@ -162,10 +189,26 @@ MUTANTS = (
     Mutant(
         "the-first-root-that-nobody-accepted-does-not-wait",
         "spout/picture/verdict_tables.py",
-        "if place is None or (record.offset, index) < first_new:",
-        "if place is None or (record.offset, index) <= first_new:",
+        "return min(len(self.positions), max(0, progress.skip - self.number))",
+        "return min(len(self.positions), max(0, progress.skip + 1 - self.number))",
         f"{_LOADER}::test_a_root_that_waits_has_its_entry_and_one_that_nobody_accepted_has_none",
         "a lost record would be in no table of what waits",
+    ),
+    Mutant(
+        "roots-that-a-worker-accepts-wait-twice",
+        "spout/picture/verdict_tables.py",
+        "self._delete_rows(new_roots, accepted_count)",
+        "self._delete_rows(new_roots, 0)",
+        f"{_LOADER}::test_a_root_that_waits_no_more_leaves_while_the_picture_follows",
+        "a record that waits would be counted twice",
+    ),
+    Mutant(
+        "roots-that-were-lost-while-nobody-knew-the-progress-are-forgotten",
+        "spout/picture/verdict_tables.py",
+        "        lost_positions = positions(lost.positions)\n        if not len(lost_positions):\n",
+        "        lost_positions = positions(lost.positions)\n        if progress is None:\n",
+        f"{_LOADER}::test_what_was_lost_while_nobody_knew_what_is_accepted_waits_once_that_is_known",
+        "a picture that follows would lack them for ever, and nothing would say so",
     ),
     Mutant(
         "an-open-root-is-settled-as-well",

@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant(
         "who-has-no-partition-finishes-its-step",
         "spout/runtime/process.py",
-        "if self.interrupts:",
+        "if self.interrupts_step:",
         "if False:",
         "tests/unit/spout/runtime/test_process.py::test_a_signal_while_the_service_is_made_ends_it_there",
         "an acker that looks for a broker would count as hung when it is ended",
@@ -253,8 +253,8 @@ MUTANTS = (
     Mutant(
         "the-first-status-after-a-stop-is-believed",
         "spout/builder/settled.py",
-        "NEWER_MIN: Final = 2",
-        "NEWER_MIN: Final = 1",
+        "NEW_STATUSES_MIN: Final = 2",
+        "NEW_STATUSES_MIN: Final = 1",
         "tests/unit/spout/builder/test_settled.py"
         "::test_the_second_status_of_after_that_counts_whatever_the_clock_shows",
         "a status of before the last batch could end a topology with open roots",
@@ -1073,8 +1073,8 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "reports = (*counted.reports, *uncounted.reports)",
-        "reports = counted.reports",
+        "for report in reports for lines in report.lined_records",
+        "for report in counted for lines in report.lined_records",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
         "later records would be acked before one that failed when the batch was evaluated before",
@@ -1190,7 +1190,7 @@ MUTANTS = (
     Mutant(
         "all-shares-were-read",
         "spout/publishing/settle.py",
-        "        and RootSet.of_runs(shares) == RootSet.of_runs(plan.ranges)\n",
+        "        and RootSet.of_runs(shares) == plan.roots()\n",
         "",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_as_many_positions_as_planned_are_not_yet_those_that_were_planned",
@@ -1251,8 +1251,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "done = own_and_older(index, RootMarks.together([counted.marks, uncounted.marks]))",
-        "done = own_and_older(index, counted.marks)",
+        "done = own_and_older(index, RootMarks.together(report.marks for report in reports))",
+        "done = own_and_older(index, marks)",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1311,8 +1311,8 @@ MUTANTS = (
     Mutant(
         "a-batch-that-the-sink-skipped-fails",
         "spout/publishing/publish.py",
-        "records = RootSet.of_runs(plan.ranges) - holes",
-        "records = RootSet.of_runs(plan.ranges[:1]) - holes",
+        "records = plan.roots() - absent",
+        "records = RootSet.of_runs(plan.ranges[:1]) - absent",
         "tests/unit/spout/publishing/test_publish.py"
         "::test_a_skipped_batch_fails_what_has_a_record_and_nothing_else",
         "records of all other partitions of a skipped batch would be acked without their rows",
@@ -1417,8 +1417,8 @@ MUTANTS = (
     Mutant(
         "siblings-have-ordinals-of-their-own",
         "spout/tuples/tuple.py",
-        "self._children_counts[subscription] = ordinal + 1",
-        "self._children_counts[subscription] = 0",
+        "self._child_count_by_subscription[subscription] = ordinal + 1",
+        "self._child_count_by_subscription[subscription] = 0",
         "tests/unit/spout/tuples/test_tuple.py::test_ordinals_count_the_deliveries_of_their_parent",
         "two tuples emitted on one would cancel, and nobody would wait for them",
     ),
@@ -1833,7 +1833,7 @@ MUTANTS = (
     Mutant(
         "a-map-has-a-key-once",
         "spout/tuples/exact.py",
-        "if as_one in seen:",
+        "if comparable_key in keys_seen:",
         "if False:",
         "tests/unit/spout/tuples/test_exact.py::test_a_value_that_would_lose_something_fails_alone",
         "of two values of a key Spark would keep one",
@@ -1857,15 +1857,15 @@ MUTANTS = (
     Mutant(
         "a-decimal-becomes-the-nearest-float",
         "spout/tuples/casts.py",
-        "floats = column.cast(pa.string()).cast(kind)\n    # the same",
-        "floats = column.cast(kind)\n    # the same",
+        "floats = column.cast(pa.string()).cast(target_type)\n    # the same",
+        "floats = column.cast(target_type)\n    # the same",
         "tests/unit/spout/tuples/test_casts.py::test_a_decimal_becomes_the_nearest_float",
         "63.8 would become 63.800000000000004",
     ),
     Mutant(
         "a-tiny-number-does-not-vanish",
         "spout/tuples/casts.py",
-        "_refuse_vanished(column, written, decimals)\n    return",
+        "_refuse_zero_of_text(column, castable, decimals)\n    return",
         "pass\n    return",
         "tests/unit/spout/tuples/test_casts.py::test_a_number_does_not_vanish",
         "1e-100 would become 0",
@@ -1923,7 +1923,7 @@ MUTANTS = (
     Mutant(
         "what-a-cast-gave-becomes-the-same-again",
         "spout/tuples/casts.py",
-        "elif _loses_in_silence(own_type, kind):",
+        "elif _loses_in_silence(own_type, target_type):",
         "elif False:",
         "tests/unit/spout/tuples/test_casts.py::test_a_column_that_would_lose_something_is_refused",
         "a column of times would become dates, and 2 would be true",
@@ -1931,15 +1931,15 @@ MUTANTS = (
     Mutant(
         "a-variant-is-marked-whatever-was-used-before",
         "spout/tuples/exact.py",
-        "if type_before.equals(kind, check_metadata=True):",
-        "if type_before.equals(kind):",
+        "if converter_type.equals(arrow_type, check_metadata=True):",
+        "if converter_type.equals(arrow_type):",
         "tests/unit/spout/tuples/test_exact.py::test_only_a_struct_that_spark_marks_is_a_variant",
         "a variant would fail where a struct of the same fields was emitted first",
     ),
     Mutant(
         "a-number-has-room-in-its-decimal",
         "spout/tuples/casts.py",
-        "    _refuse_wrapped(column, decimals)\n",
+        "    _refuse_overflow(column, decimals)\n",
         "",
         "tests/unit/spout/tuples/test_casts.py::test_a_number_becomes_the_same_decimal_or_is_refused",
         "a large number would become any other in a decimal with many digits behind the point",
@@ -1955,8 +1955,8 @@ MUTANTS = (
     Mutant(
         "a-loop-over-untracked-places-ends",
         "spout/tuples/places.py",
-        "parent = int(self.parents[row])  # also of",
-        "parent = 0 if self._anchors is None else int(self.parents[row])  # also of",
+        "parent = int(self.parents[row])\n        if",
+        "parent = 0 if self._anchors is None else int(self.parents[row])\n        if",
         "tests/unit/spout/tuples/test_place_arrays.py"
         "::test_descendants_of_rows_that_are_not_tracked_have_no_places",
         "whoever looks at each of them would do so for ever",
@@ -1972,7 +1972,7 @@ MUTANTS = (
     Mutant(
         "a-column-without-a-zone-is-local-time",
         "spout/tuples/casts.py",
-        "if (own_type.tz is None) is (kind.tz is None):",
+        "if (own_type.tz is None) is (target_type.tz is None):",
         "if True:",
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "an Arrow bolt's times would be five hours off in New York",
@@ -1980,8 +1980,8 @@ MUTANTS = (
     Mutant(
         "columns-of-2038-have-a-summer",
         "spout/tuples/casts.py",
-        'first_covered <= bounds["min"] <= bounds["max"] < end_of_covered',
-        'first_covered <= bounds["min"]',
+        '_ZONE_RULES_BEGIN <= bounds["min"] <= bounds["max"] < _ZONE_RULES_END',
+        '_ZONE_RULES_BEGIN <= bounds["min"]',
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "from 2038 on columns and rows would differ by an hour each summer",
     ),
@@ -2490,8 +2490,8 @@ MUTANTS = (
     Mutant(
         "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
         "spout/publishing/publish.py",
-        "RootSet.of_runs(plan.ranges) - holes",
-        "RootSet.of_runs(plan.ranges) - RootSet.of_runs(holes.runs()[:1])",
+        "plan.roots() - absent",
+        "plan.roots() - RootSet.of_runs(absent.runs()[:1])",
         "tests/unit/spout/publishing/test_several_ranges.py"
         "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
         "a position without a record would be failed, though nothing is there to be replayed",

@@ -17,6 +17,7 @@ from acker.identity import (
     source_of,
     subscription_key,
 )
+from acker.root_sets.root_set import RootSet
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
     FIRST_EMISSION_BYTES,
@@ -69,7 +70,7 @@ from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
 from spout.tuples.tuple import Delivery, StreamId
-from tests.support.outcomes import failed_by_cause, outcome_from
+from tests.support.outcomes import absent_of, failed_by_cause, outcome_from
 from tests.support.reports import failures_in, failures_of, reported, task_report
 
 BLOCK = 1 << WIRE_BLOCK_BITS
@@ -202,10 +203,10 @@ def test_a_batch_that_the_sink_skipped_fails_each_root_that_has_a_record(
     plan, roots = drawn
     places = places_of(plan)
     absent = [SourceRun(source, at, at + 1) for source, at in (places[root] for root in roots)]
-    outcome = skipped_outcome(plan, absent)
+    outcome = skipped_outcome(plan, RootSet.of_runs(absent))
     failed = [root for _, named in failed_by_cause(outcome) for root in named.tolist()]
     assert failed == [root for root in range(plan.count) if root not in roots]
-    named = [(source, at) for source, start, end in outcome.missing.absent for at in range(start, end)]
+    named = [(source, at) for source, start, end in absent_of(outcome.missing) for at in range(start, end)]
     assert sorted(named) == sorted({places[root] for root in roots})
 
 

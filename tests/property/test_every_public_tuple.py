@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from acker.errors import MessageIdUnknown
 from replay.records.record_time import RecordTime, time_headers
 from spout.tuples import anchor_columns
-from spout.tuples.anchor_columns import ANCHORS, HELD, gathered, joined_anchors, kinds_of
+from spout.tuples.anchor_columns import ANCHORS, HELD, anchor_types_of, joined_anchors, with_one_anchor_column
 from spout.tuples.anchors import Anchors, Carry, pack, wide_column
 from spout.tuples.casts import in_zone, pairs_of, schema_with_zone
 from spout.tuples.columns import ANCHOR
@@ -56,12 +56,12 @@ def test_a_row_behind_a_join_has_the_anchors_of_all_columns_in_their_order(
     expected = [anchor for _, value in columns for anchor in anchors_in(value)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(anchor_columns, "sql", COMPUTED_FUNCTIONS)
-        assert kinds_of(rows) == [HELD if kind is HELD_TYPE else ANCHORS for kind in kinds]
+        assert anchor_types_of(rows) == [HELD if kind is HELD_TYPE else ANCHORS for kind in kinds]
         readers: list[Any] = [
             Computed(partial(lambda place, row: row[1 + 2 * place], place)) for place in range(len(columns))
         ]
-        joined = cast("Computed", joined_anchors(list(zip(readers, kinds_of(rows), strict=True))))
-        together = cast("Frame", gathered(rows, "ack"))
+        joined = cast("Computed", joined_anchors(readers, anchor_types_of(rows)))
+        together = cast("Frame", with_one_anchor_column(rows, "ack"))
     assert joined.read(row) == expected
     numbers = list(range(len(columns)))
     if kinds == [ANCHORS_TYPE]:  # nothing is to be joined, so a null stays one

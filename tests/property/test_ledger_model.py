@@ -15,4 +15,4 @@ def test_a_ledger_decides_counts_and_keeps_what_plain_roots_do(seed: int) -> Non
         script.step()
         script.compare()
     script.ledger.abandon_sources(set(script.ledger._watermarks), lambda session: 7)
-    assert (script.ledger.open, script.ledger.ranges) == (0, 0)
+    assert (script.ledger.open_count, script.ledger.ranges) == (0, 0)

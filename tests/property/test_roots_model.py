@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from acker.hot_paths import Hits, as_array
+from acker.hot_paths import Indices, as_array
 from acker.identity import I64, U64, root_edges_of_run
 from acker.ledger.roots import SPARSE_SHARE, Roots
 
@@ -146,7 +146,7 @@ class RootsScript:
     def compare(self) -> None:
         """Assert that the arrays have what the model has, and are no larger than their form allows."""
         roots = self.roots
-        assert roots.open == len(self.missing)
+        assert roots.open_count == len(self.missing)
         assert listed(roots.open_at()) == sorted(self.missing)
         assert roots.missing().tolist() == [self.missing[index] for index in sorted(self.missing)]
         named = [*range(self.size), *reversed(range(self.size))]
@@ -155,10 +155,10 @@ class RootsScript:
             assert roots.bytes == 0
             return
         assert roots.contributed == self.has_contributions
-        if SPARSE_SHARE * roots.open <= self.size:
-            assert roots.bytes == roots.open * (SPARSE_BYTES if roots.contributed else 4)
+        if SPARSE_SHARE * roots.open_count <= self.size:
+            assert roots.bytes == roots.open_count * (SPARSE_BYTES if roots.contributed else 4)
         else:
-            assert roots.bytes <= max(DENSE_BYTES * self.size, SPARSE_BYTES * roots.open)
+            assert roots.bytes <= max(DENSE_BYTES * self.size, SPARSE_BYTES * roots.open_count)
 
 
 def array(named: list[int]) -> I64:
@@ -171,7 +171,7 @@ def edges(given: list[int]) -> U64:
     return np.array(given, np.uint64)
 
 
-def listed(hits: Hits) -> list[int]:
+def listed(hits: Indices) -> list[int]:
     """Return hits as a list."""
     return as_array(hits).tolist()
 

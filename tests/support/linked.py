@@ -35,6 +35,10 @@ class LinkedDriver:
         """Where it listens."""
         return self.socket.address
 
+    def is_listening_in_this_thread(self) -> bool:
+        """Return whether this thread is the driver's own, and not that of a Spark session of other tests."""
+        return threading.current_thread() in self.threads()
+
     def stream(self, name: str, group: str = "g") -> PlannerLink:
         """Return the link of a stream."""
         return self.links.setdefault(name, PlannerLink(self.folder, name, group))

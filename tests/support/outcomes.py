@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from acker.identity import I64, U64
+from acker.identity import I64, U64, root_edges
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
@@ -43,19 +43,21 @@ def outcome_from(
     """Make an outcome; `released` and `failed_older` are of earlier batches, `facts` of the whole batch."""
     index = plan.index()
     marks = [RootMarks.of_roots(RootMark.FAILED, index.roots(roots), cause=cause) for cause, roots in failed]
-    marks.append(RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(partial), residual))
+    open_roots = index.roots(partial)
+    marks.append(RootMarks.of_roots(RootMark.CONTRIBUTED, open_roots, root_edges(*open_roots) ^ residual))
     kinds = {RootMark.TOUCHED: touched, RootMark.HELD: held, RootMark.LATE: late_roots}
     marks += [RootMarks.of_roots(kind, index.roots(roots)) for kind, roots in kinds.items()]
     for source, (positions, sums) in released.items():
         roots_of_source = np.full(len(positions), source), positions
-        marks.append(RootMarks.of_roots(RootMark.RELEASED, roots_of_source, sums))
+        marks.append(RootMarks.of_roots(RootMark.CONTRIBUTED, roots_of_source, sums))
     for cause, by_source in failed_older.items():
         for source, positions in by_source.items():
             roots_of_source = np.full(len(positions), source), positions
             marks.append(RootMarks.of_roots(RootMark.FAILED, roots_of_source, cause=cause))
     for bolt, places in held_open:
         marks.append(RootMarks.of_roots(RootMark.LEFT_OPEN, places, cause=Cause(bolt, "", "")))
-    return BatchOutcome(plan, RootMarks.together([*marks, firsts, traces]), Missing(absent), **facts)
+    missing = Missing(RootSet.of_runs(absent))
+    return BatchOutcome(plan, RootMarks.together([*marks, firsts, traces]), missing, **facts)
 
 
 def released_marks(
@@ -108,12 +110,18 @@ def failures_of_outcome(outcome: BatchOutcome) -> list[tuple[Cause, RootMarks]]:
 
 def open_roots_of(outcome: BatchOutcome) -> I64:
     """Return the roots of the batch whose contribution is not their root edge, as ascending indices."""
-    return indices_of(outcome, outcome.marks.of(RootMark.OUTSTANDING))
+    return indices_of(outcome, outcome.own_marks(RootMark.CONTRIBUTED))
 
 
 def open_edges_of(outcome: BatchOutcome) -> U64:
     """Return the XOR of the outstanding edges of each of `open_roots_of`."""
-    return outcome.marks.of(RootMark.OUTSTANDING).edges
+    open_marks = outcome.own_marks(RootMark.CONTRIBUTED)
+    return open_marks.edges ^ root_edges(open_marks.sources, open_marks.positions)
+
+
+def absent_of(missing: Missing) -> tuple[SourceRun, ...]:
+    """Return the positions for which the log holds no record, as runs."""
+    return tuple(missing.absent.runs())
 
 
 def touched_of(outcome: BatchOutcome) -> I64:
@@ -133,12 +141,12 @@ def late_of(outcome: BatchOutcome) -> I64:
 
 def older_sums(outcome: BatchOutcome) -> dict[int, tuple[list[int], list[int]]]:
     """Return what the batch contributes to roots of earlier ones: positions and sums, by source."""
-    return sums_by_source(outcome.marks)
+    return sums_by_source(outcome.marks.without(outcome.plan.roots()))
 
 
 def sums_by_source(marks: RootMarks) -> dict[int, tuple[list[int], list[int]]]:
-    """Return positions and sums of what was released, by source."""
-    released = marks.of(RootMark.RELEASED)
+    """Return positions and sums of what is contributed, by source."""
+    released = marks.of(RootMark.CONTRIBUTED)
     sums: dict[int, tuple[list[int], list[int]]] = {}
     for source, position, edge in zip(
         released.sources.tolist(), released.positions.tolist(), released.edges.tolist(), strict=True
@@ -152,7 +160,7 @@ def sums_by_source(marks: RootMarks) -> dict[int, tuple[list[int], list[int]]]:
 def older(outcome: BatchOutcome, marks: RootMarks) -> dict[int, list[int]]:
     """Return the positions of the roots of earlier batches, by source."""
     positions: dict[int, list[int]] = {}
-    for source, position, *_ in marks.without(RootSet.of_runs(outcome.plan.ranges)).rows():
+    for source, position, *_ in marks.without(outcome.plan.roots()).rows():
         positions.setdefault(source, []).append(position)
     return positions
 

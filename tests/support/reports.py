@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from acker.identity import I64, U64
+from acker.root_sets.root_set import RootSet
 from acker.wire.causes import LATE
 from acker.wire.events import SourceRun
 from spout.publishing.delayed import HeldTuples, KeyedRoots, RootPositions
@@ -58,7 +59,7 @@ def changed_report(
     """Return a report with more marks, and other facts, named as by `task_report`."""
     source = PLANNED if keyed_roots is None else NUMBERED
     if absent or lost_count:
-        facts["missing"] = Missing(absent, lost_count)
+        facts["missing"] = Missing(RootSet.of_runs(absent), lost_count)
     changed = replace(report, **facts)
     marks = [changed.marks]
     marks += [

@@ -25,6 +25,7 @@ from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
 from spout.cli import operate as cli_operate
+from spout.cli import picture as cli_picture
 from tests.support.documented import ROOT
 from tests.support.worlds.planning import World, world_with_one_open
 
@@ -185,7 +186,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
         yield made.topics, made.cluster.log()
 
-    for module in (cli, cli_check, cli_dlq, cli_inspect, cli_operate):
+    for module in (cli, cli_check, cli_dlq, cli_inspect, cli_operate, cli_picture):
         monkeypatch.setattr(module, "opened", opened)
         monkeypatch.setattr(module, "wall_ms", lambda: made.now_ms)
     return made

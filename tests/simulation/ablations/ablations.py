@@ -33,7 +33,8 @@ class Ablation:
         falls: checkers of which one must fall.
         profile: what makes that likely.
         pair: the other safeguard, where two cover for each other.
-        begin: where tests begin, shortly before the first seed that falls. The command begins with 0.
+        begin: where tests begin: the first seed that fell when this was last looked for, so that a test
+            seldom runs more than one. The command begins with 0.
     """
 
     removes: str
@@ -78,6 +79,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "one-verdict": Ablation(
         "a settled root is settled again", cut.one_verdict,
         ("OneVerdict",), _biased(crash=0.01, fickle=0.5, slow=0.3),
+        begin=32,
     ),
     "fail-beats-zero": Ablation(
         "a step applies acks before fails", cut.fail_beats_zero,
@@ -89,7 +91,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
                 "records": 24, "attempts": 3, "skipping_sink": False,
             },
         ),
-        begin=220,
+        begin=223,
     ),
     "failed-left-out": Ablation(
         "acks name failed roots too, and a step applies acks before fails", cut.failed_left_out,
@@ -98,10 +100,12 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "init-fails-acks": Ablation(
         "acks are applied without reading inits and fails up to their ends", cut.inits_first,
         (*_LATE, "FailBeatsZero", "NothingBlocks"), _biased(uneven=0.8),
+        begin=4,
     ),
     "ticks-and-takes-last": Ablation(
         "ticks and takes count as soon as they are read", cut.ticks_last,
         (*_LATE, "PutBack"), _biased(uneven=0.8, sleep=0.03, takeover=0.02),
+        begin=7,
     ),
     "pending-take-in-state": Ablation(
         "State does not hold what was read and does not count yet", cut.pending_in_state,
@@ -110,6 +114,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "end-is-high-watermark": Ablation(
         "ends are last stable offsets", cut.high_watermark,
         (*_LATE, "PutBack"), _biased(foreign=0.05, takeover=0.02, sleep=0.03, uneven=0.8),
+        begin=6,
     ),
     "from-of-a-session": Ablation(
         "a session begins its sources at offset 0", away.from_of_session,
@@ -118,7 +123,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "crc-of-a-repeat": Ablation(
         "a repeated record with other content is ignored", cut.crc,
         ("NoEarlyCompletion", "FailBeatsZero", *_LATE), _biased(crash=0.03, fickle=0.8, remote=0.3),
-        begin=60,
+        begin=78,
     ),
     "marks-per-topic": Ablation(
         "acks and fails share their marks", cut.marks_per_topic,
@@ -144,7 +149,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "State does not hold marks", cut.state_marks,
         (*_LATE, "NoEarlyCompletion", "CrashCostsNoReplay", "FailBeatsZero"),
         _biased(crash=0.03, remote=0.8, duplicate=0.5, sizes={"timeout_ms": 6_000}),
-        begin=30,
+        begin=107,
     ),
     "lane-marks": Ablation(
         "a repeated record is applied again", cut.lane_marks,
@@ -153,12 +158,12 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "session-of-acks": Ablation(
         "contributions count for roots of any session", cut.session_of_acks,
         ("NoEarlyCompletion", "CrashCostsNoReplay"), _biased(takeover=0.05, pause=0.02),
-        begin=30,
+        begin=101,
     ),
     "acker-transaction": Ablation(
         "State and its verdicts are committed one after the other", cut.acker_transaction,
         ("OneVerdict", "NoLoss", "NothingBlocks"), _biased(crash=0.03),
-        begin=20,
+        begin=101,
     ),
     "writes-awaited": Ablation(
         "a transaction that is under way is taken for committed", cut.writes_awaited,
@@ -167,16 +172,17 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "replay-first-transaction": Ablation(
         "the progress is committed before the roots that wait", cut.replay_first,
         ("NoLoss", "NothingBlocks"), _biased(crash=0.03, flaky=0.5),
-        begin=20,
+        begin=141,
     ),
     "replay-second-transaction": Ablation(
         "a copy is committed before its tombstone", cut.replay_second,
         ("CrashCostsNoReplay",), _biased(crash=0.03, flaky=0.5),
-        begin=50,
+        begin=84,
     ),
     "acker-transactional-id": Ablation(
         "each acker process has a transactional id of its own", cut.acker_id,
         ("OneVerdict", "EmittedOnce"), _biased(pause=0.02, zombie=0.02),
+        begin=4,
     ),
     "replay-transactional-id": Ablation(
         "each replay worker has a transactional id of its own", cut.replay_id,
@@ -199,6 +205,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
                 "max_spout_pending": 1_000, "steps": 160,
             },
         ),
+        begin=256,
     ),
     "delivery-ordinals": Ablation(
         "siblings on one subscription have one edge", away.ordinals,
@@ -212,6 +219,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "clock-stands-still": Ablation(
         "the clock of a restarted session is wall time", away.clock_stands_still,
         _LATE, _biased(crash=0.03, slow=0.5, stall=0.02),
+        begin=5,
     ),
     "process-before": Ablation(
         "a restart forgets that the process before may live, asks nothing first, and an acker adds nothing"
@@ -224,6 +232,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
                 "steps": 400,
             },
         ),
+        begin=71,
     ),
     "tick-of-a-second": Ablation(
         "a tick adds all the time that has passed", away.tick_of_a_second,
@@ -232,10 +241,12 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "leader-epochs": Ablation(
         "a lost record is compared with the epoch of the takeover alone", away.leader_epochs,
         ("NoLoss",), _biased(cut=0.05, flaky=0.5, sleep=0.03),
+        begin=14,
     ),
     "no-early-replay": Ablation(
         "a lost root is put back at once", away.no_early_replay,
         ("PutBack",), _biased(flaky=0.5, sizes={"initial_ms": 2_000}),
+        begin=4,
     ),
     "dead-letter": Ablation(
         "a root is tried for ever", away.dead_letter,
@@ -260,7 +271,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "timeout-reset": Ablation(
         "a timeout is never reset", cut.timeout_reset,
         _LATE, _biased(touch=0.8),
-        begin=240,
+        begin=254,
     ),
     "carried-by-value": Ablation(
         "a restart folds contributions again that State carries by value", cut.carried,
@@ -272,6 +283,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
                 "records": 24, "groups": 1,
             },
         ),
+        begin=23,
     ),
     "last-stable-offset": Ablation(
         "records of open transactions are planned", away.last_stable_offset,
@@ -280,7 +292,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "holes-that-were-seen": Ablation(
         "what nobody has looked at counts as empty", away.seen_holes,
         ("NoLoss",), _biased(markers=0.7, sizes={"hole_min": 1, "batch_records": 2}),
-        begin=20,
+        begin=40,
     ),
     "output-stands-first": Ablation(
         "a batch is published before its output stands", away.output_stands,
@@ -289,6 +301,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "skipped-batch-fails": Ablation(
         "a batch that the sink skipped is acked as its last run has it", away.skipped_batch,
         ("NoEarlyCompletion",), _biased(crash=0.03, fickle=0.8, sizes={"skipping_sink": True}),
+        begin=15,
     ),
     "verdicts-kept-for-replay": Ablation(
         "verdicts are deleted that no replay worker has read", away.verdicts_kept,
@@ -306,25 +319,27 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "order-gate": Ablation(
         "a task hands on what stands behind a record that waits", order.gate,
         ("InOrder",), _ordered(flaky=0.5),
+        begin=14,
     ),
     "order-behind": Ablation(
         "what ran behind a failure that no task saw is acked", order.behind,
         ("InOrder",), _ordered(flaky=0.5),
-        begin=20,
+        begin=42,
     ),
     "order-nothing-pending": Ablation(
         "an ordered partition is planned while roots of it are pending", order.pending,
         ("InOrder",), _ordered(flaky=0.5, slow=0.3),
+        begin=5,
     ),
     "order-taken-over": Ablation(
         "it is planned before a replay worker has taken over what was lost", order.taken_over,
         ("InOrder",), _ordered(flaky=0.5, sleep=0.05),
-        begin=40,
+        begin=110,
     ),
     "order-not-acked": Ablation(
         "behind a published batch it goes on as if all of the batch were acked", order.not_acked,
         ("InOrder",), _ordered(flaky=0.5),
-        begin=40,
+        begin=45,
     ),
     "exact-fence": Ablation(
         "a writer commits, whoever has opened the store since", exact.fence,
@@ -351,6 +366,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "exact-ran-twice": Ablation(
         "a batch in which a task reported twice is settled and written", exact.ran_twice,
         _ONCE, _exact(lost=0.8, fickle=0.8),
+        begin=4,
     ),
     "exact-committed-first": Ablation(
         "a batch is published before the store has it", exact.committed_first,

@@ -17,7 +17,7 @@ import spout.group.tenure
 import spout.planning_process.batches
 import spout.publishing.publish
 from acker.errors import Aborted, WindhoverError
-from acker.hot_paths import Hits
+from acker.hot_paths import Indices
 from acker.identity import I64
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
 from acker.ledger.cohort import InitEmission, Pin, Session
@@ -47,22 +47,22 @@ Finished = list[tuple[PartitionAcker, StepOutput | WindhoverError]]
 
 def set_once_init() -> Replaced:
     """Open again what an init names below the watermark."""
-    original = Ledger.init
+    original = Ledger.open_run
 
-    def init(self: Ledger, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
+    def open_run(self: Ledger, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
         before = self.watermark(run.source)
         self.set_watermark(run.source, 0)
         original(self, emission, run, ack_from)
         self.set_watermark(run.source, max(before, self.watermark(run.source)))
 
-    return [(Ledger, "init", init)]
+    return [(Ledger, "open_run", open_run)]
 
 
 def one_verdict() -> Replaced:
     """Settle what is named, whether it is open or not."""
     original = Roots.settle
 
-    def settle(self: Roots, indices: I64) -> Hits:
+    def settle(self: Roots, indices: I64) -> Indices:
         original(self, indices)
         return indices
 
@@ -97,7 +97,7 @@ def session_of_acks() -> Replaced:
     """Let contributions count for whatever root is there."""
 
     def cohorts_within(self: Register, session: Session, source: int, start: int, end: int) -> Iterable[Any]:
-        found = self._cohorts_by_block.get(source, {}).get(start >> 15, [])
+        found = self._cohorts_by_source_and_block.get(source, {}).get(start >> 15, [])
         return [cohort for cohort in found if cohort.start < end and cohort.end > start]
 
     return [(Register, "cohorts_within", cohorts_within)]
@@ -128,7 +128,7 @@ def ticks_last() -> Replaced:
 
     def pop_reached(self: Sessions, reached: object) -> Iterator[QueuedTick]:
         while self.queue:
-            item = self.queue.popleft()
+            item = self.queue.pop_oldest()
             if not item.is_take:
                 clock = self.groups[item.session.group].clocks[item.session]
                 clock.counted_ms = max(clock.counted_ms, item.now_ms)

@@ -25,6 +25,7 @@ from spout.planning_process.planner import Planner
 from spout.publishing import publish
 from spout.publishing.fold import BatchOutcome, TaskReport
 from spout.publishing.publish import BatchLane, Publisher, not_acked, publication_of
+from spout.publishing.report_accumulator import BatchReports
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
 from tests.simulation.truth.facts import FAILED, Broken, Evaluation, Holder, Journalled, SinkRow, SpoutLook
@@ -262,8 +263,8 @@ class QueryProcess(Process):
         self.before("evaluated")
         running.skips = self.world.options.skipping_sink and running.batch in self.checkpoint.written
         if running.skips and not self.vouches:
-            absent = [run for each in evaluations for run in each.missing.absent]
-            running.outcome = publish.skipped_outcome(plan, absent)
+            reports = BatchReports(frozenset(), tuple(evaluations), has_untracked=False)
+            running.outcome = publish.skipped_outcome(plan, reports.absent)
         else:
             running.outcome = settle(evaluations, (), lambda _: None)
             running.results |= _held(running.outcome)

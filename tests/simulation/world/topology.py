@@ -27,6 +27,7 @@ import numpy as np
 
 from acker.identity import child_edge, first_source, partition_of, root_edge, subscription_key
 from acker.kafka.port import Record
+from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from replay.records.headers import ATTEMPT, HELD
 from spout.bolts.collectors import Emits, Outlet, OutputCollector
@@ -162,7 +163,7 @@ def run_task(
         operator="split+count",
         plan=task.plan,
         ranges=task.ranges,
-        missing=Missing(absent=tuple(absent)),
+        missing=Missing(RootSet.of_runs(absent)),
         outstanding=outstanding_of(delivery for each in collectors for delivery in each.outstanding()),
         marks=RootMarks.together(
             [

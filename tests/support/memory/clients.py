@@ -362,7 +362,7 @@ class MemoryTransactions:
         self._refused = None
         self._stuck = set()
 
-    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
+    def send(self, record: Outgoing, on_offset: Callable[[int], None] | None = None) -> None:
         """Append a record to the open transaction, and report its offset."""
         self._require(begun=True)
         try:
@@ -378,8 +378,8 @@ class MemoryTransactions:
             return
         state.touched[partition.name] = partition
         offset = partition.append(as_sent(record), self._broker.now_ms, self._id)
-        if placed is not None:
-            placed(offset)
+        if on_offset is not None:
+            on_offset(offset)
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
         """Append records into the open transaction, one after the other."""

@@ -153,11 +153,11 @@ class MemoryLog:
             case _:
                 return OffsetAnswers(self.offsets_at(sound, bound), troubles)
 
-    def intact_to(self, read: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
+    def intact_to(self, read_to_by_place: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
         """Compare what was read with the epochs of the logs."""
         self._faults.before("intact_to")
         answers: dict[TopicPartition, int] = {}
-        for place, (offset, epoch) in read.items():
+        for place, (offset, epoch) in read_to_by_place.items():
             if self._broker.trouble_of(place):
                 continue
             end = self._broker.partition(place).end_of_epoch(epoch)
@@ -233,7 +233,7 @@ class MemoryLog:
         """Return what readers of this view have left out."""
         return list(self._passed_over)
 
-    def log_progress(self, place: TopicPartition, position: int, end: int) -> None:
+    def log_progress(self, partition: TopicPartition, position: int, end: int) -> None:
         """Note nothing: no read takes long."""
 
     def close(self) -> None:

@@ -27,8 +27,8 @@ class CutTransactions(MemoryTransactions):
         self._is_last = is_last
         self._has_committed = False
 
-    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
-        super().send(record, placed)
+    def send(self, record: Outgoing, on_offset: Callable[[int], None] | None = None) -> None:
+        super().send(record, on_offset)
         self._cut_behind(record)
 
     def flush(self, timeout_ms: int) -> None:

@@ -14,7 +14,6 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, TopicPartition
-from acker.service.view import ViewReader
 from acker.wire.events import Init, SourceRun
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
@@ -31,12 +30,12 @@ from spout.inspect.dead_letters import (
     letters_with_records,
     matching_letters,
 )
-from spout.inspect.open_roots import open_roots
 from spout.inspect.overview import Overview, missing_members
 from spout.inspect.story import ANNOUNCED, PENDING
 from spout.inspect.trail import Trail
 from spout.picture.database import Picture
 from spout.picture.loader import PictureLoader
+from spout.questions.open_roots import root_picture
 from tests.support.waiting import settled
 from tests.support.worlds.plays import TIMEOUT_MS, Stagehand, now_ms
 
@@ -137,9 +136,8 @@ def _inspect(log: Log, topics: Topics, stagehand: Stagehand) -> None:
 
 
 def _open_root(log: Log, topics: Topics) -> str:
-    acker = topics.acker
-    observer = ViewReader(log, acker.topics, acker.partitions, acker.limits)
-    found = open_roots(observer, topics.inputs.values(), older_than_ms=0, limit=1, now_ms=now_ms())
+    with root_picture(log, topics, tuple(topics.inputs.values())) as picture:
+        found = picture.open_roots(older_than_ms=0, limit=1, now_ms=now_ms())
     return str(found.rows[0]["root"])
 
 

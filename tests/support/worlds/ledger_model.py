@@ -205,7 +205,7 @@ class LedgerModel:
         ]
 
     def _is_live(self, piece: Range, session: Session, pin: Pin) -> bool:
-        return piece.emission.session == session and piece.bin is None and piece.ack_from <= pin.offset
+        return piece.emission.session == session and piece.bin_number is None and piece.ack_from <= pin.offset
 
     def _add(self, source: int, counting: list[tuple[int, int]]) -> None:
         for position, value in counting:
@@ -229,18 +229,18 @@ class LedgerModel:
     def _settle_logged(self, places: list[Place], pin: Pin) -> None:
         ranges = [self.open.pop(place).range for place in places]
         for piece in ranges:
-            if piece.bin is not None:
-                self.changed_min.add(piece.bin)
-                self.changed_max.add(piece.bin)
+            if piece.bin_number is not None:
+                self.changed_min.add(piece.bin_number)
+                self.changed_max.add(piece.bin_number)
             piece.verdict_pin = piece.verdict_pin or pin
         left = {id(root.range) for root in self.open.values()}
         self.ranges = [piece for piece in self.ranges if id(piece) in left]
 
     def _pin(self, piece: Range, pin: Pin, *, must: bool) -> None:
-        if piece.bin is not None:
-            self.changed_max.add(piece.bin)
+        if piece.bin_number is not None:
+            self.changed_max.add(piece.bin_number)
             if must:
-                self.changed_min.add(piece.bin)
+                self.changed_min.add(piece.bin_number)
         piece.ack_pin_max = piece.ack_pin_max or pin
         if must:
             piece.ack_pin_min = piece.ack_pin_min or pin
@@ -417,7 +417,7 @@ class LedgerScript:
         session, timeout_ms = self.random.choice(SESSIONS), self.random.choice([0, 1, 500, 2_000])
         emission = InitEmission(session, "t", "id", self.now_ms, self.now_ms + 7, timeout_ms)
         ack_from = self.offset + self.random.choice([-2, 0, 0, 1, 4])
-        self.ledger.init(emission, run, ack_from)
+        self.ledger.open_run(emission, run, ack_from)
         self.model.init(emission, run, ack_from)
 
     def fold(self) -> None:
@@ -488,7 +488,7 @@ class LedgerScript:
         session = self.session(source)
         _, runs = self.runs_in_block(source, self.random.choice([0, 1, 2, 3]))
         runs = [run for number, run in enumerate(runs) if number == 0 or run.start >= runs[number - 1].end]
-        self.ledger.absent(session, source, runs)
+        self.ledger.settle_absent(session, source, runs)
         self.model.absent(session, source, runs)
 
     def expire(self) -> None:
@@ -542,11 +542,11 @@ class LedgerScript:
     def carry(self) -> None:
         """Let State carry a range by value."""
         pairs = zip(self.model.ranges, self.ledger.cohorts(), strict=True)
-        free = [(piece, cohort) for piece, cohort in pairs if piece.bin is None]
+        free = [(piece, cohort) for piece, cohort in pairs if piece.bin_number is None]
         if free:
             self.bins += 1
             piece, cohort = self.random.choice(free)
-            piece.bin = cohort.bin = self.bins % 5
+            piece.bin_number = cohort.bin_number = self.bins % 5
 
     # -- what is compared
 
@@ -556,7 +556,7 @@ class LedgerScript:
         self.model.verdicts = {}
         counted = {name: getattr(self.ledger.counts, name) for name in self.model.counts}
         assert counted == dict(self.model.counts)
-        assert self.ledger.open == len(self.model.open)
+        assert self.ledger.open_count == len(self.model.open)
         assert self.ledger.ranges == len(self.model.ranges)
         assert self.ledger.ahead_pin == self.model.ahead_pin
         cohorts = list(self.ledger.cohorts())
@@ -582,7 +582,7 @@ class LedgerScript:
         assert piece.ack_pin_min is None or cohort.ack_pin <= piece.ack_pin_min
 
     def _compare_pins(self, cohorts: list[RootCohort]) -> None:
-        free = [cohort for cohort in cohorts if cohort.bin is None]
+        free = [cohort for cohort in cohorts if cohort.bin_number is None]
         acks = [cohort.ack_pin for cohort in free if cohort.ack_pin is not None]
         first = self.ledger.oldest_ack_pinned()
         assert (first and first.ack_pin) == min(acks, default=None)

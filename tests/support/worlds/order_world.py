@@ -7,7 +7,6 @@ the record.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning.order import Gate
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.planning_process.planner import Planner
-from spout.publishing.fold import BatchOutcome, Missing, TaskReport
+from spout.publishing.fold import BatchOutcome, TaskReport
 from spout.publishing.publish import BatchLane, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
@@ -249,10 +248,7 @@ class OrderWorld(World):
 
     def _publish(self, reports: Sequence[TaskReport]) -> BatchOutcome:
         outcome = settle(reports, (), lambda _stage: None)
-        absent = tuple(sorted({*outcome.missing.absent}))
-        publication = publication_of(
-            replace(outcome, missing=Missing(absent)), BatchLane("q/" + outcome.plan.session, self.batches)
-        )
+        publication = publication_of(outcome, BatchLane("q/" + outcome.plan.session, self.batches))
         producer, codec, names = self.log.producer(), wire_codec(), self.topics.ack_topics
         for topic, records in ((names.fail, publication.fails), (names.ack, publication.acks)):
             for record in records:

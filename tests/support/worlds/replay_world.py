@@ -12,6 +12,7 @@ import numpy as np
 from acker.config import topics as topics_yaml
 from acker.config.limits import ReplayLimits
 from acker.config.topics import Topics
+from acker.errors import Unreachable
 from acker.identity import position_at, source_of
 from acker.kafka.port import Headers, Membership, Outgoing, Record, TopicPartition
 from acker.wire.codec import Codec, wire_codec
@@ -82,6 +83,13 @@ class CrashAt(NoFaults):
         if self.left == 0:
             raise Crash
         self.left -= 1
+
+
+class NoBroker(NoFaults):
+    """No broker answers."""
+
+    def before(self, operation: str) -> None:
+        raise Unreachable(f"{operation}: no broker answers")
 
 
 class FailOnce(NoFaults):

@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from acker.config.topics import Topics, load_topics
 from acker.errors import StoreFenced, WindhoverError
-from acker.identity import I64, root_edge, source_of
+from acker.identity import I64, source_of
 from acker.provisioning import provision
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, SourceRun
@@ -45,7 +45,7 @@ from spout.exactly_once.rooted_rows import RootedRows
 from spout.exactly_once.writer import ExactWriter, SettledBatch
 from spout.local.embedded import EmbeddedBroker
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome, Missing
+from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import PublicationRecords
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
@@ -201,13 +201,13 @@ def _evaluated(epoch: int, number: int, acked: set[int]) -> tuple[SettledBatch, 
         [
             RootMarks.of_roots(RootMark.FAILED, _roots(failed), cause=Cause("split", "Unlucky", "")),
             RootMarks.of_roots(
-                RootMark.OUTSTANDING,
+                RootMark.CONTRIBUTED,
                 _roots(left_open),
-                np.array([root_edge(SOURCE, position) ^ 1 for position in left_open], np.uint64),
+                np.ones(len(left_open), np.uint64),
             ),
         ]
     )
-    outcome = BatchOutcome(plan, marks, Missing(()))
+    outcome = BatchOutcome(plan, marks)
     columns = list(zip(*(row for _, row in rows_of_roots), strict=True))
     table = pa.table(dict(zip(COLUMNS, map(list, columns), strict=True)))
     row_positions = np.array([position for position, _ in rows_of_roots], np.int64)

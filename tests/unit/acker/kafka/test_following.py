@@ -70,7 +70,7 @@ def test_a_partition_without_a_leader_keeps_the_others_from_nobody() -> None:
     producer.flush(1_000)
     cluster.lose_leader("due", 1)
     for first in (None, dict.fromkeys(places, 0)):
-        with closing(Follower(log, places, patience_ms=10, first=first)) as follower:
+        with closing(Follower(log, places, patience_ms=10, first_offsets=first)) as follower:
             assert sorted(record.partition for record in follower.read()) == [0, 2]
             assert not follower.is_whole
             assert follower.why_not_whole() == "due/1 has no leader: its replicas are on broker 1"

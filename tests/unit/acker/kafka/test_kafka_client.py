@@ -215,13 +215,13 @@ class Asker:
 def test_partitions_without_a_leader_are_named_as_far_as_anybody_answers() -> None:
     client = client_of(SteadyClock())
     asker: Any = Asker(lines={0: 1, 1: -1}, words={0: 5})
-    assert client.leaderless(asker, [OTHER, A, B]) == {
+    assert client.leaderless_troubles(asker, [OTHER, A, B]) == {
         B: "has no leader: its replicas are on brokers -1, 9",
         OTHER: "has no leader: its replicas are on brokers 5, 9",
     }
     assert asker.asked == [("lines", LEADERS_S), ("words", LEADERS_S)]
     deaf: Any = Asker(lines=None, words={0: 5})
-    assert client.leaderless(deaf, [OTHER, A, B]) == {}
+    assert client.leaderless_troubles(deaf, [OTHER, A, B]) == {}
     assert deaf.asked == [("lines", LEADERS_S)], "the others are not asked about"
 
 
@@ -506,7 +506,7 @@ def test_an_answer_ends_what_was_reported_before() -> None:
     clock.now_s += OUTAGE_OVER_MS / 1000
     client.retry("x", client.deadline(), failing(clock, LOADING, 0), background, USE)
     assert background.silent_ms() == 0
-    assert background.refused is None
+    assert background.refusal is None
     client.outage.record_wait("x", WAIT_MS_MAX - 1, "why")
     assert client.outage._began_s is None, "it was over"
 
@@ -523,9 +523,9 @@ def test_a_background_remembers_since_when_all_are_down_and_that_one_has_answere
     background(DOWN)
     clock.now_s += 1
     assert background.silent_ms() == pytest.approx(3_000), "since the first time"
-    assert background.last is None
+    assert background.newest_error is None
     background(LOST)
-    assert background.last is LOST
+    assert background.newest_error is LOST
     background.record_answer()
     assert background.silent_ms() == 0
     background(DOWN)

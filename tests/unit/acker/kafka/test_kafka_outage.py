@@ -283,4 +283,4 @@ def test_connections_that_brokers_close_are_no_warning(text: str, caplog: pytest
     client.require_answers(Hearing({**SETTINGS, "group.id": "g", "log_level": 0}), "", "reading", background)
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
     assert background.silent_ms() == 0
-    assert background.last is None
+    assert background.newest_error is None

@@ -99,7 +99,7 @@ def test_a_client_that_was_let_in_before_waits_for_the_broker_to_change_its_mind
     found = client.retry("describing lines", client.deadline(), call, background, Use(Operation.DESCRIBE))
 
     assert found == "answer"
-    assert background.refused is None
+    assert background.refusal is None
 
 
 @pytest.mark.parametrize("code", sorted(UNAUTHENTICATED))

@@ -75,8 +75,8 @@ class Script:
         self.passed += 1
         return run
 
-    def log_progress(self, place: TopicPartition, position: int, end: int) -> None:
-        assert place == PLACE
+    def log_progress(self, partition: TopicPartition, position: int, end: int) -> None:
+        assert partition == PLACE
         self.progress.append((position, end))
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ def test_a_piece_has_its_records_and_none_behind_its_end() -> None:
     """What is written meanwhile comes with the last of them; markers and holes are no records."""
     script = Script([((3, 4), 5), ((), 8), ((8, 9, 10, 11), 12)])
     lives: list[int] = []
-    assert piece(script, 3, 10, alive=lambda: lives.append(script._position)) == [3, 4, 8, 9]
+    assert piece(script, 3, 10, report_alive=lambda: lives.append(script._position)) == [3, 4, 8, 9]
     assert lives == [3, 5, 8], "before each poll"
     assert script.progress == [(3, 10), (5, 10), (8, 10)]
     assert script.asked == [(WAIT_MS // POLLS, PIECE_RECORDS)] * 3
@@ -236,7 +236,7 @@ def test_each_record_comes_once_however_often_it_is_read() -> None:
     assert not follower.is_whole
     assert read(follower) == [(0, 0), (0, 1), (2, 0)]
     assert follower.is_whole
-    assert (follower.share_read, follower.answers.offsets) == (1.0, {A: 2, B: 0, C: 1})
+    assert (follower.fraction_read, follower.answers.offsets) == (1.0, {A: 2, B: 0, C: 1})
     assert read(follower) == []
     write(log, {B: 2, C: 1})
     assert read(follower) == [(1, 0), (1, 1), (2, 1)]
@@ -251,11 +251,11 @@ def test_a_call_ends_after_so_many_records_and_says_how_far_it_has_come() -> Non
     shares = []
     for expected in (3, 3, 2):
         assert len(read(follower)) == expected
-        shares.append(follower.share_read)
+        shares.append(follower.fraction_read)
         assert follower.is_whole is (expected == 2)
         assert follower.why_not_whole() == "", "there is more to read, and nothing stands"
     assert shares == [3 / 8, 6 / 8, 1.0]
-    assert follower.share_read == 1.0
+    assert follower.fraction_read == 1.0
 
 
 def test_a_call_that_is_not_read_to_its_end_was_not_whole() -> None:
@@ -270,9 +270,9 @@ def test_a_call_that_is_not_read_to_its_end_was_not_whole() -> None:
 def test_a_log_without_records_is_read_at_once() -> None:
     _, log = written(p0=0)
     follower = Follower(log, [A], patience_ms=PATIENCE_MS)
-    assert follower.share_read == 1.0
+    assert follower.fraction_read == 1.0
     assert read(follower) == []
-    assert (follower.is_whole, follower.share_read) == (True, 1.0)
+    assert (follower.is_whole, follower.fraction_read) == (True, 1.0)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -280,10 +280,10 @@ def test_where_it_begins_is_the_log_start_or_what_it_is_given(is_known: bool) ->
     cluster, log = written(p0=5, p1=5)
     cluster.delete_before(A, 2)
     first = {A: 3, B: 4} if is_known else None
-    follower = Follower(log, [A, B], first=first, patience_ms=PATIENCE_MS)
+    follower = Follower(log, [A, B], first_offsets=first, patience_ms=PATIENCE_MS)
     assert read(follower)[0] == ((0, 3) if is_known else (0, 2))
     assert len(read(follower)) == 0
-    assert follower.share_read == 1.0
+    assert follower.fraction_read == 1.0
     assert follower.is_whole
 
 
@@ -414,7 +414,7 @@ def test_the_end_of_a_partition_without_an_answer_counts_for_nobody() -> None:
     follower = Follower(log, [A, B], patience_ms=PATIENCE_MS)
     cluster.lose_leader("due", 1)
     assert read(follower) == [(0, 0), (0, 1)]
-    assert (follower.share_read, follower.is_whole) == (1.0, False)
+    assert (follower.fraction_read, follower.is_whole) == (1.0, False)
     assert follower.answers.troubles.keys() == {B}
 
 

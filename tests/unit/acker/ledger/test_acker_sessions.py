@@ -447,9 +447,9 @@ def test_the_line_remembers_nobody_who_does_not_wait_in_it() -> None:
              for session in (OWNER, NEVER_TOOK) for now_ms in range(3) for take in (False, True)]  # fmt: skip
     for item in items:
         line.append(item)
-    assert [line.popleft() for _ in items] == items
+    assert [line.pop_oldest() for _ in items] == items
     assert not line
-    assert line._waiting_by_kind == {}
+    assert line._waiting_by_session_and_kind == {}
     assert list(line.withdraw_takes(OWNER)) == []
 
 

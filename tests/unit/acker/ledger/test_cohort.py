@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acker.hot_paths import Hits, as_array
+from acker.hot_paths import Indices, as_array
 from acker.ledger.cohort import NEVER, InitEmission, RootCohort, Session
 from acker.ledger.ledger import Register
 from acker.ledger.roots import Roots
@@ -22,7 +22,7 @@ def cohort_of(timeout_ms: int = TIMEOUT_MS, serial: int = 1) -> RootCohort:
     return RootCohort(Roots(SOURCE, START, SIZE), emission, 0, serial)
 
 
-def indices(hits: Hits) -> list[int]:
+def indices(hits: Indices) -> list[int]:
     """Return the settled roots by their index."""
     return as_array(hits).tolist()
 
@@ -39,7 +39,7 @@ def test_roots_expire_when_the_clock_reaches_their_deadline_and_not_before() -> 
     assert indices(cohort.expire(DUE_MS - 1)) == []
     assert cohort.next_deadline_ms(DUE_MS - 1) == DUE_MS
     assert indices(cohort.expire(DUE_MS)) == list(range(SIZE))
-    assert cohort.roots.open == 0
+    assert cohort.roots.open_count == 0
 
 
 def test_a_touched_root_expires_when_the_clock_reaches_its_own_deadline_and_not_before() -> None:
@@ -116,7 +116,7 @@ def test_deadlines_come_whole_through_state(some: tuple[int, ...]) -> None:
     for clock_ms in (DUE_MS - 1, DUE_MS, DUE_MS + 5, DUE_MS + 9):
         assert indices(loaded.expire(clock_ms)) == indices(cohort.expire(clock_ms))
         assert loaded.next_deadline_ms(clock_ms) == cohort.next_deadline_ms(clock_ms)
-    assert loaded.roots.open == 0
+    assert loaded.roots.open_count == 0
 
 
 def test_a_cohort_of_which_only_some_roots_were_touched_is_due_as_it_was() -> None:
@@ -164,7 +164,7 @@ def test_deadlines_of_settled_cohorts_are_removed_when_they_are_most_of_all(othe
         register.add(passing)
         passing.roots.settle_all()
         register.drop(passing)
-        sizes.append(len(register._book_by_session[SESSION].deadlines))
+        sizes.append(len(register._cohorts_by_session[SESSION].deadlines))
     assert max(sizes) == deadlines_max, "it is not done at each drop, which would be dear"
     assert min(sizes[deadlines_max:]) == len(kept)
     assert list(register.pop_due(SESSION, DUE_MS + others)) == kept
@@ -173,8 +173,8 @@ def test_deadlines_of_settled_cohorts_are_removed_when_they_are_most_of_all(othe
     assert (
         register.count(),
         register.sessions("g"),
-        register._cohorts_by_block,
-        register._book_by_session,
+        register._cohorts_by_source_and_block,
+        register._cohorts_by_session,
     ) == (0, [], {}, {})
 
 
@@ -230,7 +230,7 @@ def test_the_first_deadline_stays_first_when_those_of_settled_cohorts_are_remove
         register.add(passing)
         passing.roots.settle_all()
         register.drop(passing)
-        deadlines, before = len(register._book_by_session[SESSION].deadlines), deadlines
+        deadlines, before = len(register._cohorts_by_session[SESSION].deadlines), deadlines
         if deadlines < before:
             break
     assert deadlines == 2

@@ -38,10 +38,10 @@ def emission_of(session: Session = SESSION) -> InitEmission:
 def opened() -> tuple[Ledger, RootCohort]:
     """Return a ledger with ten roots, of which two failed already, and nothing noted as changed."""
     ledger = Ledger()
-    ledger.init(emission_of(), SourceRun(SOURCE, 100, 110), 0)
+    ledger.open_run(emission_of(), SourceRun(SOURCE, 100, 110), 0)
     ledger.fail(SESSION, SOURCE, np.arange(100, 102), CAUSE)
     [cohort] = ledger.cohorts()
-    cohort.bin = 4
+    cohort.bin_number = 4
     return ledger, cohort
 
 
@@ -81,7 +81,7 @@ def test_what_is_named_is_settled_or_late_or_has_no_root_yet(
         case "fail":
             ledger.fail(SESSION, SOURCE, NAMED, CAUSE)
         case "absent":
-            ledger.absent(SESSION, SOURCE, RUNS)
+            ledger.settle_absent(SESSION, SOURCE, RUNS)
         case "fold runs":
             ledger.fold(SESSION, contribution(RUNS, None, EDGES), Pin(7, 70))
         case "fold edges":
@@ -91,7 +91,7 @@ def test_what_is_named_is_settled_or_late_or_has_no_root_yet(
     assert counted(ledger) == {**BEFORE, **counts}
     left = [104, 105, 106, 107] if is_settled else list(range(102, 110))
     assert [100 + index for index in cohort.roots.open_at()] == left
-    assert ledger.open == len(left)
+    assert ledger.open_count == len(left)
     assert ledger.take_changed_bins() == {4}
     assert ledger.take_changed_bins() == set()
 
@@ -102,25 +102,25 @@ def test_what_is_named_of_another_session_is_late(operation: str) -> None:
     if operation == "fail":
         ledger.fail(OTHER, SOURCE, NAMED, CAUSE)
     elif operation == "absent":
-        ledger.absent(OTHER, SOURCE, RUNS)
+        ledger.settle_absent(OTHER, SOURCE, RUNS)
     else:
         ledger.fold(OTHER, contribution(RUNS, None, EDGES), Pin(7, 70))
     assert counted(ledger) == {**BEFORE, "late": 8, "above": 3}
-    assert (ledger.open, ledger.take_changed_bins()) == (8, set())
+    assert (ledger.open_count, ledger.take_changed_bins()) == (8, set())
 
 
 @pytest.mark.parametrize("by_source", [False, True])
 def test_all_open_roots_of_a_session_or_of_some_sources_are_abandoned(by_source: bool) -> None:
     """By the clock of their session; roots of other sources and sessions stay open."""
     ledger, _ = opened()
-    ledger.init(emission_of(SESSION if by_source else OTHER), SourceRun(BESIDE, 5, 8), 0)
-    ledger.init(emission_of(OTHER if by_source else SESSION), SourceRun(SOURCE, 110, 112), 0)
+    ledger.open_run(emission_of(SESSION if by_source else OTHER), SourceRun(BESIDE, 5, 8), 0)
+    ledger.open_run(emission_of(OTHER if by_source else SESSION), SourceRun(SOURCE, 110, 112), 0)
     if by_source:
         ledger.abandon_sources({SOURCE}, lambda session: 70 if session == SESSION else 90)
     else:
         ledger.abandon(SESSION, 70)
     assert counted(ledger) == {"initialised": 15, "failed": 2, "abandoned": 10}
-    assert ledger.open == 3
+    assert ledger.open_count == 3
     assert [cohort.roots.source for cohort in ledger.cohorts()] == [BESIDE]
     lost = [entry for record in ledger.take_settled().records() for entry in record.lost]
     abandoned: Counter[int] = Counter()
@@ -136,18 +136,18 @@ def test_roots_that_time_out_are_counted_and_the_others_are_due_later() -> None:
     for clock_ms, timed_out in ((29_999, 0), (30_000, 6), (34_999, 6), (35_000, 8)):
         ledger.expire(SESSION, clock_ms)
         assert ledger.counts.timed_out == timed_out
-    assert (ledger.open, ledger.ranges) == (0, 0)
+    assert (ledger.open_count, ledger.ranges) == (0, 0)
 
 
 def test_a_run_becomes_a_range_for_each_block_that_it_lies_in() -> None:
     ledger = Ledger()
-    ledger.init(emission_of(), SourceRun(SOURCE, BLOCK - 2, 3 * BLOCK + 1), 0)
+    ledger.open_run(emission_of(), SourceRun(SOURCE, BLOCK - 2, 3 * BLOCK + 1), 0)
     ends = [(cohort.start, cohort.end) for cohort in ledger.cohorts()]
     borders = [BLOCK - 2, BLOCK, 2 * BLOCK, 3 * BLOCK, 3 * BLOCK + 1]
     assert ends == list(pairwise(borders))
     for end in (3 * BLOCK + 1, BLOCK):
-        ledger.init(emission_of(), SourceRun(SOURCE, end - 1, end), 0)
-    ledger.init(emission_of(), SourceRun(SOURCE, 3 * BLOCK + 1, 3 * BLOCK + 1), 0)
+        ledger.open_run(emission_of(), SourceRun(SOURCE, end - 1, end), 0)
+    ledger.open_run(emission_of(), SourceRun(SOURCE, 3 * BLOCK + 1, 3 * BLOCK + 1), 0)
     assert len(list(ledger.cohorts())) == 4
     assert ledger.watermark(SOURCE) == 3 * BLOCK + 1
     assert counted(ledger) == {"initialised": 2 * BLOCK + 3, "ignored": 2}
@@ -156,8 +156,8 @@ def test_a_run_becomes_a_range_for_each_block_that_it_lies_in() -> None:
 def test_an_empty_run_opens_nothing_and_moves_no_watermark() -> None:
     ledger = Ledger()
     for start, end in ((500, 500), (0, 0), (7, 5)):
-        ledger.init(emission_of(), SourceRun(SOURCE, start, end), 0)
-    assert (ledger.watermark(SOURCE), ledger.open, counted(ledger)) == (0, 0, {})
+        ledger.open_run(emission_of(), SourceRun(SOURCE, start, end), 0)
+    assert (ledger.watermark(SOURCE), ledger.open_count, counted(ledger)) == (0, 0, {})
 
 
 # -- what a restart has to read again
@@ -167,7 +167,7 @@ def three_ranges() -> tuple[Ledger, list[RootCohort]]:
     """Return a ledger with three ranges of ten roots."""
     ledger = Ledger()
     for start in (100, 120, 140):
-        ledger.init(emission_of(), SourceRun(SOURCE, start, start + 10), 0)
+        ledger.open_run(emission_of(), SourceRun(SOURCE, start, start + 10), 0)
     return ledger, list(ledger.cohorts())
 
 
@@ -188,17 +188,17 @@ def test_the_oldest_contribution_that_a_restart_needs_is_that_of_an_open_range_t
             )
     assert [cohort.ack_pin for cohort in cohorts] == [Pin(1, 10), Pin(0, 0), Pin(2, 20)]
     assert ledger.oldest_ack_pinned() is cohorts[1]
-    cohorts[1].bin = 4  # State carries it by value now
+    cohorts[1].bin_number = 4  # State carries it by value now
     assert ledger.oldest_ack_pinned() is cohorts[0]
     ledger.fail(SESSION, SOURCE, np.arange(100, 110), CAUSE)
     assert ledger.oldest_ack_pinned() is cohorts[2]
-    cohorts[2].bin = 5
+    cohorts[2].bin_number = 5
     assert ledger.oldest_ack_pinned() is None
 
 
 def test_a_touch_that_moves_nothing_needs_not_be_read_again() -> None:
     ledger, cohorts = three_ranges()
-    cohorts[0].bin = 4
+    cohorts[0].bin_number = 4
     ledger.touch(SESSION, SOURCE, np.array([103]), 0, Pin(1, 10))
     assert (cohorts[0].ack_pin, ledger.oldest_ack_pinned(), ledger.take_changed_bins()) == (None, None, set())
 
@@ -213,7 +213,7 @@ def test_the_oldest_verdict_that_a_restart_needs_is_that_of_the_lowest_offset() 
         ledger.fail(SESSION, SOURCE, np.array([at]), CAUSE)
     assert [cohort.verdict_pin for cohort in cohorts] == [Pin(9, 90), Pin(7, 70), Pin(5, 50)]
     assert ledger.oldest_verdict_pinned() is cohorts[2]
-    cohorts[2].bin = 4
+    cohorts[2].bin_number = 4
     assert ledger.oldest_verdict_pinned() is cohorts[1]
     ledger.abandon(SESSION, 0)
     assert ledger.oldest_verdict_pinned() is None
@@ -237,7 +237,7 @@ def test_runs_beside_a_range_and_empty_ones_within_it_cost_it_nothing(
 ) -> None:
     """A record names several ranges; one that it only surrounds keeps no byte for its roots."""
     ledger = Ledger()
-    ledger.init(emission_of(), SourceRun(SOURCE, 100, 110), 0)
+    ledger.open_run(emission_of(), SourceRun(SOURCE, 100, 110), 0)
     [cohort] = ledger.cohorts()
     around = [(90 - 2 * number, 91 - 2 * number) for number in range(more, 0, -1)]
     runs = [
@@ -247,4 +247,4 @@ def test_runs_beside_a_range_and_empty_ones_within_it_cost_it_nothing(
     assert counted(ledger) == {"initialised": 10, "late": 5 + more, "above": 5}
     if not more:
         assert cohort.roots.bytes == 0
-    assert cohort.roots.open == 10
+    assert cohort.roots.open_count == 10

@@ -40,7 +40,7 @@ def ledger_of(*starts: int) -> tuple[Ledger, list[RootCohort]]:
     """Return a ledger with ranges of ten roots."""
     ledger = Ledger()
     for start in starts:
-        ledger.init(emission_of(), SourceRun(SOURCE, start, start + SIZE), 0)
+        ledger.open_run(emission_of(), SourceRun(SOURCE, start, start + SIZE), 0)
     return ledger, list(ledger.cohorts())
 
 
@@ -63,7 +63,9 @@ def logged(start: int, end: int, *, is_lost: bool) -> Verdicts:
 Operation = Callable[[Ledger, Session, int, int], None]
 OPERATIONS: dict[str, Operation] = {
     "fail": lambda ledger, session, start, end: ledger.fail(session, SOURCE, np.arange(start, end), CAUSE),
-    "absent": lambda ledger, session, start, end: ledger.absent(session, SOURCE, [PositionRun(start, end)]),
+    "absent": lambda ledger, session, start, end: ledger.settle_absent(
+        session, SOURCE, [PositionRun(start, end)]
+    ),
     "fold a run": lambda ledger, session, start, end: ledger.fold(
         session, contribution(start, end, by_run=True), PIN
     ),
@@ -98,10 +100,10 @@ def test_what_is_named_beside_ranges_leaves_them_as_they_were(
     """Up to the position before one, and from the one behind it on; it is not even allocated memory for."""
     ledger, cohorts = ledger_of(*STARTS[:count])
     for cohort in cohorts:
-        cohort.bin = 4
+        cohort.bin_number = 4
     OPERATIONS[operation](ledger, SESSION, *named)
     ledger.settled.records()
-    assert ledger.open == SIZE * count
+    assert ledger.open_count == SIZE * count
     assert [cohort.roots.bytes for cohort in cohorts] == [0] * count
     assert [(cohort.ack_pin, cohort.verdict_pin, cohort.is_moved) for cohort in cohorts] == [
         (None, None, False)
@@ -114,7 +116,7 @@ def test_what_is_named_beside_ranges_leaves_them_as_they_were(
 def test_what_another_session_names_leaves_ranges_as_they_were(operation: str, count: int) -> None:
     ledger, cohorts = ledger_of(*STARTS[:count])
     OPERATIONS[operation](ledger, OTHER, 95, 155)
-    assert ledger.open == SIZE * count
+    assert ledger.open_count == SIZE * count
     assert [(cohort.roots.bytes, cohort.ack_pin, cohort.is_moved) for cohort in cohorts] == [
         (0, None, False)
     ] * count
@@ -144,7 +146,7 @@ def test_verdicts_from_before_an_init_settle_just_what_they_name(is_lost: bool) 
     for start, end in ((95, 100), (110, 115), (130, 131)):
         ledger.settle_logged(logged(start, end, is_lost=is_lost), PIN)
     for start in (100, 120, 130):
-        ledger.init(emission_of(), SourceRun(SOURCE, start, start + SIZE), 0)
+        ledger.open_run(emission_of(), SourceRun(SOURCE, start, start + SIZE), 0)
     beside, other, named = ledger.cohorts()
     assert (beside.roots.bytes, other.roots.bytes) == (0, 0)
     assert list(named.roots.open_at()) == list(range(1, SIZE))
@@ -174,7 +176,7 @@ def test_a_watermark_that_is_set_is_the_first_position_that_can_be_opened() -> N
     ledger = Ledger()
     assert (ledger.watermark(SOURCE), ledger.verdict_next) == (0, Pin(0, 0))
     ledger.set_watermark(SOURCE, 104)
-    ledger.init(emission_of(), SourceRun(SOURCE, 100, 110), 0)
+    ledger.open_run(emission_of(), SourceRun(SOURCE, 100, 110), 0)
     assert [(cohort.start, cohort.end) for cohort in ledger.cohorts()] == [(104, 110)]
     assert (ledger.counts.ignored, ledger.counts.initialised) == (4, 6)
 
@@ -210,10 +212,10 @@ def test_what_is_read_again_counts_from_the_offset_on_at_which_a_range_began(
 ) -> None:
     """What was read before the init never counted; what State carries by value has it already."""
     ledger = Ledger()
-    ledger.init(emission_of(), SourceRun(SOURCE, 100, 110), ack_from=7)
+    ledger.open_run(emission_of(), SourceRun(SOURCE, 100, 110), ack_from=7)
     [cohort] = ledger.cohorts()
     if is_carried:
-        cohort.bin = 4
+        cohort.bin_number = 4
     pin = Pin(offset, 10 * offset)
     if operation == "retouch":
         ledger.retouch(SESSION, SOURCE, np.arange(102, 104), 9, pin)
@@ -255,7 +257,7 @@ def test_a_run_of_any_length_spans_the_ranges_that_it_overlaps(
     starts += [(20 + number, 0) for number in range(others)]
     for block, offset in starts:
         position = block * BLOCK + offset
-        ledger.init(emission_of(), SourceRun(SOURCE, position, position + 1), 0)
+        ledger.open_run(emission_of(), SourceRun(SOURCE, position, position + 1), 0)
     for cohort in ledger.cohorts():
         register.add(cohort)
     for begin in (0, 1, BLOCK - 1):

@@ -45,10 +45,10 @@ def test_every_form_completes_the_same_roots(form: str) -> None:
     assert (counted, as_array(hits).tolist()) == (4, [SIZE - 90, SIZE - 7])
     counted, hits = roots.complete_edges(np.array([0, SIZE - 3, SIZE - 1]))
     assert (counted, as_array(hits).tolist()) == (2, [SIZE - 3, SIZE - 1])
-    assert roots.open == 100 - 8
-    assert len(roots.open_at()) == roots.open
+    assert roots.open_count == 100 - 8
+    assert len(roots.open_at()) == roots.open_count
     assert as_array(roots.settle_all()).tolist()[:3] == [924, 925, 926]
-    assert (roots.open, roots.bytes) == (0, 0)
+    assert (roots.open_count, roots.bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("form", ["untouched", "dense", "sparse"])
@@ -65,7 +65,7 @@ def test_nothing_settles_twice_where_everything_is_settled(form: str) -> None:
     assert (roots.xor(some, ones), roots.xor_edges(some)) == (0, 0)
     assert len(roots.settle(some)) == len(roots.settle_run(0, SIZE)) == len(roots.settle_all()) == 0
     assert not roots.is_open(some).any()
-    assert (roots.open, roots.bytes, len(roots.open_at())) == (0, 0, 0)
+    assert (roots.open_count, roots.bytes, len(roots.open_at())) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("form", ["untouched", "dense", "sparse"])
@@ -75,7 +75,7 @@ def test_what_is_carried_by_value_comes_back_the_same(form: str) -> None:
     roots.fold(np.array([SIZE - 50]), np.array([77], np.uint64))
     again = Roots(SOURCE, START, SIZE)
     again.load(as_array(roots.open_at()), roots.missing())
-    assert (again.open, again.missing().tolist()) == (roots.open, roots.missing().tolist())
+    assert (again.open_count, again.missing().tolist()) == (roots.open_count, roots.missing().tolist())
     rest = np.array([77 ^ int(EDGES[SIZE - 50])], np.uint64)
     assert as_array(again.fold(np.array([SIZE - 50]), rest)[1]).tolist() == [SIZE - 50]
 
@@ -86,7 +86,7 @@ def test_an_open_root_costs_at_most_ten_bytes_and_nothing_before_its_first_contr
     assert roots.bytes == 0
     roots.fold(range(32_768), np.ones(32_768, np.uint64))
     roots.settle(np.array([3]))
-    assert roots.bytes / roots.open < 10
+    assert roots.bytes / roots.open_count < 10
     whole = Roots(SOURCE, START, 32_768)
     assert whole.complete_run(0, 32_768) == (32_768, range(32_768))
     assert whole.bytes == 0
@@ -98,7 +98,7 @@ def test_a_nearly_settled_run_costs_what_is_open() -> None:
     roots.fold(np.array([9]), np.array([5], np.uint64))
     roots.settle_run(10, 32_768)
     roots.settle_run(0, 9)
-    assert (roots.open, roots.bytes) == (1, 12)
+    assert (roots.open_count, roots.bytes) == (1, 12)
     last = np.array([5 ^ int(root_edges_of_run(SOURCE, START + 9, START + 10)[0])], np.uint64)
     assert as_array(roots.fold(np.array([9]), last)[1]).tolist() == [9]
 
@@ -108,7 +108,7 @@ def test_a_nearly_settled_run_still_misses_what_its_open_roots_miss() -> None:
     given = np.array([5, 6], np.uint64)
     roots.fold(at, given)
     roots.settle(np.setdiff1d(np.arange(32_768), at))
-    assert roots.open == 2
+    assert roots.open_count == 2
     assert roots.missing().tolist() == (root_edges(SOURCE, at + START) ^ given).tolist()
 
 
@@ -145,14 +145,14 @@ def test_contributions_to_settled_roots_do_not_count() -> None:
     roots.settle(np.array([2, 5]))
     at = np.array([1, 2, 3, 5])
     assert roots.xor(at, EDGES[at]) == 2
-    assert roots.open == SIZE - 2
+    assert roots.open_count == SIZE - 2
 
 
 def test_all_roots_that_are_settled_together_come_as_a_run_and_leave_nothing() -> None:
     """Their verdicts then cost 16 bytes, and not 8 for each."""
     roots = Roots(SOURCE, START, SIZE)
     assert roots.settle(np.arange(SIZE)) == range(SIZE)
-    assert (roots.open, roots.bytes) == (0, 0)
+    assert (roots.open_count, roots.bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("size", [1, 2, SPARSE_SHARE - 1])
@@ -163,7 +163,7 @@ def test_roots_that_are_settled_one_by_one_leave_nothing(size: int) -> None:
     for at in range(size):
         assert roots.bytes > 0
         assert list(roots.settle(np.array([at]))) == [at]
-    assert (roots.open, roots.bytes, list(roots.open_at())) == (0, 0, [])
+    assert (roots.open_count, roots.bytes, list(roots.open_at())) == (0, 0, [])
 
 
 @pytest.mark.parametrize("left", [1, 2, 3])

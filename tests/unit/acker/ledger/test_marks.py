@@ -53,7 +53,7 @@ def marks_of(records: Iterable[Written]) -> dict[SessionLane, tuple[int, dict[tu
 
 def held(marks: Marks) -> dict[SessionLane, tuple[int, dict[tuple[int, int], int]]]:
     """Return what marks hold."""
-    return {lane: (mark.seq, mark.applied) for lane, mark in marks.items()}
+    return {lane: (mark.seq, mark.applied_crcs) for lane, mark in marks.items()}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -77,7 +77,7 @@ def test_marks_show_what_all_records_would_show_now_and_at_the_safe_position(see
             applied.append((offset, lane, content))
         if random.random() < 0.1:
             safe = max(safe, offset - random.randrange(20))
-            marks.move_safe(safe)
+            marks.move_safe_position(safe)
         if random.random() < 0.03:
             session = random.choice(SESSIONS)
             marks.forget(session)
@@ -104,7 +104,7 @@ def test_marks_that_were_loaded_are_two_that_go_on_by_themselves() -> None:
     assert marks.compare_and_mark(11, lane, Content(3, 1, 3, 8)) is Seen.NEW
     assert held(marks.safe) == {lane: (3, {(1, 2): 9})}
     assert held(marks.latest) == {lane: (3, {(1, 2): 9, (1, 3): 8})}
-    marks.move_safe(11)
+    marks.move_safe_position(11)
     assert held(marks.safe) == {lane: (3, {(1, 2): 9})}, "the record at the safe position comes behind it"
-    marks.move_safe(12)
+    marks.move_safe_position(12)
     assert held(marks.safe) == held(marks.latest)

@@ -67,9 +67,9 @@ def test_acked_roots_count_in_the_class_of_their_time_with_the_last_as_an_exampl
         tally.add([settled], NOW_MS + took_ms)
     found = tally.inputs[1]
     assert found.verdicts == {"ACKED": 9}
-    assert (found.took[:2], found.took[-1], sum(found.took)) == ([3, 3], 3, 9)
-    assert found.took_ms == 3 * (10 + 11 + BOUNDS_MS[-1] + 1)
-    assert found.last[1] == (Root(Source(SOURCE), 6), 11, NOW_MS + 11)  # type: ignore[arg-type]
+    assert (found.took_counts[:2], found.took_counts[-1], sum(found.took_counts)) == ([3, 3], 3, 9)
+    assert found.took_total_ms == 3 * (10 + 11 + BOUNDS_MS[-1] + 1)
+    assert found.slow_roots[1] == (Root(Source(SOURCE), 6), 11, NOW_MS + 11)  # type: ignore[arg-type]
 
 
 def record_of(*headers: tuple[str, bytes | None]) -> Record:
@@ -86,12 +86,12 @@ def test_an_acked_copy_took_the_time_since_its_record_was_emitted_first() -> Non
     found = tally.inputs[1]
     assert found.verdicts == {"ACKED": 3}
     took_ms = (40, 20_040, 70_040)
-    assert found.took_ms == sum(took_ms)
-    assert sum(found.took) == 3
-    places = {each.took_ms: each.root.position for each in found.last if each is not None}
+    assert found.took_total_ms == sum(took_ms)
+    assert sum(found.took_counts) == 3
+    places = {each.took_ms: each.root.position for each in found.slow_roots if each is not None}
     assert places == dict(zip(took_ms, (12, 13, 11), strict=True))
     tally.add([settled], NOW_MS + 40)
-    assert found.took_ms == sum(took_ms) + 3 * 40, "it is forgotten with the verdict"
+    assert found.took_total_ms == sum(took_ms) + 3 * 40, "it is forgotten with the verdict"
 
 
 def test_what_is_no_header_of_copies_is_passed_over() -> None:
@@ -102,7 +102,7 @@ def test_what_is_no_header_of_copies_is_passed_over() -> None:
     garbage = (None, b"", b"x" * 23, b"x" * 8)
     tally.record_headers([record_of((FIRST_EMISSIONS, value)) for value in (other, none, *garbage)])
     tally.add([settled], NOW_MS + 40)
-    assert tally.inputs[1].took_ms == 40
+    assert tally.inputs[1].took_total_ms == 40
 
 
 def test_of_too_many_copies_that_wait_the_oldest_are_forgotten() -> None:
@@ -119,7 +119,7 @@ def test_of_copies_that_come_one_by_one_and_are_never_acked_little_is_kept() -> 
     firsts = EmissionTimes()
     for position in range(3 * PARTS_MAX):
         firsts.add(COPIES, np.array([position]), np.array([1_000 + position]))
-    assert len(firsts._parts[COPIES]) <= PARTS_MAX
+    assert len(firsts._parts_by_source[COPIES]) <= PARTS_MAX
     every = np.arange(3 * PARTS_MAX)
     assert firsts.take(COPIES, every, 7).tolist() == (1_000 + every).tolist()
 
@@ -148,7 +148,8 @@ def test_absent_roots_count_by_input_beside_all_others() -> None:
     }
     tally.add([later, lost()], NOW_MS)
     assert tally.inputs[1].verdicts == {"ABSENT": 16, "FAILED": 2}
-    assert sum(tally.inputs[1].took) == tally.inputs[1].took_ms == 0, "only what was acked took a time"
+    of_input = tally.inputs[1]
+    assert sum(of_input.took_counts) == of_input.took_total_ms == 0, "only what was acked took a time"
 
 
 def test_what_was_blocked_hides_no_other_loss_of_its_step() -> None:
@@ -171,8 +172,8 @@ def test_a_root_took_no_less_than_no_time_though_a_clock_stepped_back(source: in
     settled.ack(EMISSION, source, 5, range(3))
     tally = VerdictTally()
     tally.add([settled], EMISSION.wall_ms + passed_ms)
-    assert tally.inputs[1].took_ms == 3 * max(0, passed_ms)
-    [slow] = [each for each in tally.inputs[1].last if each is not None]
+    assert tally.inputs[1].took_total_ms == 3 * max(0, passed_ms)
+    [slow] = [each for each in tally.inputs[1].slow_roots if each is not None]
     assert slow == (Root(Source(source), Position(5)), max(0, passed_ms), EMISSION.wall_ms + passed_ms)
 
 
@@ -182,7 +183,7 @@ def test_headers_of_copies_are_joined_when_they_are_too_many_and_not_before() ->
     parts = []
     for position in range(2 * PARTS_MAX):
         firsts.add(COPIES, np.array([position]), np.array([position]))
-        parts.append(len(firsts._parts[COPIES]))
+        parts.append(len(firsts._parts_by_source[COPIES]))
     joined_every = [1 + number % PARTS_MAX for number in range(2 * PARTS_MAX)]
     assert parts[:PARTS_MAX] == joined_every[:PARTS_MAX]
     assert parts[PARTS_MAX] == 1

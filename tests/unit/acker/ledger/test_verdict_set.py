@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from acker.hot_paths import Hits, as_array
+from acker.hot_paths import Indices, as_array
 from acker.identity import I64, is_replay, source_of
 from acker.ledger.cohort import InitEmission, Session
 from acker.ledger.verdicts import (
@@ -34,7 +34,7 @@ EMISSIONS = tuple(
 REASONS = (Verdict.FAILED, Verdict.TIMED_OUT, Verdict.ABANDONED)
 
 
-def hits_of(random: Random, free: set[int], start: int) -> Hits:
+def hits_of(random: Random, free: set[int], start: int) -> Indices:
     """Draw neighbours or scattered roots among those that have no verdict yet, as indices from `start` on."""
     drawn = sorted(random.sample(sorted(free), min(len(free), random.choice([0, 1, 2, 6]))))
     if random.random() < 0.6 and drawn:
@@ -107,8 +107,8 @@ def test_verdicts_are_written_as_maximal_runs_and_lost_roots_in_order(seed: int)
     assert sorted(settled.lost_counts()) == sorted(
         (cause, source, len(at)) for (cause, _, source), at in lost.items()
     )
-    assert roots_of_copies(settled.copies) == {place for place in acked if is_replay(place[0])}
-    assert roots_of_completed(settled.completed) == {place for place in acked if not is_replay(place[0])}
+    assert roots_of_copies(settled.acked_copies) == {place for place in acked if is_replay(place[0])}
+    assert roots_of_completed(settled.acked_roots) == {place for place in acked if not is_replay(place[0])}
 
 
 def described(entry: Lost) -> tuple[object, ...]:
@@ -122,7 +122,7 @@ def roots_of_copies(copies: list[tuple[InitEmission, int, I64]]) -> set[tuple[in
     return {(source, position) for _, source, at in copies for position in at.tolist()}
 
 
-def roots_of_completed(completed: list[tuple[InitEmission, int, int, Hits]]) -> set[tuple[int, int]]:
+def roots_of_completed(completed: list[tuple[InitEmission, int, int, Indices]]) -> set[tuple[int, int]]:
     return {
         (source, start + index) for _, source, start, hits in completed for index in as_array(hits).tolist()
     }

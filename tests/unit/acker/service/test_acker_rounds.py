@@ -299,7 +299,7 @@ def test_verdicts_and_what_came_too_late_are_tallied(process: Process) -> None:
     tally = process.acker.status().verdicts
     assert tally.too_late == {}
     [of_input] = tally.inputs.values()
-    assert (sum(of_input.took), sum(of_input.failures.values())) == (1, 1)
+    assert (sum(of_input.took_counts), sum(of_input.failures.values())) == (1, 1)
     late = CODEC.encode(replace(CODEC.decode(value), seq=10))  # type: ignore[type-var]
     producer.send(Outgoing(TOPICS.ack, 0, late, None, (too_late_header(note),)))
     producer.flush(1_000)
@@ -436,7 +436,7 @@ def test_a_restore_is_named_in_state(process: Process) -> None:
     record = process.world.read(TOPICS.state)[-1]
     restored = read_notes(record.headers).restored
     assert restored is not None
-    assert restored.took_ms == 70
+    assert restored.took_total_ms == 70
 
 
 def test_a_partition_that_should_not_be_there_ends_the_process_at_once(process: Process) -> None:

@@ -48,46 +48,46 @@ def filled() -> Filled:
 
 def test_a_bin_is_filled_to_the_last_root(filled: Filled) -> None:
     sizes = [1, BIN_ROOTS - 3, 2, 1, BIN_ROOTS - 1, BIN_ROOTS, 5]
-    assert [filled.put(size).bin for size in sizes] == [0, 0, 0, 1, 1, 2, 3]
+    assert [filled.put(size).bin_number for size in sizes] == [0, 0, 0, 1, 1, 2, 3]
     assert list(filled.bins.numbers()) == [0, 1, 2, 3]
 
 
 def test_room_that_roots_leave_is_used_again(filled: Filled) -> None:
     first, second = filled.put(BIN_ROOTS - 10), filled.put(10)
-    first.roots.open = 5
+    first.roots.open_count = 5
     # 15 are open: exactly as many more have room
-    assert filled.put(BIN_ROOTS - 15).bin == 0
-    second.roots.open = 9
-    assert filled.put(2).bin == 1
+    assert filled.put(BIN_ROOTS - 15).bin_number == 0
+    second.roots.open_count = 9
+    assert filled.put(2).bin_number == 1
 
 
 def test_the_lowest_number_that_is_free_is_taken(filled: Filled) -> None:
     cohorts = [filled.put(BIN_ROOTS) for _ in range(4)]
     for number in (1, 2):
-        cohorts[number].roots.open = 0
+        cohorts[number].roots.open_count = 0
         assert filled.bins.remove_settled(number) == []
     assert list(filled.bins.numbers()) == [0, 3]
-    assert filled.put(BIN_ROOTS).bin == 1
-    assert filled.put(1).bin == 2
+    assert filled.put(BIN_ROOTS).bin_number == 1
+    assert filled.put(1).bin_number == 2
 
 
 def test_after_a_restart_the_last_bin_is_filled_on(filled: Filled) -> None:
     loaded = cohort(7)
     filled.bins.load(5, loaded)
-    assert loaded.bin == 5
-    assert filled.put(BIN_ROOTS - 7).bin == 5
-    assert filled.put(1).bin == 0
+    assert loaded.bin_number == 5
+    assert filled.put(BIN_ROOTS - 7).bin_number == 5
+    assert filled.put(1).bin_number == 0
 
 
 def test_after_a_restart_a_full_bin_gets_no_root_more(filled: Filled) -> None:
     filled.bins.load(5, cohort(BIN_ROOTS))
-    assert filled.put(1).bin == 0
+    assert filled.put(1).bin_number == 0
 
 
 def test_a_bin_has_its_cohorts_with_open_roots_and_keeps_no_other(filled: Filled) -> None:
     kept, settled = filled.put(3), filled.put(4)
     assert filled.bins.remove_settled(0) == [kept, settled]
-    settled.roots.open = 0
+    settled.roots.open_count = 0
     assert filled.bins.remove_settled(0) == [kept]
     gone = weakref.ref(settled)
     del settled
@@ -133,7 +133,7 @@ def test_of_several_bins_one_is_written_again_in_a_step_the_oldest_first(filled:
 
 
 def test_a_bin_that_is_empty_is_not_written_again(filled: Filled) -> None:
-    filled.put(3).roots.open = 0
+    filled.put(3).roots.open_count = 0
     assert filled.bins.remove_settled(0) == []
     assert dues(filled.bins, 2 * REWRITE_STEPS) == {}
 

@@ -291,7 +291,7 @@ def test_a_run_lies_in_the_generation_of_its_source(start: int, end: int, is_emi
     partition = Partition()
     partition.read(replace(TAKE, sources=(TakeSource(A, "t", "id", 0, LAST - 10),)))
     partition.init((start, end))
-    assert partition.core.ledger.open == (end - start if is_emitted else 0)
+    assert partition.core.ledger.open_count == (end - start if is_emitted else 0)
     assert partition.core.ledger.counts.refused == (0 if is_emitted else end - start)
     assert partition.core.ledger.counts.quarantined_records == 0
 
@@ -307,7 +307,7 @@ def test_an_init_may_not_leave_out_a_block_behind_a_run_that_is_refused(owned: P
 def test_runs_of_one_init_follow_each_other(owned: Partition) -> None:
     owned.init((0, 2 * BLOCK), (2 * BLOCK, 2 * BLOCK + 3), (5, 9), (3 * BLOCK, 3 * BLOCK + 2))
     assert owned.output().quarantined == []
-    assert owned.core.ledger.open == 2 * BLOCK + 5
+    assert owned.core.ledger.open_count == 2 * BLOCK + 5
 
 
 @pytest.mark.parametrize(
@@ -321,17 +321,17 @@ def test_what_a_lower_session_sends_is_counted_by_its_roots(event: Event) -> Non
     partition = Partition()
     partition.read(replace(TAKE, epoch=9), event)
     assert partition.core.ledger.counts.refused == (1 if isinstance(event, Tick) else 6)
-    assert partition.core.ledger.open == 0
+    assert partition.core.ledger.open_count == 0
 
 
 def test_what_another_cluster_wrote_opens_nothing(owned: Partition) -> None:
     owned.core.cluster_id = "here"
     owned.init((0, 5), headers=cluster_header("there"))
-    assert owned.core.ledger.open == 0
+    assert owned.core.ledger.open_count == 0
     [(_, why)] = owned.output().quarantined
     assert "there" in why
     owned.init((0, 5), headers=cluster_header("here"))
-    assert owned.core.ledger.open == 5
+    assert owned.core.ledger.open_count == 5
 
 
 # takes ---------------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ def test_a_take_that_counts_forgets_lower_sessions_whatever_they_left(owned: Par
     owned.read(replace(TAKE, session="s3", epoch=3))
     assert not owned.core.sessions.has_clock(Session("g", 2, "s2"))
     assert owned.core.sessions.has_clock(Session("g", 3, "s3"))
-    assert owned.core.ledger.open == 0
+    assert owned.core.ledger.open_count == 0
     assert not owned.core.ack_marks.latest.sessions("g")
 
 
@@ -418,12 +418,12 @@ def test_a_repeat_with_other_content_fails_what_it_names_and_counts(owned: Parti
         )
     )
     assert owned.core.ledger.counts.nondeterministic_records == 1
-    assert owned.core.ledger.open == 6
+    assert owned.core.ledger.open_count == 6
     [kind] = [kind for kind in kinds(owned.output()) if kind is AckerEventKind.NONDETERMINISTIC]
     owned.fail(FAILS)
     owned.fail(replace(FAILS, causes=(FailCause("split", "KeyError", "no", packed(1)),)))
     assert owned.core.ledger.counts.nondeterministic_records == 2
-    assert owned.core.ledger.open == 4
+    assert owned.core.ledger.open_count == 4
     assert kind in kinds(owned.output())
 
 
@@ -434,7 +434,7 @@ def test_a_repeat_counts_and_changes_nothing(owned: Partition) -> None:
             replace(ACKS, positions=packed(3), values=pack_values(np.array([root_edge(A, 3)], np.uint64)))
         )
         assert owned.core.ledger.counts.repeated_records == count
-    assert owned.core.ledger.open == 9
+    assert owned.core.ledger.open_count == 9
 
 
 CALL = PassedCall("split", "ValueError", "passed", (SourceRun(A, 0, 5),))

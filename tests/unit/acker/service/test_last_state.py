@@ -501,8 +501,8 @@ def test_a_state_that_is_loaded_is_written_again_as_it_was() -> None:
     again = take_snapshot(core)
     # of the range that is not carried all contributions from its init on are read again
     assert replace(again, safe=15, verdict=7, acks=FULL.acks) == FULL
-    assert core.ledger.open == 101
-    clocks = [(item.is_take, item.before_ms) for item in core.sessions.queue]
+    assert core.ledger.open_count == 101
+    clocks = [(item.is_take, item.former_clock_ms) for item in core.sessions.queue]
     assert clocks == [(True, None), (True, 40), (False, None)]
 
 

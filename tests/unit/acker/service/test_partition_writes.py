@@ -308,7 +308,7 @@ def test_roots_are_carried_where_a_restart_would_read_too_much() -> None:
     for position in range(10):
         partition.ack(acks(position, seq=5 + position, whole=position != 3))
     partition.ack(replace(acks(3, seq=50), values=pack_values(np.array([root_edge(A, 3)], np.uint64))))
-    assert partition.core.ledger.open == 0
+    assert partition.core.ledger.open_count == 0
     partition.acker.write(NOW_MS)
     assert [
         record.value for record in partition.written(TOPICS.state) if record.key == part_key(0, BIN_PART)

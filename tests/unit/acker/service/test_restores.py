@@ -115,7 +115,7 @@ def test_verdicts_settle_again_and_give_none(installed: Installation) -> None:
     large = CODEC.encode(replace(ACKED, acked=ACKED.acked * 2_000))
     installed.write(TOPICS.verdict, CODEC.encode(ACKED), large, b"garbage")
     core = installed.restored()
-    assert core.ledger.open == 9
+    assert core.ledger.open_count == 9
     assert core.ledger.verdict_next == Pin(3, 2 * RECORD_BYTES + len(large))
     assert len(large) > RECORD_BYTES
     assert core.ledger.counts.undecodable_records == 1
@@ -133,7 +133,7 @@ def test_contributions_are_folded_again_from_the_safe_position_on(ack: int, inst
         installed.write(TOPICS.ack, value)
     core = installed.restored()
     assert core.ack_bytes == (ack + 2) * RECORD_BYTES
-    assert (core.ack_next, core.ledger.open) == (ack + 2, 11)
+    assert (core.ack_next, core.ledger.open_count) == (ack + 2, 11)
     assert installed.operations == ["restoring: contributions"] * (ack + 2)
 
 
@@ -168,7 +168,7 @@ def test_verdicts_that_are_needed_and_gone_are_an_error(verdict: int, installed:
     installed.state(replace(STATE, verdict=verdict))
     installed.write(TOPICS.verdict, *[CODEC.encode(ACKED)] * 4)
     installed.shorten(TOPICS.verdict, verdict)
-    assert installed.restored().ledger.open == 9
+    assert installed.restored().ledger.open_count == 9
     installed.shorten(TOPICS.verdict, verdict + 1)
     with pytest.raises(DataLoss, match="verdicts"):
         installed.restored()
@@ -179,7 +179,7 @@ def test_without_a_state_all_topics_are_needed_from_their_beginning(
     topic: str, installed: Installation
 ) -> None:
     installed.write(topic, b"x", b"x")
-    assert installed.restored().ledger.open == 0
+    assert installed.restored().ledger.open_count == 0
     installed.shorten(topic, 1)
     with pytest.raises(DataLoss):
         installed.restored()

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from acker.config.topics import Topics
+from acker.errors import Unreachable
 from acker.kafka.port import Log
 from spout.cli import main as cli
 from spout.cli import picture as cli_picture
 from spout.picture.query import Answer, Query
 from tests.support.hostile import unseen
-from tests.support.worlds.replay_world import World, topics
+from tests.support.worlds.replay_world import NoBroker, World, topics
 
 ONCE = topics(attempts=1)
 
@@ -44,6 +45,40 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(cli_picture, "opened", opened)
     monkeypatch.setattr(cli_picture, "wall_ms", lambda: made.now_ms)
     return made
+
+
+@pytest.mark.parametrize("arguments", [["sql", "SELECT count(*) FROM failures"], ["picture", "--out", "out"]])
+def test_a_cluster_that_answers_nothing_is_an_error_and_no_picture_without_rows(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+) -> None:
+    """`SELECT count(*)` was 0, with exit code 0."""
+
+    @contextmanager
+    def opened(_config: Path, _command: str) -> Iterator[tuple[Topics, Log]]:
+        yield ONCE, world.cluster.log(NoBroker())
+
+    monkeypatch.setattr(cli_picture, "opened", opened)
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(arguments) == Unreachable.exit_code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no broker answers" in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("topic", ["_ack_verdict", "_ack_due", "_ack_init"])
+def test_one_topic_that_does_not_answer_is_a_hole_beside_the_rest(
+    world: World, capsys: pytest.CaptureFixture[str], topic: str
+) -> None:
+    world.cluster.lose_leader(topic, 0)
+    assert cli.run(["sql", "--csv", "SELECT count(*) FROM letters"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "3"
+    assert cli.run(["sql", "--csv", f"SELECT topic FROM unknown WHERE topic = '{topic}'"]) == 0
+    assert topic in capsys.readouterr().out.splitlines()[1:]
 
 
 class Typed:

@@ -178,7 +178,7 @@ class Silent(LogFigures):
     """Its topics have more, and nothing of it comes."""
 
     is_whole = False
-    share_read = 0.4
+    fraction_read = 0.4
 
     def _followers(self) -> Sequence[Follower]:
         return ()

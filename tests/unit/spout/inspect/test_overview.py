@@ -20,12 +20,12 @@ from replay.records.due import PROGRESS_KEY, Aside, Pause, Progress, due_codec, 
 from spout.cli.inspect import STATUS
 from spout.doctor.monitor import MonitorState, monitor_report
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX
-from spout.inspect.open_roots import OpenRoots, open_roots
 from spout.inspect.overview import Overview, Snapshot, missing_processes, notes_on, unknown_values
 from spout.inspect.readings import OLD_MS, Reading
 from spout.inspect.summary import summaries
 from spout.inspect.tables import OutputFormat, write
 from spout.planning.journal import BEGINNING
+from spout.questions.open_roots import OpenRoots, root_picture
 from spout.ui.attention import Thresholds
 from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
 
@@ -53,13 +53,9 @@ def first(world: World) -> dict[str, Any]:
 
 def open_now(world: World, older_than_ms: int = 0, limit: int = 100) -> OpenRoots:
     """Return what is open."""
-    return open_roots(
-        observer(world),
-        world.topics.inputs.values(),
-        older_than_ms=older_than_ms,
-        limit=limit,
-        now_ms=world.now_ms,
-    )
+    inputs = tuple(world.topics.inputs.values())
+    with root_picture(world.cluster.log(), world.topics, inputs) as picture:
+        return picture.open_roots(older_than_ms=older_than_ms, limit=limit, now_ms=world.now_ms)
 
 
 def test_nothing_is_known_before_an_acker_has_written_its_state() -> None:

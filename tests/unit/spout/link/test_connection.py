@@ -410,12 +410,14 @@ def test_a_driver_without_descriptors_serves_again_when_it_has_some(
 ) -> None:
     """D308: it says so once, and does not spin."""
     tries: list[float] = []
+    accept = ListeningSocket.accept
 
-    def refuse(*_: object) -> None:
+    def refuse(listener: ListeningSocket, wait_ms: int) -> Connection | None:
+        if not driver.is_listening_in_this_thread():
+            return accept(listener, wait_ms)
         tries.append(time.monotonic())
         raise OSError(errno.EMFILE, "Too many open files")
 
-    accept = ListeningSocket.accept
     monkeypatch.setattr(ListeningSocket, "accept", refuse)
     eventually(lambda: len(tries) >= 5)
     monkeypatch.setattr(ListeningSocket, "accept", accept)
@@ -609,7 +611,7 @@ def test_a_driver_that_lacks_something_for_a_moment_listens_again(
     accept, is_refused = ListeningSocket.accept, threading.Event()
 
     def refuse_once(listener: ListeningSocket, wait_ms: int) -> Connection | None:
-        if not is_refused.is_set():
+        if driver.is_listening_in_this_thread() and not is_refused.is_set():
             is_refused.set()
             raise lacks
         return accept(listener, wait_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 from contextlib import closing
 
 import numpy as np
@@ -17,16 +18,15 @@ from acker.wire.events import Lost, SourceRun, Verdicts, pack_positions
 from acker.wire.verdict import Verdict
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
-from replay.records.due import Pause, due_codec, pause_key
+from replay.records.due import PROGRESS_KEY, Pause, Progress, due_codec, pause_key
 from replay.records.letters import Filter, LetterAction
 from spout.picture.database import Picture
-from spout.picture.loader import PictureLoader
+from spout.picture.loader import PictureLoader, PicturePart
 from spout.picture.reading import PIECE_RECORDS, Limits
 from spout.planning.journal import BEGINNING
-from tests.support.memory.cluster import NoFaults
 from tests.support.pictures import picture_of, rows_of, since, values_of
 from tests.support.worlds import planning
-from tests.support.worlds.replay_world import COPIES, INPUT_ID, LETTERS, TOPIC, World, topics
+from tests.support.worlds.replay_world import COPIES, INPUT_ID, LETTERS, TOPIC, NoBroker, World, topics
 
 TWICE = topics(attempts=2, waits="initial: 0s")
 ONCE = topics(attempts=1)
@@ -186,6 +186,92 @@ def test_a_root_that_waits_no_more_leaves_while_the_picture_follows(world: World
     loader.close()
 
 
+WAITING = "SELECT offset, generation FROM waiting WHERE entry IS NULL ORDER BY generation, offset"
+
+
+def lose_together(world: World, *lost_positions: int) -> None:
+    """Write one record of verdicts, by which roots are lost by one cause."""
+    packed = pack_positions(np.array(lost_positions, np.int64))
+    cause = ("g", TOPIC, "", "split", "KeyError", "'x'", 0, BEGAN_MS, 200)
+    world.verdict(Verdicts((), (), (Lost(Verdict.FAILED, *cause, SOURCE, packed),)), 1)
+
+
+def accept(world: World, next_offset: int, skip: int) -> None:
+    """Write up to where a replay worker has accepted the verdicts of partition 1."""
+    progress = due_codec().encode(Progress(next_offset, skip))
+    world.send_due(PROGRESS_KEY, progress, 1)
+
+
+def test_of_roots_that_were_lost_together_those_that_are_accepted_leave_one_by_one(
+    world: World,
+) -> None:
+    """A worker may have accepted a part of a record; the others wait, whatever their generation is."""
+    picture = Picture(has_payloads=True)
+    accept(world, 0, 0)
+    with closing(PictureLoader(world.cluster.log(), TWICE, picture, lambda: 0)) as loader:
+        lose_together(world, 5, 6, position_at(1, 2), position_at(1, 3))  # at offset 0, its marker at 1
+        lose_together(world, 9)
+        for progress, waiting in (
+            ((0, 0), [(5, 0), (6, 0), (9, 0), (2, 1), (3, 1)]),
+            ((0, 1), [(6, 0), (9, 0), (2, 1), (3, 1)]),
+            ((0, 3), [(9, 0), (3, 1)]),
+            ((2, 0), [(9, 0)]),
+            ((3, 0), []),
+        ):
+            accept(world, *progress)
+            loader.read(world.now_ms)
+            assert values_of(picture, WAITING) == waiting, progress
+            assert values_of(picture, "SELECT sum(end_offset - offset) FROM failures") == [(5,)]
+
+
+def test_lost_roots_that_nobody_accepts_are_written_once_and_kept_in_the_database_alone(
+    world: World,
+) -> None:
+    """Each was a row in memory, of most of a kilobyte, and each reading wrote all of them again."""
+    accept(world, 0, 0)
+    lose_together(world, *range(20_000))
+    picture = Picture(has_payloads=False)
+    log = world.cluster.log()
+    parts = {PicturePart.ROOTS}
+    with closing(PictureLoader(log, TWICE, picture, lambda: 0, parts=parts)) as loader:
+        tracemalloc.start()
+        try:
+            loader.read(world.now_ms)
+            kept_bytes, _peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert values_of(picture, "SELECT count(*) FROM waiting") == [(20_000,)]
+        assert kept_bytes < 1 << 20  # eight bytes a root
+        changes_before = picture.connection.total_changes
+        loader.read(world.now_ms)
+        assert picture.connection.total_changes == changes_before
+        assert values_of(picture, "SELECT count(*) FROM waiting") == [(20_000,)]
+
+
+def test_what_was_lost_while_nobody_knew_what_is_accepted_waits_once_that_is_known(
+    world: World,
+) -> None:
+    """Where `_ack_due` could not be read at first, those roots were missing ever after."""
+    lose_together(world, 5, 6)
+    accept(world, 0, 1)
+    world.cluster.lose_leader("_ack_due", 0)
+    picture = Picture(has_payloads=True)
+    with closing(PictureLoader(world.cluster.log(), TWICE, picture, lambda: 0)) as loader:
+        loader.read(world.now_ms)
+        assert values_of(picture, WAITING) == []
+        assert why_unknown(picture, "waiting, workers")
+        world.cluster.elect_leader("_ack_due", 0)
+        loader.read(world.now_ms)
+        assert values_of(picture, WAITING) == [(6, 0)]
+        # what is accepted is unknown again, and is known again
+        world.cluster.lose_leader("_ack_due", 0)
+        loader.read(world.now_ms)
+        assert values_of(picture, WAITING) == []
+        world.cluster.elect_leader("_ack_due", 0)
+        loader.read(world.now_ms)
+        assert values_of(picture, WAITING) == [(6, 0)]
+
+
 def test_an_input_whose_replays_are_paused_says_since_when_and_why(world: World) -> None:
     pause = due_codec().encode(Pause(INPUT_ID, BEGAN_MS, "too many die"))
     world.send_due(pause_key(INPUT_ID), pause)
@@ -324,13 +410,6 @@ def test_a_topic_that_is_missing_is_a_hole_and_the_rest_is_loaded(missing: str) 
     if missing == "_ack_due":
         assert rows_of(made, "waiting") == []
         assert {row["due_roots"] for row in rows_of(made, "workers")} == {None}, "unknown, and not 0"
-
-
-class NoBroker(NoFaults):
-    """No broker answers."""
-
-    def before(self, operation: str) -> None:
-        raise Unreachable(f"{operation}: no broker answers")
 
 
 def test_without_a_broker_the_inputs_are_known_and_every_other_table_has_a_hole(world: World) -> None:

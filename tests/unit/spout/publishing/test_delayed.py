@@ -29,7 +29,7 @@ from spout.publishing.settle import Moment, settle
 from spout.streaming.batch_log import Logged
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Delivery
-from tests.support.outcomes import held_of, places_of_marks, released_marks
+from tests.support.outcomes import absent_of, held_of, places_of_marks, released_marks
 from tests.support.reports import changed_report, held_in, reported, task_report
 from tests.support.worlds.held_batches import (
     LONGER_MS,
@@ -247,7 +247,7 @@ def test_a_record_that_one_side_alone_could_not_read_is_absent_and_never_acked(
     ]
     outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
     assert outcome.missing.lost_count == 2
-    assert outcome.missing.absent == (SourceRun(A, 12, 15), SourceRun(B, 5, 6))
+    assert absent_of(outcome.missing) == (SourceRun(A, 12, 15), SourceRun(B, 5, 6))
     publication = publication_of(outcome, BatchLane("q/s", 1))
     assert not {(A, 12), (A, 13), (A, 14), (B, 5)} & sums(publication).keys()
     assert {(A, 10), (B, 6)} <= sums(publication).keys()

@@ -21,7 +21,7 @@ from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import Delivery, StreamId
-from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of, touched_of
+from tests.support.outcomes import absent_of, failed_by_cause, open_edges_of, open_roots_of, touched_of
 from tests.support.reports import changed_report, failures_of, reported, task_report
 
 A, B = 1 << 16, 1 << 16 | 1
@@ -48,7 +48,7 @@ def failing(report: TaskReport, *roots: int, cause: Cause = BAD) -> TaskReport:
 def test_a_batch_of_which_all_was_read_leaves_nothing_open() -> None:
     """S55."""
     outcome = settle(read(), (), nobody_knows)
-    assert (outcome.plan, failed_by_cause(outcome), outcome.missing.absent) == (PLAN, (), ())
+    assert (outcome.plan, failed_by_cause(outcome), absent_of(outcome.missing)) == (PLAN, (), ())
     assert (len(open_roots_of(outcome)), len(touched_of(outcome))) == (0, 0)
 
 
@@ -81,7 +81,7 @@ def test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does() -
     part = read(3, failing(LEFT, 1))
     outcome = settle([*part, *older, *newer], (), nobody_knows)
     assert [(cause, roots.tolist()) for cause, roots in failed_by_cause(outcome)] == [(BAD, [1, 3, 12])]
-    assert outcome.missing.absent == ()
+    assert absent_of(outcome.missing) == ()
 
 
 def test_a_repeated_read_task_counts_once_and_what_either_attempt_failed_is_failed() -> None:

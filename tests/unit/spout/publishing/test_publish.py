@@ -15,6 +15,7 @@ from acker.config.topics import AckTopics, parse
 from acker.errors import Unreachable
 from acker.identity import WIRE_BLOCK_BITS, Source, acker_partition, copies_source, root_edge
 from acker.kafka.port import TopicPartition, record_bytes
+from acker.root_sets.root_set import RootSet
 from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
@@ -96,7 +97,7 @@ def test_a_block_of_which_all_failed_has_no_acks() -> None:
 
 def test_a_skipped_batch_fails_what_has_a_record_and_nothing_else() -> None:
     plan = plan_of(SourceRun(A, 10, 14), SourceRun(B, 3, 6))
-    publication = publication_of(skipped_outcome(plan, [SourceRun(B, 4, 5)]), LANE)
+    publication = publication_of(skipped_outcome(plan, RootSet.of_runs([(B, 4, 5)])), LANE)
     assert [positions(f.causes[0].positions).tolist() for f in publication.fails] == [
         [10, 11, 12, 13],
         [3, 5],
@@ -108,7 +109,7 @@ def test_a_skipped_batch_whose_records_leave_the_log_between_two_evaluations_is_
     """Each evaluation reports what it did not find; what any of them missed is absent, named once."""
     plan = plan_of(SourceRun(A, 10, 20))
     holes = [SourceRun(A, 10, 13), SourceRun(A, 10, 15), SourceRun(A, 16, 17)]
-    [record] = publication_of(skipped_outcome(plan, holes), LANE).acks
+    [record] = publication_of(skipped_outcome(plan, RootSet.of_runs(holes)), LANE).acks
     assert record.absent == ((10, 15), (16, 17))
 
 

@@ -27,6 +27,7 @@ from acker.identity import (
     partition_of,
     root_edge,
 )
+from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun, positions, values
 from spout.planning.order import LinedRecords, NotAcked
 from spout.planning.plan import BatchPlan, read_tasks
@@ -292,7 +293,7 @@ def test_a_skipped_batch_fails_all_but_the_positions_without_a_record(name: str,
     plan = plan_of(name)
     every = roots_of(plan)
     some = {every[index] for index in chosen}
-    outcome = skipped_outcome(plan, [SourceRun(source, at, at + 1) for source, at in some])
+    outcome = skipped_outcome(plan, RootSet.of_runs((source, at, at + 1) for source, at in some))
     failed = [every[index] for _, roots in failed_by_cause(outcome) for index in roots.tolist()]
     assert failed == [root for root in every if root not in some]
 

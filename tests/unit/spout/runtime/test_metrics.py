@@ -152,4 +152,4 @@ def test_an_acker_counts_the_verdicts_that_it_has_committed() -> None:
     assert world.acker is not None
     status = world.acker.status()
     assert status.verdicts.inputs[1].verdicts == {"ACKED": 8, "FAILED": 1, "TIMED_OUT": 1}
-    assert sum(status.verdicts.inputs[1].took) == 8
+    assert sum(status.verdicts.inputs[1].took_counts) == 8

@@ -154,7 +154,7 @@ def test_what_takes_long_is_slow_first_and_hung_at_the_limit() -> None:
     look = StepChecks(limit_s=10, grace_s=5)
     at = LoopOperation("partition 3", 7)
     assert [look.add_time(at, 1) for _ in range(11)] == [""] * 5 + ["slow"] + [""] * 4 + ["hung"]
-    assert look.since_s == 10
+    assert look.operation_s == 10
 
 
 def test_a_loop_that_gets_on_is_never_too_late_however_long_its_step_takes() -> None:
@@ -179,7 +179,7 @@ def test_a_check_counts_for_little_however_long_nobody_could_check() -> None:
     watch.check(look)
     now_s[0] += 3_600
     watch.check(look)
-    assert look.since_s == CHECK_S_MAX
+    assert look.operation_s == CHECK_S_MAX
     assert watch.age_s == 3_600
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from acker.errors import TrackingError, UsageError
+from acker.root_sets.root_set import NO_ROOTS
 from acker.wire.events import SourceRun
 from spout.publishing.publish import BATCH_SKIPPED
 from spout.publishing.report_accumulator import QUERY_PROPERTY, RUN_PROPERTY
@@ -146,7 +147,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
     def reports(_query: str, _batch: int) -> Any:
         return SimpleNamespace(
-            plan=made.reports_plan, absent=frozenset(), nothing_to_publish=made.nothing_to_publish
+            plan=made.reports_plan, absent=NO_ROOTS, nothing_to_publish=made.nothing_to_publish
         )
 
     application = SimpleNamespace(

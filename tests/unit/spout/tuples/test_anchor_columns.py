@@ -9,7 +9,14 @@ from pyspark.sql.types import DataType, LongType, StringType
 
 from acker.errors import UsageError
 from spout.tuples import anchor_columns
-from spout.tuples.anchor_columns import ANCHORS, HELD, gathered, join_anchors, joined_anchors, kinds_of
+from spout.tuples.anchor_columns import (
+    ANCHORS,
+    HELD,
+    anchor_types_of,
+    join_anchors,
+    joined_anchors,
+    with_one_anchor_column,
+)
 from spout.tuples.columns import ANCHOR
 from tests.support.computed_columns import (
     ANCHORS_TYPE,
@@ -38,8 +45,8 @@ A, B, C, D = map(anchor, range(4))
 
 def test_the_types_of_anchors_are_those_that_spark_shows() -> None:
     assert (HELD_TYPE.simpleString(), ANCHORS_TYPE.simpleString()) == (HELD, ANCHORS)
-    assert kinds_of(frame()) == []
-    assert kinds_of(frame(HELD_TYPE, LongType(), ANCHORS_TYPE)) == [HELD, "bigint", ANCHORS]
+    assert anchor_types_of(frame()) == []
+    assert anchor_types_of(frame(HELD_TYPE, LongType(), ANCHORS_TYPE)) == [HELD, "bigint", ANCHORS]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,9 @@ def test_a_joined_row_has_the_anchors_of_all_sides_and_a_side_without_a_row_adds
     row = cast("Row", {id(side): value for side, value in zip(sides, values, strict=True)})
     for column in (
         join_anchors(*sides),
-        joined_anchors([(side[ANCHOR], kind) for side in sides for kind in kinds_of(side)]),
+        joined_anchors(
+            [side[ANCHOR] for side in sides], [kind for side in sides for kind in anchor_types_of(side)]
+        ),
     ):
         computed = cast("Computed", column)
         assert computed.name == ANCHOR
@@ -83,14 +92,14 @@ def test_several_columns_of_anchors_become_one_and_the_others_keep_their_order(
     kinds: tuple[DataType, ...], row: Row, expected: Row
 ) -> None:
     """Behind a join, whose columns of anchors differ only by their places."""
-    found = cast("Frame", gathered(frame(*kinds, rows=[row, row]), "ack_anchors"))
+    found = cast("Frame", with_one_anchor_column(frame(*kinds, rows=[row, row]), "ack_anchors"))
     assert found.columns == ["line", *(f"n{number}" for number in range(len(kinds))), ANCHOR]
     assert found.rows == [expected, expected]
 
 
 def test_a_single_array_of_anchors_stays_as_it_is() -> None:
     rows = frame(ANCHORS_TYPE)
-    assert gathered(rows, "ack_anchors") is rows
+    assert with_one_anchor_column(rows, "ack_anchors") is rows
 
 
 @pytest.mark.parametrize(
@@ -99,7 +108,7 @@ def test_a_single_array_of_anchors_stays_as_it_is() -> None:
 def test_rows_whose_anchors_spark_may_not_keep_are_refused(kinds: tuple[DataType, ...]) -> None:
     """An anchor of one batch means nothing in another; one such column among good ones is enough."""
     with pytest.raises(UsageError, match="'ack': the rows carry no anchors that Spark's state may keep"):
-        gathered(frame(*kinds), "ack")
+        with_one_anchor_column(frame(*kinds), "ack")
 
 
 def test_a_join_of_no_sides_is_refused() -> None:

@@ -365,7 +365,7 @@ UNMARKED = pa.struct([VARIANT_FIELDS[0], VARIANT_FIELDS[1].with_metadata({b"of":
 @pytest.mark.parametrize("types", [[MARKED, UNMARKED], [UNMARKED, MARKED], [UNMARKED, UNMARKED, MARKED]])
 def test_only_a_struct_that_spark_marks_is_a_variant(types: list[pa.DataType], nested: int) -> None:
     """O801: whichever of them was used first in the process: to Arrow their types are equal."""
-    exact._forms_alike.cache_clear()
+    exact._converters_of_equal_types.cache_clear()
     variant = VariantVal(b"\x0c", b"\x01")
     for kind in types:
         value, outer = (

@@ -18,7 +18,16 @@ from pyspark.sql import Row
 from acker.errors import MessageIdUnknown, TupleError
 from acker.identity import Position, Root, Source
 from spout.tuples.places import Places
-from spout.tuples.rows import ArrowRows, ListRows, batch_of, in_order, misfits, missized, one_batch, tuple_of
+from spout.tuples.rows import (
+    ArrowRows,
+    ListRows,
+    batch_of,
+    misfits,
+    one_batch,
+    put_in_order,
+    rows_of_wrong_size,
+    tuple_of,
+)
 from spout.tuples.tuple import (
     AnchoredTuple,
     Delivery,
@@ -157,7 +166,7 @@ def test_a_null_where_the_field_takes_none_is_found_with_its_row(rows: list[tupl
 def test_rows_by_name_come_into_the_order_of_the_fields_and_tuples_stay_themselves() -> None:
     row = ("a", 1)
     rows: list[Sequence[Any]] = [row, ["b", 2], {"length": 3, "word": "c"}, Row(length=4, word="d")]  # type: ignore[list-item]
-    assert in_order(rows, PAIR.names, "it") == []
+    assert put_in_order(rows, PAIR.names, "it") == []
     assert [tuple(row) for row in rows] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
     assert rows[0] is row
 
@@ -167,7 +176,7 @@ def test_what_may_have_changed_since_it_was_emitted_is_refused_each_time(repeate
     """And a tuple, which cannot change, may be emitted as often as one likes."""
     row = ("b", 2)
     rows: list[Any] = [row, repeated, row, repeated, ["c", 3]]
-    bad = in_order(rows, PAIR.names, "it")
+    bad = put_in_order(rows, PAIR.names, "it")
     assert [misfit.row for misfit in bad] == [1, 3]
     kind = type(repeated).__name__
     assert str(bad[0].error).startswith(f"bolt 'it' emitted one {kind} 2 times")
@@ -185,21 +194,21 @@ SHORT = Row("length", "word")("a")
 )
 def test_a_row_without_one_value_for_each_field_is_told_with_its_size(row: Any, size: int) -> None:
     rows: list[Any] = [("a", 1), row, {"word": "b", "length": 2}]
-    assert in_order(rows, PAIR.names, "it") == []
-    [misfit] = missized(rows, PAIR.names, "it")
+    assert put_in_order(rows, PAIR.names, "it") == []
+    [misfit] = rows_of_wrong_size(rows, PAIR.names, "it")
     assert misfit.row == 1
     assert isinstance(misfit.error, TupleError)
     assert str(misfit.error) == f"bolt 'it' emitted {size} values, whose fields are word, length"
 
 
 def test_rows_of_the_right_size_are_none_of_the_wrong_size() -> None:
-    assert missized([], PAIR.names, "it") == []
-    assert missized([("a", 1), ["b", 2]], PAIR.names, "it") == []
+    assert rows_of_wrong_size([], PAIR.names, "it") == []
+    assert rows_of_wrong_size([("a", 1), ["b", 2]], PAIR.names, "it") == []
 
 
 @pytest.mark.parametrize("value", [5, None, object()], ids=type)
 def test_one_value_in_the_place_of_a_row_has_the_wrong_size(value: Any) -> None:
-    [misfit] = missized([("a", 1), value], PAIR.names, "it")
+    [misfit] = rows_of_wrong_size([("a", 1), value], PAIR.names, "it")
     assert misfit.row == 1
     assert isinstance(misfit.error, TupleError)
 

@@ -29,10 +29,10 @@ class SparkVersion(NamedTuple):
 OLDEST: Final = SparkVersion(4, 0)
 """Older ones have no Python sources for streams."""
 
-FOUND: Final = pyspark.__version__
+INSTALLED: Final = pyspark.__version__
 """The whole version of this process, as it is shown."""
 
-WANTED: Final = "classic PySpark 4.0 to 4.3"
+RUNS_ON: Final = "classic PySpark 4.0 to 4.3"
 """What the tests run on, in words."""
 
 
@@ -41,14 +41,14 @@ def supported(text: str) -> SparkVersion:
     version = SparkVersion.of(text)
     if version < OLDEST:
         raise UsageError(
-            f"PySpark {text} is installed, and Windhover needs {WANTED}: older ones cannot read a"
+            f"PySpark {text} is installed, and Windhover needs {RUNS_ON}: older ones cannot read a"
             " stream by a source in Python. Install one of them (pip install 'pyspark>=4.0,<4.4'),"
             " and Spark of the same version on the cluster; spout.KafkaSpout needs no Spark"
         )
     return version
 
 
-SPARK: Final = supported(FOUND)
+SPARK: Final = supported(INSTALLED)
 """The version of this process. Spark's workers have it, too: Spark refuses others."""
 
 FRAMES_KEEP_WHOLE_NUMBERS: Final = SparkVersion(4, 2) <= SPARK

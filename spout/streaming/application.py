@@ -39,7 +39,7 @@ from spout.publishing.report_accumulator import BatchReports, ReportLedger, Trac
 from spout.publishing.watermarks import TooLateLog, Watermarks
 from spout.runtime.forks import Owner, tell_of_forks
 from spout.spark.private import has_ended, most_tasks, session_uuid
-from spout.spark.versions import FOUND, WANTED
+from spout.spark.versions import INSTALLED, RUNS_ON
 from spout.streaming.keeper import Keeper, KeptStream
 from spout.tuples.anchors import Carry
 from spout.tuples.counts import Counts, sum_of_counts
@@ -65,7 +65,7 @@ def classic(session: object) -> SparkSession:
         return session
     raise UsageError(
         f"{type(session).__module__}.{type(session).__name__} is no classic Spark session. Found is"
-        f" PySpark {FOUND}, and wanted is {WANTED}: {_NO_CONNECT}"
+        f" PySpark {INSTALLED}, and wanted is {RUNS_ON}: {_NO_CONNECT}"
     )
 
 

@@ -26,7 +26,9 @@ Indices = range | I64
 
 def as_array(indices: Indices) -> I64:
     """Return indices as an array."""
-    return np.arange(indices.start, indices.stop, dtype=np.int64) if isinstance(indices, range) else indices
+    if isinstance(indices, range):
+        return np.arange(indices.start, indices.stop, dtype=np.int64)
+    return indices
 
 
 def is_ascending(numbers: I64) -> bool:

@@ -1,11 +1,12 @@
-"""Names for each key of topics.yaml what a change of it asks: which running processes must start again.
+"""Names for each key of topics.yaml what a change of it asks: which running processes must start
+again.
 
 What docs/reference/topics.md, docs/operate/restarts.md and `windhover explain` say of a change,
 and the lines of ``windhover validate OLD NEW``, are written from this table. A key without an entry
 fails a test, so whoever adds a key decides this as well.
 
-A process reads the file when it starts. Only a replay worker takes a newer file while it runs, on SIGHUP
-(`replay.worker.service.ReplayService.take_topics`, which refuses what it cannot change).
+A process reads the file when it starts. Only a replay worker takes a newer file while it runs, on
+SIGHUP (`replay.worker.service.ReplayService.take_topics`, which refuses what it cannot change).
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from typing import Final
 
 
 class Process(StrEnum):
-    """A kind of process that reads topics.yaml; `QUERY` is every reader of an input, also a `KafkaSpout`."""
+    """A kind of process that reads topics.yaml.
+
+    `QUERY` is every reader of an input, also a `KafkaSpout`.
+    """
 
     QUERY = "query"
     ACKER = "acker"
@@ -33,8 +37,8 @@ class Effect:
         start: the processes that must start again.
         reload: those that take the change on SIGHUP; a start is as good.
         also: what else an operator does, as a sentence without its full stop; empty: nothing.
-        never: why the key is not changed while the input or the topics are in use, and what to do instead;
-            empty: it may be changed.
+        never: why the key is not changed while the input or the topics are in use, and what to do
+            instead; empty: it may be changed.
     """
 
     start: tuple[Process, ...] = ()
@@ -115,9 +119,9 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         also="drain all groups first, since what is open or waits under the former prefix stays there; then"
         " run `windhover topics create`",
     ),
-    # An acker fences the former owner of a partition by a transactional id, which begins with the group. So
-    # ackers of two groups do not fence one another, and both would own the partition: the last acker of the
-    # former group ends before the first of the new one starts.
+    # An acker fences the former owner of a partition by a transactional id, which begins with the
+    # group. So ackers of two groups do not fence one another, and both would own the partition:
+    # the last acker of the former group ends before the first of the new one starts.
     "acker.group": Effect(
         start=(Process.ACKER, Process.PAGE), also="end all ackers before the first one starts again"
     ),
@@ -137,7 +141,8 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "acker.limits.stop": _OF_ACKER,
     "acker.limits.refold_bytes": _OF_ACKER,
     "acker.limits.retention_interval": _OF_ACKER,
-    # the limit of a step is at least four times this, and a running worker keeps the limit of its start
+    # the limit of a step is at least four times this, and a running worker keeps the limit of its
+    # start
     "replay.limits.operation_timeout": Effect(
         reload=(Process.REPLAY,), also="if four times this value is more than step, restart the worker"
     ),
@@ -184,8 +189,8 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         also="before 0, wait until `windhover status` shows nothing pending and no replays due; before 1, run"
         " `windhover topics create`",
     ),
-    # A query that runs goes on, and is ended by whoever started it. No process has to start again: the page
-    # and the commands read the file anew.
+    # A query that runs goes on, and is ended by whoever started it. No process has to start again:
+    # the page and the commands read the file anew.
     "inputs.<name>.stopped": Effect(
         also="after you set it, end the query of the input; after you remove it, start the query"
     ),
@@ -214,7 +219,10 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "inputs.<name>.dead_letter.max_ratio": _OF_REPLAY,
     "inputs.<name>.dead_letter.max_consecutive": _OF_REPLAY,
 }
-"""By the key as docs/reference/topics.md writes it. A key in a rule of ``causes`` has the list's effect."""
+"""By the key as docs/reference/topics.md writes it.
+
+A key in a rule of ``causes`` has the list's effect.
+"""
 
 ADDED: Final = Effect(
     start=(Process.PAGE,), reload=(Process.REPLAY,), also=f"{_CREATE}; then start its query"
@@ -237,5 +245,8 @@ RENAMED: Final = Effect(
 
 
 def effect_of(key: str) -> Effect:
-    """Return the effect of a key; of ``inputs.<name>.retry.causes[].error`` it is that of the list."""
+    """Return the effect of a key.
+
+    Of ``inputs.<name>.retry.causes[].error`` it is that of the list.
+    """
     return EFFECTS[key.partition("[]")[0]]

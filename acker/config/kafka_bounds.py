@@ -1,8 +1,9 @@
 """Bounds between settings of librdkafka: one that may not be above another one in the same client.
 
-librdkafka refuses a client whose settings break one, and names settings that a user may never have written:
-the other one may be ours, or its own default. So ours give way to the user's (`reconciled`), and what a
-user's settings cannot have together is a problem of the file (`contradictions`), before any client is made.
+librdkafka refuses a client whose settings break one, and names settings that a user may never have
+written: the other one may be ours, or its own default. So ours give way to the user's
+(`reconciled`), and what a user's settings cannot have together is a problem of the file
+(`contradictions`), before any client is made.
 
 Source: ``rd_kafka_conf_finalize`` and ``rd_kafka_new`` of librdkafka 2.16, each bound tried.
 """
@@ -31,18 +32,20 @@ SESSION_MS: Final = 15_000
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The setting `lower_name` plus `room` is at most the setting `higher_name`.
+    """The setting `lower_name` plus `distance` is at most the setting `higher_name`.
 
-    It holds for a client that has the setting `client_of`, since that shows its kind: only a consumer has a
-    ``group.id``. Empty: it holds for each client.
+    Attributes:
+        client_of: it holds for a client that has this setting, since that shows its kind: only a
+            consumer has a ``group.id``. Empty: it holds for each client.
+        name_to_move: where both are a user's, and one of them means nothing to this client, the one
+            that is moved. Empty: the higher one.
     """
 
     lower_name: str
-    room: int
+    distance: int
     higher_name: str
     client_of: str = ""
-    gives_way: str = ""
-    """Where both are a user's, and one of them means nothing to this client: the one that gives way."""
+    name_to_move: str = ""
 
 
 # In this order: what one of them lowers is the higher one of the next.
@@ -51,8 +54,9 @@ _BOUNDS: Final = (
     _Bound("session.timeout.ms", 0, "max.poll.interval.ms", "group.id"),
     _Bound("fetch.max.bytes", HEAD_BYTES, "receive.message.max.bytes", "group.id"),
     _Bound("message.max.bytes", 0, "fetch.max.bytes", "group.id"),
-    # A transaction that nobody ends holds back all readers until its timeout. So that stays as it is,
-    # and a producer that has transactions waits no longer for an answer, or for a record's delivery.
+    # A transaction that nobody ends holds back all readers until its timeout. So that stays as it
+    # is, and a producer that has transactions waits no longer for an answer, or for a record's
+    # delivery.
     _Bound("socket.timeout.ms", -100, "transaction.timeout.ms", "transactional.id", "socket.timeout.ms"),
     _Bound("message.timeout.ms", 0, "transaction.timeout.ms", "transactional.id", "message.timeout.ms"),
     _Bound("linger.ms", 1, "message.timeout.ms", "acks"),
@@ -95,7 +99,7 @@ def reconciled(
     for name, used_name in _OTHER_NAMES.items():
         if name in settings:
             settings[used_name] = settings.pop(name)
-    # settings that must stay as they are
+    # the names of settings that must stay as they are
     fixed = {_OTHER_NAMES.get(name, name) for name in users} - forced.keys()
     for bound in _BOUNDS:
         # only clients with the setting `client_of` have the bound: it is that of consumers, say
@@ -103,9 +107,9 @@ def reconciled(
         # where neither is set, librdkafka's own defaults agree
         is_touched = bound.lower_name in settings or bound.higher_name in settings
         if is_of_client and is_touched:
-            moved = _setting_to_move(bound, settings, fixed)
-            settings |= moved
-            fixed |= moved.keys()  # else the next bound would move it back
+            moved_settings = _setting_to_move(bound, settings, fixed)
+            settings |= moved_settings
+            fixed |= moved_settings.keys()  # else the next bound would move it back
     return settings
 
 
@@ -123,17 +127,18 @@ def needs_trial(settings: Mapping[str, str]) -> bool:
 
 
 def _setting_to_move(bound: _Bound, settings: Mapping[str, Any], fixed: set[str]) -> dict[str, int]:
-    """Return the setting that must be moved to keep a bound, with its new value; empty where it is kept.
+    """Return the setting that must be moved to keep a bound, with its new value; empty where it is
+    kept.
 
     It is the higher one, or the lower one if the higher one is `fixed`, or the bound says so.
     """
     low_value = float(settings.get(bound.lower_name, _DEFAULTS[bound.lower_name]))
     high_value = float(settings.get(bound.higher_name, _DEFAULTS[bound.higher_name]))
-    if low_value + bound.room <= high_value:
+    if low_value + bound.distance <= high_value:
         return {}
-    if bound.gives_way == bound.lower_name or bound.higher_name in fixed:
-        return {bound.lower_name: max(0, int(high_value) - bound.room)}
-    return {bound.higher_name: int(low_value) + bound.room}
+    if bound.name_to_move == bound.lower_name or bound.higher_name in fixed:
+        return {bound.lower_name: max(0, int(high_value) - bound.distance)}
+    return {bound.higher_name: int(low_value) + bound.distance}
 
 
 def contradictions(users: Mapping[str, str]) -> Iterator[Problem]:

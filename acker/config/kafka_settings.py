@@ -1,6 +1,8 @@
-"""Kafka's client settings, passed through verbatim; they may hold secrets, so they never show themselves.
+"""Kafka's client settings, passed through verbatim; they may hold secrets, so they never show
+themselves.
 
-Settings that would switch a guarantee off, or that Windhover must set itself, are refused with the reason.
+Settings that would switch a guarantee off, or that Windhover must set itself, are refused with the
+reason.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from acker.config.yaml_text import VariableText
 from acker.units import TIME_MS_MAX, duration_ms, time_ms
 
 FROM_FILE: Final = "topics.yaml"
-"""The validation context of a file, where a duration needs its unit and a time its date; in Python an int is
-milliseconds."""
+"""The validation context of a file, where a duration needs its unit and a time its date; in Python
+an int is milliseconds."""
 
 NAME_KEY: Final = "(name)"
 """Under this an input learns the name of its section; a file may not set it."""
@@ -31,8 +31,8 @@ class Section(BaseModel):
     """A section of the file: frozen, without unknown keys, and silent about values in errors.
 
     A key is called as its field, without its ``_ms``. The docstring below a field is its text in
-    docs/reference/topics.md and `windhover explain`, where `acker.provisioning.key_texts` reads it. Pydantic
-    does not read it: that takes as long as all else that makes these classes.
+    docs/reference/topics.md and `windhover explain`, where `acker.provisioning.key_texts` reads
+    it. Pydantic does not read it: that takes as long as all else that makes these classes.
     """
 
     model_config = ConfigDict(
@@ -66,8 +66,8 @@ def duration(
     """Make a key of a duration.
 
     Args:
-        between: its range, such as ``1s to 7d``; the lower bound may be ``0``, or the name of another key,
-            as in ``initial to 7d``, with which it is compared there.
+        between: its range, such as ``1s to 7d``; the lower bound may be ``0``, or the name of
+            another key, as in ``initial to 7d``, with which it is compared there.
         or_never: 0 is possible too, for never.
         storm: as for `key`.
     """
@@ -157,7 +157,10 @@ def _empty_if_none(value: object) -> object:
 
 
 def _why(value: str) -> str:
-    """Return a reason without spaces around it; raise `ValueError` if it is no short text of one line."""
+    """Return a reason without spaces around it.
+
+    Raise `ValueError` if it is no short text of one line.
+    """
     if len(value) > WHY_CHARACTERS_MAX:
         raise ValueError(f"is longer than {WHY_CHARACTERS_MAX} characters")
     if not value.isprintable():

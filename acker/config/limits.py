@@ -1,7 +1,8 @@
-"""How far one process may go: the sections ``acker.limits`` and ``replay.limits``, as its parts read them.
+"""How far one process may go: the sections ``acker.limits`` and ``replay.limits``, as its parts
+read them.
 
-Fields without a range are constants: a file that sets one gets a warning. Ranges bind files; code may
-go further.
+Fields without a range are constants: a file that sets one gets a warning. Ranges bind files; code
+may go further.
 
 Source: docs/design/protocol.md, rule 10.
 """
@@ -29,8 +30,8 @@ class _Limits(Section):
 
 
 STANDS_MS: Final = 30_000
-"""A partition stands where its position has not moved for so long, though its log goes on. An election takes
-10 to 20 s."""
+"""A partition stands where its position has not moved for so long, though its log goes on. An
+election takes 10 to 20 s."""
 
 LIVE_MS_MIN: Final = 30_000
 """``/livez`` fails where a loop has neither ended a step nor begun an operation for so long, or longer."""

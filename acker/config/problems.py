@@ -1,7 +1,7 @@
 """What is wrong with a configuration file: one line for each problem, all of them at once.
 
-A line names file, line, key path, value and cure. Values of the section ``kafka`` and of unknown keys are
-never shown: they may be secrets.
+A line names file, line, key path, value and cure. Values of the section ``kafka`` and of unknown
+keys are never shown: they may be secrets.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Problem:
     def line(self, file: str, lines: Mapping[Path, int], hide: Callable[[str], str] = cut) -> str:
         """Return the problem as one line of text.
 
-        `lines` leads from key paths to the lines of the file where they stand. `hide` takes secrets out of
-        value and text.
+        `lines` leads from key paths to the lines of the file where they stand. `hide` takes
+        secrets out of value and text.
         """
         line_number = line_of(self.path, lines)  # 0: it is not known
         where = f"{file}:{line_number}" if line_number else file
@@ -63,7 +63,10 @@ class Problem:
 
 
 def line_of(path: Path, lines: Mapping[Path, int]) -> int:
-    """Return the line of a key, or of the section that it would stand in; 0 where nothing is known."""
+    """Return the line of a key, or of the section that it would stand in.
+
+    It is 0 where nothing is known.
+    """
     for length in range(len(path), 0, -1):
         section = path[:length]
         if section in lines:
@@ -77,7 +80,8 @@ def refuse(
     lines: Mapping[Path, int],
     hide: Callable[[str], str] = cut,
 ) -> None:
-    """Raise all problems as one `ConfigError`, one line each, in the order of the file; if there are any.
+    """Raise all problems as one `ConfigError`, one line each, in the order of the file; if there
+    are any.
 
     `hide` takes the secrets out of what a line says of a value.
     """
@@ -145,7 +149,7 @@ def _problem(
     """Translate one error of pydantic's, `item`; see `problems_of`."""
     location = tuple(str(part) for part in item["loc"])
     kind = item["type"]
-    section, field, keys = _find(model, location)
+    section, field, keys = _locate_key(model, location)
     if kind == "extra_forbidden":
         return unknown_key(above + location, section_keys(section))
     path = above + keys
@@ -178,26 +182,36 @@ def _written(data: Any, keys: Path, otherwise: Any) -> Any:
 
 
 def items_of(field: FieldInfo | None) -> type[BaseModel] | None:
-    """Return the section that each item of a key's list is; None where it is no list of sections."""
+    """Return the section that each item of a key's list is.
+
+    None: it is no list of sections.
+    """
     item_types = get_args(field.annotation) if field is not None else ()
     if item_types and isinstance(item_types[0], type) and issubclass(item_types[0], BaseModel):
         return item_types[0]
     return None
 
 
-class _KeyAt(NamedTuple):
-    """What a location of pydantic's means; `field` None: a section as a whole, or a key unknown there."""
+class _LocatedKey(NamedTuple):
+    """What a location of pydantic's means.
+
+    Attributes:
+        section: the innermost section that it leads into.
+        field: the key of that section; None: the section as a whole, or a key that it does not
+            have.
+        keys: the path in the file.
+    """
 
     section: type[BaseModel]
     field: FieldInfo | None
     keys: Path
 
 
-def _find(model: type[BaseModel], location: Path) -> _KeyAt:
+def _locate_key(model: type[BaseModel], location: Path) -> _LocatedKey:
     """Return the innermost section, and the key of it, that a location of pydantic's speaks of.
 
-    Of an input, ``("retry", "causes", "0", "max_ms")`` is the key ``max`` of a rule, and its path in the file
-    ``retry.causes.0.max``.
+    Of an input, ``("retry", "causes", "0", "max_ms")`` is the key ``max`` of a rule, and its path
+    in the file ``retry.causes.0.max``.
     """
     field: FieldInfo | None = None
     keys: Path = ()
@@ -217,7 +231,7 @@ def _find(model: type[BaseModel], location: Path) -> _KeyAt:
             break
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             model, field = field.annotation, None
-    return _KeyAt(model, field, keys)
+    return _LocatedKey(model, field, keys)
 
 
 def _field_of(model: type[BaseModel], name_or_alias: str) -> FieldInfo | None:

@@ -1,6 +1,7 @@
 """The section ``retry`` of an input: when a lost root is emitted again, and when no more.
 
-What the keys mean together says `replay.policy.disposition`. Source: docs/design/protocol.md, section 7.
+What the keys mean together says `replay.policy.disposition`. Source: docs/design/protocol.md,
+section 7.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class CauseRule(Section):
     error: Annotated[str, AfterValidator(_error)] | None = key(
         range="the name of a class", example="ConnectionError", default=None
     )
-    """The class of the exception, without its module. Its subclasses fit, too. `FailTuple` fits what a bolt
-    failed by `fail`, too. Without this key every cause fits, for example `BATCH_SKIPPED`."""
+    """The class of the exception, without its module. Its subclasses fit, too. `FailTuple` fits
+    what a bolt failed by `fail`, too. Without this key every cause fits, for example
+    `BATCH_SKIPPED`."""
     operator: Annotated[str, AfterValidator(_operator)] | None = key(
         range="the name of a bolt", example="geocode", default=None
     )
@@ -89,16 +91,17 @@ class CauseRule(Section):
         range="retry, dead_letter or drop", example="dead_letter"
     )
     """What happens to the root. `retry`: it is replayed by the keys of this rule and of `retry`.
-    `dead_letter`: it becomes a dead letter at once. `drop`: the same, but the dead letter keeps only key
-    and history of the record, neither payload nor headers."""
+    `dead_letter`: it becomes a dead letter at once. `drop`: the same, but the dead letter keeps
+    only key and history of the record, neither payload nor headers."""
     attempts: WholeOrNone = whole(None, (1, 1_000_000), "emissions", "50")
-    """At how many emissions a root that fails for this cause becomes a dead letter, if `then` is `retry`.
-    Without this key the input's `retry` decides. The same holds for the four keys below."""
+    """At how many emissions a root that fails for this cause becomes a dead letter, if `then` is
+    `retry`. Without this key the input's `retry` decides. The same holds for the four keys below.
+    """
     initial_ms: Initial | None = key(
         unit="duration", range="a duration, 0 to 1d", example="10s", default=None
     )
-    """The wait before the second emission, if `then` is `retry`. Every lost emission makes the next wait
-    longer, whatever its cause was."""
+    """The wait before the second emission, if `then` is `retry`. Every lost emission makes the
+    next wait longer, whatever its cause was."""
     multiplier: Factor | None = key(unit="factor", range="a number, 1 to 100", example="1.5", default=None)
     """The factor from each wait to the next, if `then` is `retry`."""
     max_ms: Delay | None = key(unit="duration", range="a duration, initial to 7d", example="1h", default=None)
@@ -146,9 +149,9 @@ class Retry(Section):
     """The section ``retry`` of an input."""
 
     attempts: Whole = whole(10, (1, 1_000_000), "emissions", "5", storm="setRetry(maxRetries) + 1")
-    """How often a record is emitted, the first time included, before it becomes a dead letter. The waits
-    between the ten emissions of the default are 1 s, 2 s, 4 s and so on to 256 s, together 511 s. So a
-    service may be away for eight minutes."""
+    """How often a record is emitted, the first time included, before it becomes a dead letter. The
+    waits between the ten emissions of the default are 1 s, 2 s, 4 s and so on to 256 s, together
+    511 s. So a service may be away for eight minutes."""
     initial_ms: DurationMs = duration("1s", "0 to 1d", "5s", storm="initialDelay")
     """The wait before the second emission."""
     multiplier: Ratio = ratio(2.0, (1, 100), "factor", "1.5", storm="2, fixed")
@@ -161,28 +164,28 @@ class Retry(Section):
         example="[1s, 30s, 10m]",
         default=None,
     )
-    """The waits one by one, in place of `initial`, `multiplier` and `max`. If the list is too short, its last
-    wait is repeated."""
+    """The waits one by one, in place of `initial`, `multiplier` and `max`. If the list is too
+    short, its last wait is repeated."""
     jitter: Ratio = ratio(0.2, (0, 1), "share", "0.5")
     """Up to this share of a wait is added to it at random. A replay never comes early."""
     time_limit_ms: DurationMs = duration(0, "0 to 365d", "1d")
-    """How long after its first emission a record may be emitted again. The next failure or timeout after this
-    time makes it a dead letter. 0: no limit."""
+    """How long after its first emission a record may be emitted again. The next failure or timeout
+    after this time makes it a dead letter. 0: no limit."""
     count_timed_out: Truth = key(range="true or false", example="false", default=True)
     """Whether an emission that timed out uses up an attempt. `false` needs a `time_limit`."""
     count_abandoned: Truth = key(range="true or false", example="true", default=False)
     """Whether an emission that a takeover of the group abandoned uses up an attempt."""
     max_abandoned: Whole = whole(5, (0, 1_000_000), "takeovers", "20")
-    """How many takeovers of the group may abandon a record. One more makes it a dead letter. This is counted
-    beside `attempts`."""
+    """How many takeovers of the group may abandon a record. One more makes it a dead letter. This
+    is counted beside `attempts`."""
     causes: tuple[CauseRule, ...] = key(
         range=f"a list of at most {RULES_MAX} rules",
         example="[{error: ValidationError, then: dead_letter}]",
         default=(),
     )
-    """Rules for roots that failed. The first rule that fits decides. Windhover's own rules come last:
-    `RejectTuple`, `UnicodeDecodeError`, `ModuleNotFoundError`, `SyntaxError` and `TupleError` become dead
-    letters at once."""
+    """Rules for roots that failed. The first rule that fits decides. Windhover's own rules come
+    last: `RejectTuple`, `UnicodeDecodeError`, `ModuleNotFoundError`, `SyntaxError` and
+    `TupleError` become dead letters at once."""
 
     @validates("max_ms")
     @classmethod
@@ -235,13 +238,16 @@ class Retry(Section):
     def _schedules_agree(self) -> Retry:
         """Raise `ValueError` if the schedule of a rule contradicts itself or the input's."""
         for number, rule in enumerate(self.causes):
-            wrong = _disagreement(rule, self.schedule_of(rule))
-            if wrong:
-                raise ValueError(f"has a rule {number} in causes that {wrong}")
+            flaw = _disagreement(rule, self.schedule_of(rule))
+            if flaw:
+                raise ValueError(f"has a rule {number} in causes that {flaw}")
         return self
 
     def schedule_of(self, rule: CauseRule) -> RetrySchedule:
-        """Return when a root is replayed that a rule fits; what the rule leaves out is the input's."""
+        """Return when a root is replayed that a rule fits.
+
+        What the rule leaves out is the input's.
+        """
         # None: the rule leaves it out
         names_set = [name for name in _SCHEDULE if getattr(rule, name) is not None]
         fields_of_rule = {name: getattr(rule, name) for name in names_set}

@@ -1,8 +1,9 @@
 """The sections of topics.yaml below its top level, as frozen values.
 
-Every key carries its unit, range, meaning and example, and the name that Storm has for it. The blocks in
-docs/reference/topics.md, `windhover explain` and the messages of refused files are made of them. A duration
-is written with its unit and kept as int milliseconds in a field that ends in ``_ms``.
+Every key carries its unit, range, meaning and example, and the name that Storm has for it. The
+blocks in docs/reference/topics.md, `windhover explain` and the messages of refused files are made
+of them. A duration is written with its unit and kept as int milliseconds in a field that ends in
+``_ms``.
 
 Source: docs/design/protocol.md, section 7.
 """
@@ -48,7 +49,10 @@ from acker.units import UNITS_MS, duration_text
 _DAY: Final = UNITS_MS["d"]
 VERDICT_RETENTION_MS: Final = 7 * _DAY
 UNREACHABLE_MS: Final = 5 * UNITS_MS["m"]
-"""How long a query's writes wait at most for a broker; librdkafka gives a record up after as long."""
+"""How long a query's writes wait at most for a broker.
+
+After as long librdkafka gives a record up.
+"""
 
 _CHARACTERS: Final = "letters, digits, dots, underscores, hyphens"
 _TOPIC_RANGE: Final = f"1 to {TOPIC_CHARACTERS_MAX} {_CHARACTERS}"
@@ -89,13 +93,14 @@ class AckerSettings(Section):
     """The section ``acker``: what all processes of one installation share."""
 
     partitions: Whole = whole(4, (1, 1024), "partitions", "8", storm="topology.acker.executors")
-    """How many partitions each ack topic has. At most so many ackers, and so many replay workers, share the
-    work. The number is fixed for life, since the partition of a root is computed from it."""
+    """How many partitions each ack topic has. At most so many ackers, and so many replay workers,
+    share the work. The number is fixed for life, since the partition of a root is computed from
+    it."""
     topic_prefix: TopicPrefix = key(
         range=f"0 to {NAME_CHARACTERS_MAX} {_CHARACTERS}", example="staging.", default=""
     )
-    """The text before `_ack_init` and the names of the other ack topics. With it several installations can
-    share one cluster."""
+    """The text before `_ack_init` and the names of the other ack topics. With it several
+    installations can share one cluster."""
     group: GroupName = key(
         range=_GROUP_RANGE,
         example="my-ackers",
@@ -111,12 +116,13 @@ class AckerSettings(Section):
     replication_factor: Whole = key(
         unit="copies", range="-1, or a whole number, 1 to 32767", example="3", default=-1, ge=-1, le=32767
     )
-    """How many copies each partition has in topics that `windhover topics create` makes. -1: the broker's
-    default. If it is 3 or more, two copies must have a write before it counts (`min.insync.replicas`)."""
+    """How many copies each partition has in topics that `windhover topics create` makes. -1: the
+    broker's default. If it is 3 or more, two copies must have a write before it counts
+    (`min.insync.replicas`)."""
     verdict_retention_ms: DurationMs = duration(duration_text(VERDICT_RETENTION_MS), "1h to 365d", "14d")
-    """How long an acker keeps each verdict at least. It keeps a verdict longer that a replay worker or an
-    open range of roots still needs. `windhover inspect` and the page can show the history of a record for
-    so long."""
+    """How long an acker keeps each verdict at least. It keeps a verdict longer that a replay
+    worker or an open range of roots still needs. `windhover inspect` and the page can show the
+    history of a record for so long."""
     limits: AckerLimits = key(range="a section", default_factory=AckerLimits)
     """How far one acker may go."""
 
@@ -138,11 +144,11 @@ class DeadLetter(Section):
     topic: TopicName = key(range=_TOPIC_RANGE, example="orders.dead")
     """The topic of the dead letters."""
     max_ratio: Ratio = ratio(0.1, (0, 1), "share", "0.25")
-    """The breaker pauses the input if a larger share of its roots than this become dead letters, over
-    `replay.limits.breaker_window`."""
+    """The breaker pauses the input if a larger share of its roots than this become dead letters,
+    over `replay.limits.breaker_window`."""
     max_consecutive: Whole = whole(1000, (1, 1_000_000_000), "dead letters", "100")
-    """The breaker pauses the input after so many dead letters in a row, without an acked root between
-    them."""
+    """The breaker pauses the input after so many dead letters in a row, without an acked root
+    between them."""
 
 
 class Input(Section):
@@ -151,8 +157,8 @@ class Input(Section):
     name: InputName = key(range=f"1 to {NAME_CHARACTERS_MAX} {_CHARACTERS}, not a sign first", alias=NAME_KEY)
     """The key of the section: the input's name, as in roots and commands."""
     id: Whole = key(range=f"a whole number, 1 to {INPUT_ID_MAX}", example="7", ge=1, le=INPUT_ID_MAX)
-    """The number of the input in Windhover's records. It is unique in the installation. Never use it
-    again for another input."""
+    """The number of the input in Windhover's records. It is unique in the installation. Never use
+    it again for another input."""
     group: GroupName = key(range=_GROUP_RANGE, example="billing", storm="consumer group (KafkaSpoutConfig)")
     """The Kafka consumer group under which Windhover commits offsets."""
     topic: TopicName = key(
@@ -160,25 +166,28 @@ class Input(Section):
     )
     """The topic that the input reads."""
     partitions: WholeOrNone = whole(None, (1, PARTITION_MAX + 1), "partitions", "6")
-    """How many partitions the topic gets if `windhover topics create` makes it. Without this key the
-    topic must exist."""
+    """How many partitions the topic gets if `windhover topics create` makes it. Without this key
+    the topic must exist."""
     timeout_ms: TimeoutMs = duration(
         "30s", "500ms to 30d", "2m", or_never=True, storm="topology.message.timeout.secs"
     )
-    """How long a root may stay open. After this time it is lost, and is replayed. 0: for ever. It should be
-    longer than a few micro-batches."""
+    """How long a root may stay open. After this time it is lost, and is replayed. 0: for ever. It
+    should be longer than a few micro-batches."""
     held_timeout_ms: DurationMs = duration("3d", "500ms to 365d", "7d")
-    """How long a root may stay open while Spark's state holds it (`hold`, `keyed`), if that is longer than
-    `timeout`. It must cover the longest window and the longest quiet time of the topic. The topic must keep
-    its records for longer."""
+    """How long a root may stay open while Spark's state holds it (`hold`, `keyed`), if that is
+    longer than `timeout`. It must cover the longest window and the longest quiet time of the
+    topic. The topic must keep its records for longer."""
     bolt_timeout_ms: TimeoutMs = duration(0, "500ms to 30d", "1m", or_never=True)
-    """How long a bolt may work on one tuple, or an `ArrowBolt` on one batch. After this time its process is
-    ended, and the tuple fails with the cause HUNG. 0: for ever. A query that reads several inputs takes the
-    longest of theirs."""
+    """How long a bolt may work on one tuple, or an `ArrowBolt` on one batch. After this time its
+    process is ended, and the tuple fails with the cause HUNG. 0: for ever. A query that reads
+    several inputs takes the longest of theirs."""
     max_spout_pending: Whole = whole(
         1_000_000, (1, 100_000_000), "roots", "200000", storm="topology.max.spout.pending"
     )
-    """How many roots of the group may be open at once. At this number the query reads no new record."""
+    """How many roots of the group may be open at once.
+
+    At this number the query reads no new record.
+    """
     start: StartAt = key(
         unit="time",
         range="committed, earliest, latest, or a time such as 2026-07-01T00:00:00Z",
@@ -186,14 +195,16 @@ class Input(Section):
         storm="FirstPollOffsetStrategy",
         default="committed",
     )
-    """Where a group begins that has no history here. `committed`: at its committed offsets, or at the first
-    record if it has none. `earliest`: at the first record. `latest`: after the last one. Or at a time."""
+    """Where a group begins that has no history here. `committed`: at its committed offsets, or at
+    the first record if it has none. `earliest`: at the first record. `latest`: after the last one.
+    Or at a time."""
     unreachable_ms: DurationMs = duration("5m", "1s to 5m", "2m")
-    """How long the broker may take to store what a query emits, acks and fails. After this time the query
-    fails. A query that reads several inputs takes the longest of theirs."""
+    """How long the broker may take to store what a query emits, acks and fails. After this time
+    the query fails. A query that reads several inputs takes the longest of theirs."""
     on_data_loss: Literal["fail", "skip"] = key(range="fail or skip", example="skip", default="fail")
-    """What a query does if a record that it still needs has left the log. `fail`: the query fails. `skip`: it
-    counts the record and goes on. If a log was cut, an input with `ordering` always stops."""
+    """What a query does if a record that it still needs has left the log. `fail`: the query fails.
+    `skip`: it counts the record and goes on. If a log was cut, an input with `ordering` always
+    stops."""
     ackers: Whole = key(
         range="0 or 1", example="0", storm="topology.acker.executors: 0", default=1, ge=0, le=1
     )
@@ -203,17 +214,18 @@ class Input(Section):
         example='"the warehouse moves until Monday"',
         default="",
     )
-    """Why the input is stopped on purpose. While a text stands here, no query and no `KafkaSpout` of the
-    input starts, and nothing that follows from that is an alarm. Empty: it is not stopped."""
+    """Why the input is stopped on purpose. While a text stands here, no query and no `KafkaSpout`
+    of the input starts, and nothing that follows from that is an alarm. Empty: it is not stopped.
+    """
     ordering: Literal["none", "key", "partition"] = key(
         range="none, key or partition", example="key", default="none"
     )
-    """Which later records wait while an earlier one waits for its replay. `none`: no others. `key`: the later
-    records of its key. `partition`: all later records of its partition."""
+    """Which later records wait while an earlier one waits for its replay. `none`: no others.
+    `key`: the later records of its key. `partition`: all later records of its partition."""
     max_held: Whole = whole(100_000, (1, 100_000), "records", "10000")
     """How many records of a partition may be blocked or wait for their replay, with those that the
-    running batch has taken. Only inputs with `ordering` use it. At this number the partition waits. It is
-    never more than `max_spout_pending`."""
+    running batch has taken. Only inputs with `ordering` use it. At this number the partition
+    waits. It is never more than `max_spout_pending`."""
     hold_ms: DurationMs = duration("1s", "10ms to 1h", "5s")
     """How often a blocked record is tried again. Only inputs with `ordering` use it."""
     retry: Retry = key(range="a section", default_factory=Retry)
@@ -256,7 +268,10 @@ class Input(Section):
             )
 
     def fails_on_loss(self, override: bool | None = None) -> bool:
-        """Return whether a record of it that left the log stops the query; a query may override that."""
+        """Return whether a record of it that left the log stops the query.
+
+        A query may override that.
+        """
         return self.on_data_loss == "fail" if override is None else override
 
     def topic_names(self) -> tuple[str, str, str]:

@@ -1,7 +1,7 @@
 """topics.yaml: what an installation reads, tracks and keeps, as one frozen value.
 
-Everything that is wrong with a file comes in one `ConfigError`, a line for each problem, naming file, line,
-key path, value and cure. ``acker.provisioning.provision`` compares it with the broker.
+Everything that is wrong with a file comes in one `ConfigError`, a line for each problem, naming
+file, line, key path, value and cure. ``acker.provisioning.provision`` compares it with the broker.
 
 Source: docs/design/protocol.md, sections 2 and 7.
 """
@@ -59,7 +59,8 @@ def _settings(value: Any) -> KafkaSettings:
 
 
 class Topics(Section):
-    """A whole file; `spout.load` returns it. Its text form shows names of Kafka settings, never their values.
+    """A whole file; `spout.load` returns it. Its text form shows names of Kafka settings, never
+    their values.
 
     >>> topics = spout.load("topics.yaml")
     >>> topics.input("sentences").replay_topic, topics.input("sentences").retry.attempts
@@ -84,8 +85,8 @@ class Topics(Section):
     def _require_no_conflict(self) -> Topics:
         """Return the topics; raise `ValueError` with all that their sections contradict each other in."""
         refused: list[Problem] = []
-        for name, source in self.inputs.items():
-            if source.name != name:
+        for name, input in self.inputs.items():
+            if input.name != name:
                 refused.append(Problem(("inputs", name), "is kept under another name"))
         refused += conflicts(self.acker, self.inputs)
         if refused:
@@ -99,15 +100,15 @@ class Topics(Section):
 
     def input(self, name: str) -> Input:
         """Return the input of a name; `UsageError` if there is none."""
-        source = self.inputs.get(name)
-        if source is None:
+        input = self.inputs.get(name)
+        if input is None:
             names = ", ".join(self.inputs) or "none"
             raise UsageError(f"there is no input {name!r} in topics.yaml; its inputs are: {names}")
-        return source
+        return input
 
     def inputs_of(self, group: str) -> tuple[Input, ...]:
         """Return the inputs that a group reads, in the order of the file."""
-        return tuple(source for source in self.inputs.values() if source.group == group)
+        return tuple(input for input in self.inputs.values() if input.group == group)
 
 
 def load_topics(
@@ -170,19 +171,25 @@ def _validate(data: Any) -> _Validated:
     """Validate each section on its own, then what they say of each other, so that all problems show."""
     validated = _Validated()
     refused = validated.refused
-    root = _section(data, (), refused)
+    # 1. the file as a whole: its sections
+    file_sections = _section(data, (), refused)
     section_names = problems.section_keys(Topics)
-    refused += [unknown_key((name,), section_names) for name in root if name not in section_names]
-    kafka, refused_settings = kafka_settings(_section(root.get("kafka"), ("kafka",), refused))
+    refused += [unknown_key((name,), section_names) for name in file_sections if name not in section_names]
+    # 2. each section on its own
+    kafka, refused_settings = kafka_settings(_section(file_sections.get("kafka"), ("kafka",), refused))
     refused += refused_settings
-    shared = {"acker": _section(root.get("acker"), ("acker",), refused)}
-    shared["replay"] = _section(root.get("replay"), ("replay",), refused)
+    service_sections = {
+        name: _section(file_sections.get(name), (name,), refused) for name in ("acker", "replay")
+    }
     for name, limits_model in (("acker", AckerLimits), ("replay", ReplayLimits)):
-        shared[name], constants = _without_constants(limits_model, shared[name], (name, "limits"))
+        service_sections[name], constants = _without_constants(
+            limits_model, service_sections[name], (name, "limits")
+        )
         validated.ignored += constants
-    acker = _model(AckerSettings, shared["acker"], ("acker",), refused)
-    replay = _model(ReplaySettings, shared["replay"], ("replay",), refused)
-    inputs = _inputs(_section(root.get("inputs"), ("inputs",), refused), refused)
+    acker = _model(AckerSettings, service_sections["acker"], ("acker",), refused)
+    replay = _model(ReplaySettings, service_sections["replay"], ("replay",), refused)
+    inputs = _inputs(_section(file_sections.get("inputs"), ("inputs",), refused), refused)
+    # 3. what they say of each other; a section that was refused counts as its defaults
     refused += conflicts(acker or AckerSettings(), inputs)
     validated.sections = {"kafka": kafka, "acker": acker, "replay": replay, "inputs": inputs}
     return validated
@@ -198,9 +205,9 @@ def _inputs(sections: dict[str, Any], refused: list[Problem]) -> dict[str, Input
             refused.append(unknown_key((*path, NAME_KEY), problems.section_keys(Input)))
         if body and not section:
             continue  # it is no section, which is said already
-        source = _model(Input, {**section, NAME_KEY: name}, path, refused)
-        if source is not None:
-            inputs[name] = source
+        input = _model(Input, {**section, NAME_KEY: name}, path, refused)
+        if input is not None:
+            inputs[name] = input
     return inputs
 
 
@@ -218,7 +225,10 @@ def _without_constants(
 
 
 def _section(value: Any, path: problems.Path, refused: list[Problem]) -> dict[str, Any]:
-    """Return a value of the file as a section; an empty one for nothing, and for what `refused` gets."""
+    """Return a value of the file as a section.
+
+    It is empty for nothing, and for what is added to `refused`.
+    """
     if isinstance(value, dict):
         return value
     if value is not None:
@@ -253,22 +263,22 @@ def conflicts(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
 
 def _repeated(inputs: Inputs, *keys: str) -> Iterator[tuple[Input, Input]]:
     """Yield (earlier, later) for each input that has the same in all these keys as an earlier one."""
-    firsts: dict[Hashable, Input] = {}
-    for source in inputs.values():
-        earlier = firsts.setdefault(attrgetter(*keys)(source), source)
-        if earlier is not source:
-            yield earlier, source
+    first_by_values: dict[Hashable, Input] = {}
+    for input in inputs.values():
+        earlier = first_by_values.setdefault(attrgetter(*keys)(input), input)
+        if earlier is not input:
+            yield earlier, input
 
 
-def _problem_of(source: Input, key: str, text: str) -> Problem:
+def _problem_of(input: Input, key: str, text: str) -> Problem:
     """Return a problem at a key of an input, such as ``dead_letter.topic``, with the value that it has."""
-    return Problem(("inputs", source.name, *key.split(".")), text, repr(attrgetter(key)(source)))
+    return Problem(("inputs", input.name, *key.split(".")), text, repr(attrgetter(key)(input)))
 
 
 def _repeated_ids(inputs: Inputs) -> Iterator[Problem]:
     """Yield a problem for each input whose id an earlier one has."""
     for earlier, later in _repeated(inputs, "id"):
-        unused_id = max(source.id for source in inputs.values()) + 1
+        unused_id = max(input.id for input in inputs.values()) + 1
         cure = f"give an id that was never used, such as {unused_id}"
         yield _problem_of(later, "id", f"is the id of {earlier.name} already; {cure}")
 
@@ -278,9 +288,9 @@ def _groups_of_services(acker: AckerSettings, inputs: Inputs) -> Iterator[Proble
     if acker.group == acker.replay_group:
         text = "is the group of the ackers already; give the replay workers their own"
         yield Problem(("acker", "replay_group"), text, repr(acker.replay_group))
-    for source in inputs.values():
-        if source.group in (acker.group, acker.replay_group):
-            yield _problem_of(source, "group", "is a group of Windhover's own; give another")
+    for input in inputs.values():
+        if input.group in (acker.group, acker.replay_group):
+            yield _problem_of(input, "group", "is a group of Windhover's own; give another")
 
 
 def _topics_read_twice(inputs: Inputs) -> Iterator[Problem]:
@@ -292,7 +302,7 @@ def _topics_read_twice(inputs: Inputs) -> Iterator[Problem]:
         )
         yield _problem_of(later, "topic", text)
     # an input without a count takes what the topic has, so it cannot contradict another one
-    partitioned = {name: source for name, source in inputs.items() if source.partitions is not None}
+    partitioned = {name: input for name, input in inputs.items() if input.partitions is not None}
     for earlier, later in _repeated(partitioned, "topic"):
         if earlier.partitions != later.partitions:
             text = (
@@ -302,23 +312,23 @@ def _topics_read_twice(inputs: Inputs) -> Iterator[Problem]:
 
 
 def _topics_with_two_roles(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
-    """Find topics that would have two roles: ack topic, source, replay topic or dead letters."""
+    """Yield topics that would have two roles: ack topic, input, replay topic or dead letters."""
     ack_topics = acker.topics.names()
-    input_by_topic = {source.topic: source.name for source in inputs.values()}
-    input_by_replay_topic = {source.replay_topic: source.name for source in inputs.values()}
-    for source in inputs.values():
+    input_by_topic = {input.topic: input.name for input in inputs.values()}
+    input_by_replay_topic = {input.replay_topic: input.name for input in inputs.values()}
+    for input in inputs.values():
         for topic_key in _TOPIC_KEYS:
-            if attrgetter(topic_key)(source) in ack_topics:
+            if attrgetter(topic_key)(input) in ack_topics:
                 text = "is an ack topic; give another topic, or another acker.topic_prefix"
-                yield _problem_of(source, topic_key, text)
-        if source.replay_topic in input_by_topic:
-            reader = input_by_topic[source.replay_topic]
+                yield _problem_of(input, topic_key, text)
+        if input.replay_topic in input_by_topic:
+            reader = input_by_topic[input.replay_topic]
             text = f"is the topic that {reader} reads; give one that only holds copies"
-            yield _problem_of(source, "replay_topic", text)
-        if source.dead_letter.topic in input_by_replay_topic:
-            name = input_by_replay_topic[source.dead_letter.topic]
+            yield _problem_of(input, "replay_topic", text)
+        if input.dead_letter.topic in input_by_replay_topic:
+            name = input_by_replay_topic[input.dead_letter.topic]
             text = f"is the replay topic of {name}; give another topic"
-            yield _problem_of(source, "dead_letter.topic", text)
+            yield _problem_of(input, "dead_letter.topic", text)
     for earlier, later in _repeated(inputs, "replay_topic"):
         text = f"is the replay topic of {earlier.name} already; give each input its own"
         yield _problem_of(later, "replay_topic", text)
@@ -328,28 +338,28 @@ def _topics_with_two_roles(acker: AckerSettings, inputs: Inputs) -> Iterator[Pro
 
 
 def _circles(inputs: Inputs) -> Iterator[Problem]:
-    """Find dead letters that come back to the input they left, directly or through others."""
-    for source in inputs.values():
+    """Yield the inputs whose dead letters come back to them, directly or through other inputs."""
+    for input in inputs.values():
         reached: set[str] = set()
-        newly_reached = {source.dead_letter.topic}
+        newly_reached = {input.dead_letter.topic}
         # one more input of the way in each round; it ends where no topic is new
         while newly_reached:
             reached |= newly_reached
             readers = [reader for reader in inputs.values() if reader.topic in newly_reached]
             newly_reached = {reader.dead_letter.topic for reader in readers} - reached
-        if source.topic in reached:
+        if input.topic in reached:
             text = "leads its dead letters back to the topic they come from; give a topic that no input reads"
-            yield _problem_of(source, "dead_letter.topic", text)
+            yield _problem_of(input, "dead_letter.topic", text)
 
 
 def _names_alike(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
-    """Find names that Kafka takes for one in its metrics: it creates only the first of them."""
+    """Yield topics whose names Kafka takes for one in its metrics: it creates only the first of them."""
     # by the name that Kafka's metrics have, the topic that has it
     topic_by_metric_name = {name.replace(".", "_"): name for name in acker.topics.names()}
-    for source in inputs.values():
+    for input in inputs.values():
         for topic_key in _TOPIC_KEYS:
-            topic = attrgetter(topic_key)(source)
+            topic = attrgetter(topic_key)(input)
             earlier = topic_by_metric_name.setdefault(topic.replace(".", "_"), topic)
             if earlier != topic:
                 text = f"differs from {earlier} only in dots and underscores, which Kafka refuses; rename one"
-                yield _problem_of(source, topic_key, text)
+                yield _problem_of(input, topic_key, text)

@@ -1,15 +1,17 @@
 """YAML as plain data: bounded, without duplicate keys, with variables of the environment.
 
-Nothing in a file is executed and no object is made but text, numbers, booleans, lists and mappings. Keys
-are always text. A file that is too large or too deep, or whose aliases unfold to too much, is refused
-before any of it is built.
+Nothing in a file is executed and no object is made but text, numbers, booleans, lists and
+mappings. Keys are always text. A file that is too large or too deep, or whose aliases unfold to
+too much, is refused before any of it is built.
 
-``${NAME}`` in a value stands for a variable of the environment, ``${NAME:-default}`` falls back where it is
-unset or empty, and ``$${`` is a literal ``${``. What a variable holds is never read as YAML: a value with a
-variable in it is text (`VariableText`), and a key that wants a number reads a decimal number out of it.
+``${NAME}`` in a value stands for a variable of the environment, ``${NAME:-default}`` falls back
+where it is unset or empty, and ``$${`` is a literal ``${``. What a variable holds is never read as
+YAML: a value with a variable in it is text (`VariableText`), and a key that wants a number reads a
+decimal number out of it.
 
-Plain scalars are numbers and booleans as in JSON: ``8``, ``0.5``, ``true``. YAML 1.1 has more of them, which
-nobody means who writes them: ``010`` is 8 there, ``12:30`` is 750, ``yes`` is true. Here they are text.
+Plain scalars are numbers and booleans as in JSON: ``8``, ``0.5``, ``true``. YAML 1.1 has more of
+them, which nobody means who writes them: ``010`` is 8 there, ``12:30`` is 750, ``yes`` is true.
+Here they are text.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ _NULL: Final = re.compile(r"null|Null|NULL|~|")
 _MERGE: Final = re.compile(r"<<")
 
 DIGITS_MAX: Final = 18
-"""A decimal number of a variable may have so many digits; every range of topics.yaml ends far below."""
+"""A decimal number of a variable may have so many digits.
+
+Every range of topics.yaml ends far below.
+"""
 
 
 class VariableText(str):
@@ -103,7 +108,8 @@ class Document:
 def read_yaml(text: str, environ: Mapping[str, str], as_written: Collection[str] = ()) -> Document:
     """Read one YAML document; a value that was refused is None in `data`.
 
-    Values in the sections of `as_written` are text, as they stand in the file: ``0123``, ``yes``, ``12:30``.
+    Values in the sections of `as_written` are text, as they stand in the file: ``0123``, ``yes``,
+    ``12:30``.
     """
     document = Document()
     try:
@@ -131,7 +137,8 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
 
     def hide(match: re.Match[str]) -> str:
         quoted = str(match[1] or match[2] or "")
-        # PyYAML quotes a sign, such as ':', and a kind of token, such as '<block end>': these are its own
+        # PyYAML quotes a character, such as ':', and a kind of token, such as '<block end>': its
+        # own words
         is_of_yaml = len(quoted) < 2 or quoted.startswith("<")
         return match[0] if is_of_yaml else "…"
 
@@ -204,7 +211,10 @@ class _Builder:
         return self._refuse(path, "has a tag; only plain values are read, so leave the ! out")
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        """Return a mapping with its values built; record the line of each key, and refuse what is no key."""
+        """Return a mapping with its values built.
+
+        Record the line of each key, and refuse what is no key.
+        """
         values: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         for key, value in node.value:
@@ -222,7 +232,10 @@ class _Builder:
         return merged | values
 
     def _merge(self, merged: dict[str, Any], sections: Any, path: Path) -> None:
-        """Add the keys of one anchor, or of a list of them, to `merged`; an earlier one goes before."""
+        """Add the keys of one anchor, or of a list of them, to `merged`.
+
+        An earlier one goes before.
+        """
         sections = sections if isinstance(sections, list) else [sections]
         for section in sections:
             if not isinstance(section, dict):
@@ -232,7 +245,10 @@ class _Builder:
                 merged.setdefault(key, value)
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
-        """Return the value of a scalar: text, number, truth or None. What is none of these is refused."""
+        """Return the value of a scalar: text, number, truth or None.
+
+        What is none of these is refused.
+        """
         text = self._substitute(node.value, path)
         kind = node.tag.removeprefix(_TAG)
         if isinstance(text, VariableText) or kind in ("str", "merge"):

@@ -132,7 +132,8 @@ LIBRDKAFKA: Final = "librdkafka"
 
 
 class SettingsHidden(logging.Filter):
-    """Takes out of librdkafka's lines what the settings of a client say is secret, for whatever handler.
+    """Takes out of librdkafka's lines what the settings of a client say is secret, for whatever
+    handler.
 
     librdkafka itself leaves passwords out, and not what an address or a part
     of a setting has of them.
@@ -285,7 +286,10 @@ UNAUTHORIZED: Final = frozenset({*_RESOURCES, KafkaError.CLUSTER_AUTHORIZATION_F
 """The broker knows us, and a right is missing."""
 
 SILENT_BROKER_MS: Final = 10_000
-"""How long a broker may be silent before a request to it has failed; the client then asks who leads now."""
+"""How long a broker may be silent before a request to it has failed.
+
+The client then asks who leads now.
+"""
 
 CONNECTION_MS: Final = 5_000
 """How long a new connection may take, and its first request."""
@@ -319,7 +323,8 @@ class Use:
     transactional_id: str = ""
 
     def right(self, code: int) -> Right | None:
-        """Return the right that an error code says is missing; None where the code does not say which.
+        """Return the right that an error code says is missing; None where the code does not say
+        which.
 
         A broker gives a producer its id only if the producer may write to
         some topic. Else it refuses with the code of the cluster, though the
@@ -341,7 +346,10 @@ class Use:
 
 
 class Refused(KafkaException):
-    """A part of an answer was an error; `use` is what the request did with the resource of that part."""
+    """A part of an answer was an error.
+
+    `use` is what the request did with the resource of that part.
+    """
 
     def __init__(self, cause: KafkaError, use: Use) -> None:
         super().__init__(cause)
@@ -349,7 +357,10 @@ class Refused(KafkaException):
 
 
 class Troubled(KafkaException):
-    """Kafka answered, but not for some partitions; `texts` asks for the trouble text of each of these."""
+    """Kafka answered, but not for some partitions.
+
+    `texts` asks for the trouble text of each of these.
+    """
 
     def __init__(self, cause: KafkaError, texts: Callable[[], Mapping[TopicPartition, str]]) -> None:
         super().__init__(cause)
@@ -357,7 +368,10 @@ class Troubled(KafkaException):
 
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Return partitions by their topic, for questions about one topic each; topics and partitions ascend."""
+    """Return partitions by their topic, for questions about one topic each.
+
+    Topics and partitions ascend.
+    """
     places_by_topic: dict[str, list[TopicPartition]] = {}
     for place in sorted(places):
         places_by_topic.setdefault(place.topic, []).append(place)
@@ -396,7 +410,10 @@ def unauthorized(doing: str, right: Right | None, bootstrap: str, text: str) -> 
 
 
 def unauthenticated(doing: str, bootstrap: str, text: str) -> str:
-    """Return the message of a broker that was reached and accepted no connection; `text` is the error's."""
+    """Return the message of a broker that was reached and accepted no connection.
+
+    `text` is the error's.
+    """
     return (
         f"{doing}: no connection to {bootstrap} was accepted ({text}); correct security.protocol, the sasl.*"
         " and the ssl.* settings of `kafka` in topics.yaml"
@@ -519,7 +536,10 @@ class Outage:
     """
 
     def __init__(self, clock: Clock, bootstrap: str, throttling: Throttling | None = None) -> None:
-        """Begin without an outage. `throttling` knows whether a wait is for a quota, which is no outage."""
+        """Begin without an outage.
+
+        `throttling` knows whether a wait is for a quota, which is no outage.
+        """
         self._clock = clock
         self._bootstrap = bootstrap
         self._throttling = throttling
@@ -531,7 +551,8 @@ class Outage:
         self._lock = Lock()  # calls side by side wait for one broker
 
     def record_wait(self, doing: str, waited_ms: float, why: str) -> None:
-        """Record that a call has waited `waited_ms` for an answer, and waits on; log it if a log line is due.
+        """Record that a call has waited `waited_ms` for an answer, and waits on; log it if a log
+        line is due.
 
         `doing` is what the call does, `why` the error of its last attempt.
         """
@@ -657,7 +678,8 @@ def _wall_ms() -> int:
 
 
 class KafkaClient:
-    """What the clients of one view of a cluster share: settings, deadlines, the translation of errors.
+    """What the clients of one view of a cluster share: settings, deadlines, the translation of
+    errors.
 
     Attributes:
         settings: the user's, by librdkafka's names.
@@ -678,7 +700,10 @@ class KafkaClient:
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Keep the settings, named as in librdkafka; nothing is connected. `clock` gives steady seconds."""
+        """Keep the settings, named as in librdkafka; nothing is connected.
+
+        `clock` gives steady seconds.
+        """
         self.settings = dict(settings)
         SETTINGS_HIDDEN.add(self.settings)
         self._client_id = client_id
@@ -710,7 +735,8 @@ class KafkaClient:
         forced: Mapping[str, Any],
         background: Background,
     ) -> T:
-        """Make a client of confluent-kafka; the user's settings may overrule `defaults`, never `forced`.
+        """Make a client of confluent-kafka; the user's settings may overrule `defaults`, never
+        `forced`.
 
         Defaults that a setting of the user's contradicts give way to it.
         `kind` is the class of the client, `background` gets what its threads
@@ -831,7 +857,8 @@ class KafkaClient:
         return len(self.metadata_of(asker, topic, background).topics[topic].partitions)
 
     def metadata_of(self, asker: Consumer, topic: str, background: Background) -> ClusterMetadata:
-        """Return the metadata of a topic and the brokers, asked for now; `TopicError` without the topic.
+        """Return the metadata of a topic and the brokers, asked for now; `TopicError` without the
+        topic.
 
         librdkafka itself would wait for a missing topic without a word.
         """
@@ -945,7 +972,8 @@ class KafkaClient:
         )
 
     def ahead_of_broker_ms(self, places: Collection[TopicPartition]) -> int | None:
-        """Return by how much this machine's clock is ahead of the broker's; None: it cannot be found out.
+        """Return by how much this machine's clock is ahead of the broker's; None: it cannot be
+        found out.
 
         `places` are the partitions of a transaction that was aborted just
         now. Its coordinator has written a marker into each, with a time of
@@ -970,7 +998,10 @@ class KafkaClient:
         return _wall_ms() - marker_ms
 
     def damage(self, cause: KafkaError, place: TopicPartition, position: int) -> Damaged:
-        """Return the error of a batch that cannot be read from `position` on; `cause` is of `DAMAGE`."""
+        """Return the error of a batch that cannot be read from `position` on.
+
+        `cause` is of `DAMAGE`.
+        """
         return Damaged(*place, position, f"{DAMAGE[cause.code()]}; {self._text(cause)}")
 
     def unreachable(
@@ -999,7 +1030,10 @@ class KafkaClient:
         )
 
     def stands(self, doing: str, texts: Mapping[TopicPartition, str]) -> PartitionStands:
-        """Return the error of some partitions without an answer, by their trouble texts; others have one."""
+        """Return the error of some partitions without an answer, by their trouble texts.
+
+        Others have one.
+        """
         troubles = "; ".join(f"{place.topic}/{place.partition} {texts[place]}" for place in sorted(texts))
         return PartitionStands(
             f"{doing}: {troubles}; start what is missing, or wait:"

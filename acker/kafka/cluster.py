@@ -203,7 +203,10 @@ class _Answer(NamedTuple, Generic[T]):
 
 
 class _OffsetsAnswer(NamedTuple):
-    """The answer about some offsets; and by partition the epoch of the leader that gave it, if it said so."""
+    """The answer about some offsets.
+
+    `epochs` has by partition the epoch of the leader that gave it, if it said so.
+    """
 
     answer: _Answer[int]
     epochs: dict[TopicPartition, int]
@@ -225,10 +228,10 @@ class _Silence(NamedTuple):
 
 
 class _TroubleText(NamedTuple):
-    """The text of a partition in trouble, and when it was made (`Clock`)."""
+    """The text of a partition in trouble, and when it was created (`Clock`)."""
 
     text: str
-    made_s: float
+    created_s: float
 
 
 class ThreadCall(Generic[T]):
@@ -281,9 +284,10 @@ class KafkaLog:
         self._background = Background(clock)
         self._clock = clock
         self._admin: AdminClient | None = None  # None: the next question makes one
-        self._admin_made_s = 0.0
+        self._admin_created_s = 0.0
         self._cluster_id: str | None = None  # None: it was not asked yet
-        # the consumer that asks what a group has committed, and that group; None: none has asked yet
+        # the consumer that asks what a group has committed, and that group; None: none has asked
+        # yet
         self._commit_asker: Consumer | None = None
         self._commit_asker_group = ""
         # leaders that did not answer a moment ago: by partition, and by the broker's number
@@ -381,7 +385,10 @@ class KafkaLog:
         )
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
-        """Return brokers with copies of topics that are missing or silent; see `acker.kafka.port.Log`."""
+        """Return brokers with copies of topics that are missing or silent.
+
+        See `acker.kafka.port.Log`.
+        """
         needed = frozenset(names)
 
         def ask(timeout_s: float) -> list[MissingBroker]:
@@ -392,7 +399,10 @@ class KafkaLog:
         return self._ask_until_answered("asking which brokers there are", ask, Use(Operation.DESCRIBE))
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offsets that a group has committed; it waits for an open transaction of the group."""
+        """Return the offsets that a group has committed.
+
+        It waits for an open transaction of the group.
+        """
         commits = self._read_commits(group, partitions)
         return {TopicPartition(commit.topic, commit.partition): commit.offset for commit in commits}
 
@@ -437,7 +447,10 @@ class KafkaLog:
         return {TopicPartition(commit.topic, commit.partition): commit.metadata or "" for commit in commits}
 
     def members(self, group: str) -> Sequence[GroupMember]:
-        """Return the members of a group, none where it does not exist; see `acker.kafka.port.Log`."""
+        """Return the members of a group, none where it does not exist.
+
+        See `acker.kafka.port.Log`.
+        """
         use = Use(Operation.DESCRIBE, group=group)
 
         def make() -> AdminClient:
@@ -630,7 +643,8 @@ class KafkaLog:
                 raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, name))
 
     def _remember_silence(self, answer: _Answer[Any]) -> None:
-        """Remember which leaders were silent, and give up the admin client that has waited for them.
+        """Remember which leaders were silent, and give up the admin client that has waited for
+        them.
 
         `answer` is that to a question about several partitions. `_bounds`
         does not ask the silent leaders again before `SILENT_AGAIN_S` are
@@ -651,7 +665,7 @@ class KafkaLog:
         # A client whose request timed out may not meet that broker again
         # (`FIRST_PATIENCE_MS`). One that has found no leader for long is
         # replaced, too: it may go on finding none when there is one.
-        client_age_s = now_s - self._admin_made_s
+        client_age_s = now_s - self._admin_created_s
         if silent_errors or (answer.errors and client_age_s >= SILENT_AGAIN_S):
             self._give_up_admin()
 
@@ -695,7 +709,8 @@ class KafkaLog:
                 self._silence_by_place[place] = self._silence_by_broker[leader]
 
     def _refresh_leaders(self, places: Collection[TopicPartition]) -> None:
-        """Ask who leads partitions if it is not known, or if the connection to a broker was lost lately.
+        """Ask who leads partitions if it is not known, or if the connection to a broker was lost
+        lately.
 
         librdkafka then sends questions about them to these leaders.
         """
@@ -732,7 +747,7 @@ class KafkaLog:
         """
         now_s = self._clock()
         text_by_place = {
-            place: text for place, text in self._text_by_place.items() if now_s - text.made_s < TEXT_S
+            place: text for place, text in self._text_by_place.items() if now_s - text.created_s < TEXT_S
         }
         topics_to_ask = {place.topic for place in errors.keys() - text_by_place.keys()}
         for topic in topics_to_ask:
@@ -749,7 +764,10 @@ class KafkaLog:
     def _read_commits(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
-        """Return the commits of a group in the client's form; a partition without one is missing."""
+        """Return the commits of a group in the client's form.
+
+        A partition without one is missing.
+        """
         requested = [client_partition(place) for place in partitions]
         if not requested:
             return []
@@ -800,7 +818,7 @@ class KafkaLog:
                 return question(max(patience_s, deadline.wait_min_s, 0.1))
             except KafkaException as error:
                 code = error.args[0].code()
-                admin_age_s = self._clock() - self._admin_made_s
+                admin_age_s = self._clock() - self._admin_created_s
                 finds_no_leader = code == KafkaError.LEADER_NOT_AVAILABLE and admin_age_s >= LEADERLESS_S
                 if code in _STALE_CLIENT or finds_no_leader:
                     self._give_up_admin()  # the next attempt makes another one
@@ -819,12 +837,15 @@ class KafkaLog:
     def _admin_client(self) -> AdminClient:
         """Return the admin client; make it first if there is none."""
         if self._admin is None:
-            self._admin_made_s = self._clock()
+            self._admin_created_s = self._clock()
             self._admin = self._client.make_client(self._make_admin, {}, LOGGED, self._background)
         return self._admin
 
     def _commit_asker_of(self, group: str) -> Consumer:
-        """Return the consumer that asks what a group has committed; there is one, of the last group asked."""
+        """Return the consumer that asks what a group has committed.
+
+        There is one, of the last group asked.
+        """
         if self._commit_asker is None or self._commit_asker_group != group:
             self._commit_asker = None  # it ends before the next one begins
             self._commit_asker = self._client.make_client(
@@ -872,7 +893,8 @@ def _patiences_s() -> Iterator[float]:
 def missing_in(
     metadata: ClusterMetadata, names: Collection[str], silent_numbers: Collection[int] = ()
 ) -> list[MissingBroker]:
-    """Return the brokers that metadata name as replicas of topics, and do not list among the brokers.
+    """Return the brokers that metadata name as replicas of topics, and do not list among the
+    brokers.
 
     `silent_numbers` are those of listed brokers that did not answer us: these
     are returned, too.
@@ -949,7 +971,10 @@ def _doing(bound: Bound | int, places: Iterable[TopicPartition]) -> tuple[str, U
 def _end_where_negative(
     offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the offsets of a time; the end for each that is negative, since no record is so late."""
+    """Return the offsets of a time.
+
+    A negative one means that no record is so late: then it is the end.
+    """
     return {place: ends[place] if offset < 0 else offset for place, offset in offsets.items()}
 
 

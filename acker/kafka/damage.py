@@ -6,7 +6,8 @@ if a client asks for an offset within the batch, the broker sends that batch;
 for an offset behind it, the next batch. So each offset that is tried shows on
 which side of the batch's end it lies:
 
-1. Try at 1, 2, 4, 8 ... offsets behind the beginning, until one lies behind the batch, or the log ends.
+1. Try at 1, 2, 4, 8 ... offsets behind the beginning, until one lies behind the batch, or the log
+   ends.
 2. Halve the rest. A batch of 1,000 records takes some 20 trials, each of some ms.
 3. If the next batch is damaged, too, go on with that one.
 
@@ -180,7 +181,8 @@ class _Trials:
         self._consumer.close()
 
     def _replace_consumer(self) -> None:
-        """Go on with a new client: one that met damage may read on in the middle of the damaged batch.
+        """Go on with a new client: one that met damage may read on in the middle of the damaged
+        batch.
 
         It would stop at whatever it takes for offsets there.
         """

@@ -39,7 +39,10 @@ from acker.kafka.port import ReadTo, TopicPartition
 from acker.kafka.reader import FORCED
 
 ANSWER_MS: Final = 3_000
-"""How long the leaders of all partitions have for their answers; a silent one is asked again later."""
+"""How long the leaders of all partitions have for their answers.
+
+A silent one is asked again later.
+"""
 
 _SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
@@ -69,7 +72,10 @@ def unknown_epoch(place: TopicPartition, epoch: int) -> Disagreement:
 def intact_to(
     client: KafkaClient, read_to_by_place: Mapping[TopicPartition, ReadTo]
 ) -> dict[TopicPartition, int]:
-    """Return up to which offset each log has what was read of it; see `acker.kafka.port.Log.intact_to`."""
+    """Return up to which offset each log has what was read of it.
+
+    See `acker.kafka.port.Log.intact_to`.
+    """
     background = Background(client.clock)
     # all records: an open transaction would keep back what follows it, and so
     # the answer
@@ -106,7 +112,8 @@ def _wait_for_answers(
 
 
 def _intact_offset(message: Message, place: TopicPartition, read_to: ReadTo) -> int:
-    """Return what the first message of a partition tells: `read_to.offset`, or where its log was cut.
+    """Return what the first message of a partition tells: `read_to.offset`, or where its log was
+    cut.
 
     Raises:
         Disagreement: the leader knows no such epoch.

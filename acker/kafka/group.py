@@ -166,7 +166,8 @@ class KafkaMembership:
         self._consumer.close()
 
     def _send_commit(self, every_s: float) -> None:
-        """Send a commit of the offsets that have changed, `every_s` seconds after the last one at least.
+        """Send a commit of the offsets that have changed, `every_s` seconds after the last one at
+        least.
 
         While a commit is under way, the next one waits for its answer, at
         most `COMMIT_PATIENCE_S`.

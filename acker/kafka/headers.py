@@ -6,12 +6,12 @@ decoded, it makes its list all the same, but leaves an empty slot (a C NULL)
 in the tuple of that header, and returns the list with an exception pending.
 Three things follow:
 
-1. A direct call, ``message.headers()``, may return that list. An interpreter that has specialised the call
-   does not look for an exception, which then comes up in some later statement. So it is called through
-   `operator.methodcaller`, whose call is always checked: a `SystemError` is raised.
-2. The message keeps the list. To read an empty slot, to show the tuple, or to pickle it ends the process.
-   The garbage collector's own view of a tuple passes over an empty slot, so its length tells which tuples
-   have one. Values are never in that slot.
+1. A direct call, ``message.headers()``, may return that list. An interpreter that has specialised
+   the call does not look for an exception, which then comes up in some later statement. So it is
+   called through `operator.methodcaller`, whose call is always checked: a `SystemError` is raised.
+2. The message keeps the list. To read an empty slot, to show the tuple, or to pickle it ends the
+   process. The garbage collector's own view of a tuple passes over an empty slot, so its length
+   tells which tuples have one. Values are never in that slot.
 3. The message is given a list of ours at once, so that nobody else reads the broken one.
 
 Of several names that are no UTF-8 only the first one's bytes are known.

@@ -28,7 +28,10 @@ class TroubleKind(StrEnum):
     NOT_UNPACKED = "not_unpacked"
     """It has passed over some offsets: their batch does not unpack, or to more than a reader takes."""
     FILLING = "filling"
-    """State of an acker partition takes half of a limit or more; when it is full, verdicts are held back."""
+    """State of an acker partition takes half of a limit or more.
+
+    When it is full, verdicts are held back.
+    """
     CUT = "cut"
     """Its log ends before the last emitted record: another leader has lost the rest."""
 
@@ -60,7 +63,10 @@ class PartitionTrouble:
         return f"{self.place.topic}/{self.place.partition}"
 
     def row(self) -> dict[str, Any]:
-        """Return the trouble as JSON has it; `start` and `end` are None where no offsets are concerned."""
+        """Return the trouble as JSON has it.
+
+        `start` and `end` are None where no offsets are concerned.
+        """
         return {
             "kind": self.kind.value,
             "topic": self.place.topic,
@@ -82,7 +88,8 @@ class TroubleTimes:
     def record_troubles(
         self, troubles: Collection[tuple[TroubleKind, TopicPartition]], now_ms: int
     ) -> dict[tuple[TroubleKind, TopicPartition], int]:
-        """Record the troubles that there are at a wall time; return for each since when it lasts, wall time.
+        """Record the troubles that there are at a wall time; return for each since when it lasts,
+        wall time.
 
         A trouble that is not among them is over: if it comes again, it begins anew.
         """

@@ -204,7 +204,8 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MissingBroker:
-    """A broker that should have copies of partitions, and that the others do not see, or that is silent.
+    """A broker that should have copies of partitions, and that the others do not see, or that is
+    silent.
 
     Attributes:
         number: its id (``node.id``).
@@ -257,7 +258,8 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswers:
-    """The answers to a question about some partitions: each partition is in `offsets` or in `troubles`.
+    """The answers to a question about some partitions: each partition is in `offsets` or in
+    `troubles`.
 
     Attributes:
         offsets: the answers.
@@ -386,13 +388,15 @@ class Picker(Assigned, Protocol):
 
 
 class OffsetReader(Assigned, Protocol):
-    """Reads which offsets of assigned partitions hold a committed record; the records are thrown away.
+    """Reads which offsets of assigned partitions hold a committed record; the records are thrown
+    away.
 
     It fetches little ahead, so it jumps as often as its user likes.
     """
 
     def offsets(self, timeout_ms: int, max_records: int = 1000) -> Mapping[TopicPartition, Sequence[int]]:
-        """Return the offsets of the next records as soon as there are any, ascending in each partition.
+        """Return the offsets of the next records as soon as there are any, ascending in each
+        partition.
 
         It returns none when `timeout_ms` is over, or sooner when a position
         passed a partition's last control records. Raises as `Reader.poll`
@@ -431,7 +435,10 @@ class Transactions(Protocol):
     """
 
     def init(self, timeout_ms: int) -> None:
-        """End the transaction of a predecessor of the same id, and fence it. Call it once, first."""
+        """End the transaction of a predecessor of the same id, and fence it.
+
+        Call it once, first.
+        """
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -509,7 +516,8 @@ class Membership(Protocol):
         """
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets of the group some time later, for tools that show lag; nobody waits for it.
+        """Commit offsets of the group some time later, for tools that show lag; nobody waits for
+        it.
 
         They are never the truth. At most one request is under way; a later
         `poll` sends what has changed meanwhile, and again what was refused.
@@ -525,7 +533,8 @@ class Log(Protocol):
     """A cluster. Makes readers and writers, and answers questions about topics and groups."""
 
     def share_deadline(self) -> None:
-        """Give all questions from now on together the time that one alone may take; a new call begins anew.
+        """Give all questions from now on together the time that one alone may take; a new call
+        begins anew.
 
         For commands: a broker that is silent while others answer would keep
         each question to it waiting for its own deadline. A question that is
@@ -562,7 +571,8 @@ class Log(Protocol):
         """
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
-        """Join a consumer group that shares topics of equal size, one partition number to one member.
+        """Join a consumer group that shares topics of equal size, one partition number to one
+        member.
 
         `pause_ms` is how long this member may go without `Membership.poll`;
         None: as Kafka's client has it.
@@ -583,7 +593,8 @@ class Log(Protocol):
         """Return the first offset at or after a wall time for each partition, or its end when none is."""
 
     def bounds(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
-        """Ask as `starts`, `ends`, `stable_ends` do, and name the partitions that have no answer now.
+        """Ask as `starts`, `ends`, `stable_ends` do, and name the partitions that have no answer
+        now.
 
         It is for callers that can go on without them: a partition that has no
         leader, or whose leader is silent, holds up the others for some
@@ -618,7 +629,8 @@ class Log(Protocol):
         """
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
-        """Return the brokers that have copies of the named topics and that the other brokers do not see.
+        """Return the brokers that have copies of the named topics and that the other brokers do
+        not see.
 
         A broker that the others still see is among them if it did not answer
         `bounds` a moment ago.
@@ -630,7 +642,10 @@ class Log(Protocol):
     def committed_epochs(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return the leader epoch beside each committed offset; partitions without one are missing."""
+        """Return the leader epoch beside each committed offset.
+
+        Partitions without one are missing.
+        """
 
     def commit(
         self,
@@ -639,7 +654,8 @@ class Log(Protocol):
         metadata: str = "",
         epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
-        """Commit next offsets of a group that has no members, each with a short text kept beside it.
+        """Commit next offsets of a group that has no members, each with a short text kept beside
+        it.
 
         `epochs` are those of `ReadTo`, where they are known; Kafka keeps them
         beside the offsets, too.
@@ -648,13 +664,20 @@ class Log(Protocol):
     def commit_metadata(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
-        """Return the text kept beside each committed offset; partitions without a commit are missing."""
+        """Return the text kept beside each committed offset.
+
+        Partitions without a commit are missing.
+        """
 
     def members(self, group: str) -> Sequence[GroupMember]:
-        """Return the members that a consumer group has now, by name; none where there is no such group."""
+        """Return the members that a consumer group has now, by name.
+
+        Without such a group there are none.
+        """
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
-        """Make the broker delete the records below `offsets`; return troubles as in `OffsetAnswers`.
+        """Make the broker delete the records below `offsets`; return troubles as in
+        `OffsetAnswers`.
 
         A partition with a trouble keeps its records.
         """
@@ -663,7 +686,10 @@ class Log(Protocol):
         """Return what readers of this view have passed over since it was made, each run once."""
 
     def log_progress(self, partition: TopicPartition, position: int, end: int) -> None:
-        """Record how far a read of a partition to `end` has come; log each minute that it goes on."""
+        """Record how far a read of a partition to `end` has come.
+
+        Log each minute that it goes on.
+        """
 
     def close(self) -> None:
         """Release what the log itself holds; readers and writers are closed on their own."""

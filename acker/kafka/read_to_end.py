@@ -1,4 +1,5 @@
-"""Reads partitions to their ends: a piece of one as a restart needs it, or again and again what is new.
+"""Reads partitions to their ends: a piece of one as a restart needs it, or again and again what is
+new.
 
 Source: docs/design/protocol.md, section 5.3 and rule 10.
 """
@@ -30,7 +31,8 @@ def pass_damage(error: Damaged) -> int | None:
 def poll_past_damage(
     reader: Reader, timeout_ms: int, max_records: int, on_damage: OnDamage
 ) -> Sequence[Record]:
-    """Poll a reader; if a batch is damaged, pass over it as far as `on_damage` allows, and return nothing.
+    """Poll a reader; if a batch is damaged, pass over it as far as `on_damage` allows, and return
+    nothing.
 
     Raises `Damaged`: `on_damage` raised it, since the batch may not be passed
     over, or not to its end.
@@ -184,13 +186,19 @@ class Follower:
         self.is_whole = False
 
     def follow(self, places: Sequence[TopicPartition]) -> None:
-        """Read these partitions as well, from their log starts; those that are read already go on."""
+        """Read these partitions as well, from their log starts.
+
+        Those that are read already go on.
+        """
         self._unread_places |= {place for place in places if place not in self._first_offsets}
         if self._unread_places:
             self._begin(self._log.bounds(Bound.START, self._unread_places))
 
     def _begin(self, starts: OffsetAnswers) -> None:
-        """Begin to read partitions at their log starts; one without an answer is tried again later."""
+        """Begin to read partitions at their log starts.
+
+        One without an answer is tried again later.
+        """
         if starts.offsets:
             self._reader.assign({**self.positions(), **starts.offsets})
             self._first_offsets |= starts.offsets
@@ -201,7 +209,8 @@ class Follower:
         return {place: self._reader.position(place) for place in self._first_offsets}
 
     def read(self) -> Iterator[Record]:
-        """Yield the records since the last call; afterwards `is_whole` shows whether these were all.
+        """Yield the records since the last call; afterwards `is_whole` shows whether these were
+        all.
 
         A partition without a leader holds up no other; then these were not
         all, and `why_not_whole` names it.

@@ -191,7 +191,8 @@ class KafkaReader:
         return self._poll_until(timeout_ms, lambda message: self._take_messages(message, max_records)) or {}
 
     def _poll_until(self, timeout_ms: int, take: Callable[[Message], _Taken[T]]) -> T | None:
-        """Wait for a message, and return the records that `take` makes of it and of what is fetched behind.
+        """Wait for a message, and return the records that `take` makes of it and of what is
+        fetched behind.
 
         None: there was nothing until the timeout, or a position moved without
         a record. Raises why a partition cannot be read on.
@@ -220,7 +221,10 @@ class KafkaReader:
                 return None
 
     def _raise_new_error(self) -> None:
-        """Raise why a partition cannot be read on; damage is raised here only once, as soon as it was met."""
+        """Raise why a partition cannot be read on.
+
+        Damage is raised here only once, as soon as it was met.
+        """
         if self._error_by_place:
             raise next(iter(self._error_by_place.values()))
         if self._unraised_damage:
@@ -238,7 +242,10 @@ class KafkaReader:
             raise LogError(f"{partition} is not assigned to this reader") from None
 
     def pass_over(self, partition: TopicPartition) -> DamagedRun:
-        """Go on behind the damage at the position of a partition; see `acker.kafka.port.Assigned`."""
+        """Go on behind the damage at the position of a partition.
+
+        See `acker.kafka.port.Assigned`.
+        """
         start = self.position(partition)
         end = first_behind_damage(self._client, partition, start)
         damage = self._damage_by_place.get(partition)
@@ -257,7 +264,10 @@ class KafkaReader:
         return self._client.make_client(Consumer, self._defaults, self._forced, self._background)
 
     def _replace_consumer(self) -> None:
-        """Read all partitions by a new client, from their positions on; what this one has fetched is lost."""
+        """Read all partitions by a new client, from their positions on.
+
+        What this one has fetched is lost.
+        """
         self._consumer.close()
         self._consumer = self._new_consumer()
         self._unfetched = set(self._positions)
@@ -286,7 +296,8 @@ class KafkaReader:
         return _Taken(messages_by_place, self._apply_events(events))
 
     def _take_fetched(self, message: Message, max_records: int) -> tuple[list[Message], list[Message]]:
-        """Take what the client has fetched behind a message; return messages with a record, and events.
+        """Take what the client has fetched behind a message; return messages with a record, and
+        events.
 
         Events are messages with an error, or with the end of a partition.
         """
@@ -311,7 +322,10 @@ class KafkaReader:
             self._positions[place] = max(self._positions[place], offset + 1)
 
     def _apply_events(self, events: list[Message]) -> bool:
-        """Keep the errors of partitions, to be raised; return whether a position moved to an end."""
+        """Keep the errors of partitions, to be raised.
+
+        Return whether a position moved to an end.
+        """
         has_moved = False
         for event in events:
             error = cast("KafkaError", event.error())
@@ -342,7 +356,8 @@ class KafkaReader:
         self._consumer.incremental_unassign([client_partition(place)])
 
     def _begin_fetching(self) -> None:
-        """Begin to fetch new partitions, once it is certain that they exist; else raise `TopicError`.
+        """Begin to fetch new partitions, once it is certain that they exist; else raise
+        `TopicError`.
 
         In this order: a broker answers the requests of a connection one after
         another, so a question that is sent behind a fetch waits as long as
@@ -447,7 +462,10 @@ def is_damage(event: Message) -> bool:
 
 
 def before_damage(messages: list[Message]) -> list[Message]:
-    """Return messages without those that come behind a damaged batch of their partition; its event stays."""
+    """Return messages without those that come behind a damaged batch of their partition.
+
+    Its event stays.
+    """
     damaged: set[TopicPartition] = set()
     credible: list[Message] = []
     for message in messages:

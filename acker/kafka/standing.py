@@ -6,9 +6,9 @@ A partition *stands* when for longer than a limit, all the time,
 
 * its position did not move;
 * its log goes on behind the position, or nobody can say whether it does: it has no leader;
-* its reader had nothing else to return. Records of one partition wait in the client behind the records of
-  other partitions that were fetched before: a slow reader of 100,000 records of one may get those of another
-  an hour later.
+* its reader had nothing else to return. Records of one partition wait in the client behind the
+  records of other partitions that were fetched before: a slow reader of 100,000 records of one may
+  get those of another an hour later.
 
 A partition that is left unread on purpose is not among the positions that are
 recorded, and so does not stand: a limit is reached, an input is paused. How
@@ -202,7 +202,8 @@ class StandingPartitions:
                 progress.stood_ms += interval_ms
 
     def places_to_ask(self) -> Collection[TopicPartition]:
-        """Return the partitions whose ends should be asked now: those that have not moved for a while.
+        """Return the partitions whose ends should be asked now: those that have not moved for a
+        while.
 
         With a limit of 30 s those are asked that have not moved for 10 s, and
         again after each 10 s.
@@ -217,7 +218,10 @@ class StandingPartitions:
         return places
 
     def record_ends(self, answers: OffsetAnswers) -> None:
-        """Record the ends of partitions, or why they could not be asked; others stay as they are."""
+        """Record the ends of partitions, or why they could not be asked.
+
+        Others stay as they are.
+        """
         for place, progress in self._progress_by_place.items():
             if place not in answers.offsets and place not in answers.troubles:
                 continue
@@ -270,7 +274,8 @@ class _SeenPosition(NamedTuple):
 
 
 class LateReaders:
-    """Knows which readers stand, from outside: only from the positions up to which they have read; pure.
+    """Knows which readers stand, from outside: only from the positions up to which they have read;
+    pure.
 
     A reader that has not read what was written long ago stands, or catches
     up. The first call shows no difference: both are called standing. Later
@@ -335,7 +340,8 @@ class StandingWatch:
     def check_positions(
         self, positions: Mapping[TopicPartition, int], now_ms: int, *, is_drained: bool = True
     ) -> StandingNews:
-        """Record positions, ask for the ends that are needed, and return what is to be reported now.
+        """Record positions, ask for the ends that are needed, and return what is to be reported
+        now.
 
         The arguments are those of `StandingPartitions.record_positions`.
 

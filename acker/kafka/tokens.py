@@ -1,4 +1,5 @@
-"""Logins by token: the function that a topics.yaml names is imported, and what it returns is checked.
+"""Logins by token: the function that a topics.yaml names is imported, and what it returns is
+checked.
 
 librdkafka asks for a token when it connects, and again when four fifths of
 its life are over; a thread of its own calls the function, so each client of
@@ -64,7 +65,10 @@ class Tokens:
     """
 
     def __init__(self, name: str, function: TokenFunction, now: Callable[[], float] = time.time) -> None:
-        """Keep the user's function, with its `name` for messages; `now` gives seconds since 1970."""
+        """Keep the user's function, with its `name` for messages.
+
+        `now` gives seconds since 1970.
+        """
         self._name = name
         self._function = function
         self._now = now
@@ -78,7 +82,10 @@ class Tokens:
         self._first_token = self._fetch(config)
 
     def __call__(self, config: str) -> tuple[Any, ...]:
-        """Return a token, as `TokenFunction` does; one that has ended where the function gives none."""
+        """Return a token, as `TokenFunction` does.
+
+        Where the function gives none, it is one that has ended.
+        """
         first_token, self._first_token = self._first_token, None
         if first_token is not None:
             _, ends_s, *_ = first_token  # the token, and when it ends by wall time
@@ -91,7 +98,10 @@ class Tokens:
             return _ENDED_TOKEN
 
     def _fetch(self, config: str) -> tuple[Any, ...]:
-        """Call the user's function; raise `NotAuthenticated` if it raises, or returns no valid token."""
+        """Call the user's function.
+
+        Raise `NotAuthenticated` if it raises, or returns no valid token.
+        """
         try:
             token = self._function(config)
         except Exception as error:

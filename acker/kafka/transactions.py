@@ -5,9 +5,9 @@ librdkafka knows four ends of a transaction that did not commit:
 1. It must be aborted: `Aborted`, after it was.
 2. Its producer is dead, because another owner of the id was initialised: `Fenced`.
 3. Its outcome is unknown when the deadline is over: `Unreachable`.
-4. Its producer dies of its abort: `Unreachable` as well; a new owner of the id ends the transaction, and
-   looks. This happens if the abort overtakes the request that would have begun the transaction at the
-   coordinator, which then knows of none (librdkafka's issue 4849).
+4. Its producer dies of its abort: `Unreachable` as well; a new owner of the id ends the
+   transaction, and looks. This happens if the abort overtakes the request that would have begun
+   the transaction at the coordinator, which then knows of none (librdkafka's issue 4849).
 
 A refused record makes the transaction one of the first kind; but that a right
 is missing is reported as it is, for no other attempt would succeed.
@@ -85,7 +85,10 @@ class KafkaTransactions(KafkaWriter):
     """Writes in transactions; implements `acker.kafka.port.Transactions`."""
 
     def __init__(self, client: KafkaClient, transactional_id: str, forbidden: Forbidden) -> None:
-        """Make a producer; nothing is connected before `init`. `forbidden` is asked why it was refused."""
+        """Make a producer; nothing is connected before `init`.
+
+        `forbidden` is asked why it was refused.
+        """
         super().__init__(client, {"transactional.id": transactional_id})
         self._id = transactional_id
         self._forbidden = forbidden
@@ -171,7 +174,10 @@ class KafkaTransactions(KafkaWriter):
             self._writes_to_repeat.append(lambda: self._flush_queue(self._client.deadline(timeout_ms)))
 
     def _flush_queue(self, deadline: Deadline) -> None:
-        """Wait until no record is queued, or the transaction must be aborted; raises as `flush` does."""
+        """Wait until no record is queued, or the transaction must be aborted.
+
+        It raises as `flush` does.
+        """
         doing = f"writing a transaction of {self._id}"
         while True:
             queued_count = 0
@@ -207,7 +213,10 @@ class KafkaTransactions(KafkaWriter):
         self._was_aborted = False
 
     def _do_or_write_again(self, step: Callable[[Deadline], None], deadline: Deadline) -> None:
-        """Call `step` (flush or commit); if the transaction is aborted, repeat its writes and the step."""
+        """Call `step` (flush or commit).
+
+        If the transaction is aborted, repeat its writes and the step.
+        """
         try:
             step(deadline)
         except RecordRefused:
@@ -222,7 +231,10 @@ class KafkaTransactions(KafkaWriter):
             step(deadline)
 
     def _commit(self, deadline: Deadline) -> None:
-        """Commit, or abort and raise if a record was refused; then hand out the offsets of the records."""
+        """Commit, or abort and raise if a record was refused.
+
+        Then hand out the offsets of the records.
+        """
         if self._first_refusal is None:
             self._commit_open(deadline)
         else:
@@ -345,7 +357,10 @@ class KafkaTransactions(KafkaWriter):
             raise
 
     def _raise_refused_time(self, doing: str, aborted: Aborted) -> None:
-        """Raise how far the clocks are apart, if the time of a record was refused; after the abort."""
+        """Raise how far the clocks are apart, if the time of a record was refused.
+
+        It is called after the abort.
+        """
         error = aborted.__cause__
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.INVALID_TIMESTAMP:
             ahead_ms = self._client.ahead_of_broker_ms(self._written_places)

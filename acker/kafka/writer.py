@@ -121,7 +121,8 @@ class KafkaWriter:
             raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
 
     def _enqueue(self, record: Outgoing, on_delivery: DeliveryCallback | None = None) -> None:
-        """Queue one record; while the queue is full, wait, at most as long as an operation may take.
+        """Queue one record; while the queue is full, wait, at most as long as an operation may
+        take.
 
         Raises:
             KafkaException: the client refuses the record.
@@ -197,12 +198,18 @@ class KafkaWriter:
             self._remember_refusal(error.args[0], f"writing to {topic}", topic)
 
     def _remember_refusal(self, cause: KafkaError, doing: str, topic: str = "") -> None:
-        """Remember the error of a refused record, to be raised when the caller waits; only the first one."""
+        """Remember the error of a refused record, to be raised when the caller waits.
+
+        Only the first one is remembered.
+        """
         if self._first_refusal is None:
             self._first_refusal = self._client.error(cause, doing, use=Use(Operation.WRITE, topic=topic))
 
     def _unacknowledged(self, doing: str, timeout_ms: int, record_count: int) -> WindhoverError:
-        """Return the error of records that are not durable in time; partitions without a leader are named."""
+        """Return the error of records that are not durable in time.
+
+        Partitions without a leader are named.
+        """
         leaderless_texts = self._client.leaderless_troubles(self._producer, self._written_places)
         if leaderless_texts:
             return self._client.stands(f"{doing} within {timeout_ms} ms", leaderless_texts)
@@ -220,7 +227,8 @@ class KafkaProducer(KafkaWriter):
 
     def __init__(self, client: KafkaClient) -> None:
         super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._on_delivery})
-        # the first record's topic, until a flush has waited for it; None: there is nothing to wait for
+        # the first record's topic, until a flush has waited for it; None: there is nothing to wait
+        # for
         self._first_topic: str | None = None
 
     def send(self, record: Outgoing) -> None:
@@ -261,7 +269,10 @@ class KafkaProducer(KafkaWriter):
         self._written_places.clear()
 
     def _flush_until(self, deadline: Deadline) -> int:
-        """Wait until no record is queued, or the deadline is over; return how many are queued then."""
+        """Wait until no record is queued, or the deadline is over.
+
+        Return how many are queued then.
+        """
         try:
             while True:
                 queued_count = self._producer.flush(deadline.next_wait_s)
@@ -280,7 +291,10 @@ class KafkaProducer(KafkaWriter):
 
 
 def _client_headers(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
-    """Return a record's headers as the client takes them; raise `LogError` if it cannot write a name."""
+    """Return a record's headers as the client takes them.
+
+    Raise `LogError` if it cannot write a name.
+    """
     headers: list[tuple[str, str | bytes | None]] = list(record.headers)
     for name, _ in headers:
         if name.__class__ is UnreadableName or "\0" in name:
@@ -289,7 +303,10 @@ def _client_headers(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
 
 
 def _further_arguments(columns: OutgoingColumns) -> tuple[Iterable[object], ...]:
-    """Return what `produce` takes behind the values, by columns; raises as `_client_headers` does."""
+    """Return what `produce` takes behind the values, by columns.
+
+    It raises as `_client_headers` does.
+    """
     keys: Iterable[object] = repeat(None) if columns.keys is None else columns.keys
     if columns.headers is None and columns.timestamps_ms is None:
         return keys, columns.partitions

@@ -1,7 +1,8 @@
 """A cohort: roots that were emitted together and expire together.
 
-Storm's RotatingMap groups roots by the tick in which they came. Here a cohort is an emitted range with its
-own, exact deadline. Ranges are cut at wire blocks, so that one record of contributions concerns one piece.
+Storm's RotatingMap groups roots by the tick in which they came. Here a cohort is an emitted range
+with its own, exact deadline. Ranges are cut at wire blocks, so that one record of contributions
+concerns one piece.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -41,15 +42,18 @@ class InitEmission:
     timeout_ms: int
 
     def deadline_ms(self, since_ms: int) -> int:
-        """Return when a root expires that was emitted or touched at `since_ms`; `NEVER` without a timeout."""
+        """Return when a root expires that was emitted or touched at `since_ms`.
+
+        Without a timeout it is `NEVER`.
+        """
         return since_ms + self.timeout_ms if self.timeout_ms > 0 else NEVER
 
 
 class Pin(NamedTuple):
     """A place in a log that a restart must still be able to read.
 
-    `bytes` is the size of the records that this process has read or written there before it; only differences
-    between two pins of a log mean anything.
+    `bytes` is the size of the records that this process has read or written there before it; only
+    differences between two pins of a log mean anything.
     """
 
     offset: int
@@ -61,11 +65,16 @@ class RootCohort:
 
     Attributes:
         serial: a number that rises with every cohort of a ledger: the order of emission.
-        deadline_ms: when its open roots expire; some of them may have a later deadline of their own.
-        ack_from: contributions below this offset of ``_ack_ack`` do not count; they were read before.
-        ack_pin: place of the first contribution to a root that may still be open; None: there was none.
-        verdict_pin: place of the first verdict of one of the roots, or a place before it; None: none has one.
-        bin_number: of the bin, a record of State, that has the cohort with its values; None: none has it.
+        deadline_ms: when its open roots expire; some of them may have a later deadline of their
+            own.
+        ack_from: contributions below this offset of ``_ack_ack`` do not count; they were read
+            before.
+        ack_pin: place of the first contribution to a root that may still be open; None: there was
+            none.
+        verdict_pin: place of the first verdict of one of the roots, or a place before it; None:
+            none has one.
+        bin_number: of the bin, a record of State, that has the cohort with its values; None: none
+            has it.
     """
 
     __slots__ = (
@@ -101,7 +110,8 @@ class RootCohort:
         self._later_deadlines_ms = np.zeros(0, np.int64)
 
     def settle_between(self, start: int, end: int) -> Indices:
-        """Settle and return the open roots (indices) at those positions of [start, end) that it has.
+        """Settle and return the open roots (indices) at those positions of [start, end) that it
+        has.
 
         It has at least one of them.
         """
@@ -109,9 +119,13 @@ class RootCohort:
         return self.roots.settle_run(first_own - self.start, end_own - self.start)
 
     def touch(self, indices: I64, touched_at_ms: int) -> bool:
-        """Move the deadlines of the open roots at `indices`, never backwards; return whether one moved."""
+        """Move the deadlines of the open roots at `indices`, never backwards.
+
+        Return whether one moved.
+        """
         deadline_ms = self.emission.deadline_ms(touched_at_ms)
-        # never: without a timeout nothing moves; not later: the deadline of all roots is not before it
+        # never: without a timeout nothing moves; not later: the deadline of all roots is not
+        # before it
         if deadline_ms == NEVER or deadline_ms <= self.deadline_ms:
             return False
         touched_indices = indices[self.roots.is_open(indices)]
@@ -120,8 +134,8 @@ class RootCohort:
         former_indices, former_deadlines_ms = self._open_with_later_deadline()
         # 1. all open roots are touched: then the deadline of all moves
         if len(touched_indices) == self.roots.open_count:
-            # What a batch leaves open Spark's state mostly holds, all of it: so no root needs a deadline of
-            # its own, which would be 16 bytes for each of them.
+            # What a batch leaves open Spark's state mostly holds, all of it: so no root needs a
+            # deadline of its own, which would be 16 bytes for each of them.
             is_later = former_deadlines_ms > deadline_ms
             self.deadline_ms = deadline_ms
             self._later_indices = former_indices[is_later]
@@ -150,7 +164,10 @@ class RootCohort:
         return self.roots.settle(open_indices[~among(open_indices, indices_not_due)])
 
     def next_deadline_ms(self, clock_ms: int) -> int:
-        """Return the next deadline of an open root, after `expire` at the same clock; `NEVER` if none."""
+        """Return the next deadline of an open root, after `expire` at the same clock.
+
+        It is `NEVER` if there is none.
+        """
         if clock_ms < self.deadline_ms:
             return self.deadline_ms
         later_indices, later_ms = self._open_with_later_deadline()

@@ -3,9 +3,10 @@
 A *cohort* is the roots of one init in one wire block. It names a root by its *index*, the distance
 from its first position. `Indices` are a `range` if they are neighbours, else an array.
 
-A canonical record contains each root once: in a run (the contribution is exactly the root edge) or among its
-packed positions. A record of another program may contain a root several times. Then the XOR of all its
-contributions counts, and the record is *flattened*: every run becomes positions with their root edges.
+A canonical record contains each root once: in a run (the contribution is exactly the root edge) or
+among its packed positions. A record of another program may contain a root several times. Then the
+XOR of all its contributions counts, and the record is *flattened*: every run becomes positions
+with their root edges.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -23,7 +24,10 @@ from acker.ledger.cohort import RootCohort
 from acker.wire.events import Acks, PositionRun, positions, values
 
 FEW_RUNS: Final = 8
-"""Up to this many runs are folded one after the other; more are folded together, as one array of indices."""
+"""Up to this many runs are folded one after the other.
+
+More are folded together, as one array of indices.
+"""
 
 _NO_POSITIONS = np.zeros(0, np.int64)
 _NO_VALUES = np.zeros(0, np.uint64)
@@ -48,8 +52,8 @@ class Contribution:
         start: the first position in the record.
         end: the position after the last one; `start` if there is none.
         runs: ascending and disjoint; the contribution to each of their roots is its root edge.
-        positions: int64, ``(n,)``, disjoint from the runs; a canonical record has them ascending and
-            distinct.
+        positions: int64, ``(n,)``, disjoint from the runs; a canonical record has them ascending
+            and distinct.
         values: uint64, ``(n,)``, the contributions at the positions.
         is_outside: whether a position lies outside the record's block; such a record must not be
             folded.
@@ -132,13 +136,17 @@ class Contribution:
         if not self.runs or not len(self.positions):
             return True
         run_starts, run_ends = np.array(self.runs, np.int64).T
-        # of each position the row of the last run that begins at it or before it; -1: all begin behind it
+        # of each position the row of the last run that begins at it or before it; -1: all begin
+        # behind it
         run_rows = np.searchsorted(run_starts, self.positions, side="right") - 1
         is_in_run = (run_rows >= 0) & (self.positions < run_ends[np.maximum(run_rows, 0)])
         return not bool(is_in_run.any())
 
     def _flatten(self) -> None:
-        """Replace the runs by positions with their root edges; a root may be among them several times."""
+        """Replace the runs by positions with their root edges.
+
+        A root may be among them several times.
+        """
         run_positions = [np.arange(run.start, run.end, dtype=np.int64) for run in self.runs]
         run_edges: list[U64] = [root_edges_of_run(self.source, run.start, run.end) for run in self.runs]
         self.positions = np.concatenate([self.positions, *run_positions])
@@ -147,7 +155,10 @@ class Contribution:
         self._is_distinct = False
 
     def _bounds(self, block: int) -> tuple[int, int]:
-        """Return the first position and the one behind the last; without any, twice the block's start."""
+        """Return the first position and the one behind the last.
+
+        Without any position both are the block's start.
+        """
         starts: list[int] = []
         ends: list[int] = []
         filled_runs = [run for run in self.runs if run.end > run.start]
@@ -176,8 +187,8 @@ class Contribution:
         """Return the indices in a cohort of all positions of the runs, ascending."""
         bounds = np.clip(np.array(self.runs, np.int64), cohort.start, cohort.end) - cohort.start
         lengths = bounds[:, 1] - bounds[:, 0]
-        # Of [10, 13) and [20, 22) the rows are 0, 1, 2 and 3, 4: the first run is 10 ahead of its rows, the
-        # second one 20 - 3.
+        # Of [10, 13) and [20, 22) the rows are 0, 1, 2 and 3, 4: the first run is 10 ahead of its
+        # rows, the second one 20 - 3.
         first_rows = np.cumsum(lengths) - lengths
         shifts = bounds[:, 0] - first_rows
         return np.repeat(shifts, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)

@@ -1,9 +1,11 @@
-"""The ledger: one value for each open root, one verdict for each root, and no memory of a settled one.
+"""The ledger: one value for each open root, one verdict for each root, and no memory of a settled
+one.
 
 The ledger is pure: records and positions go in, verdicts come out. It reads no clock and no log.
 
-For each source it keeps a watermark. Positions below the watermark were initialised and cannot be initialised
-again; positions from the watermark on have no root yet. So a root passes once through three states::
+For each source it keeps a watermark. Positions below the watermark were initialised and cannot be
+initialised again; positions from the watermark on have no root yet. So a root passes once through
+three states::
 
     at or above the watermark ──init──► open, in a cohort ──verdict──► settled, in no cohort
 
@@ -45,7 +47,10 @@ _BLOCK_SIZE: Final = 1 << WIRE_BLOCK_BITS
 
 
 class Ledger:
-    """The open roots of one acker partition; the next verdict gets offset `verdict_next`, or a higher one."""
+    """The open roots of one acker partition.
+
+    The next verdict gets offset `verdict_next`, or a higher one.
+    """
 
     def __init__(self) -> None:
         """Begin without a root."""
@@ -71,7 +76,10 @@ class Ledger:
     # -- reading
 
     def watermark(self, source: int) -> int:
-        """Return the first position of a source that was never initialised here; 0 before the first init."""
+        """Return the first position of a source that was never initialised here.
+
+        It is 0 before the first init.
+        """
         return self._watermarks.get(source, 0)
 
     def set_watermark(self, source: int, position: int) -> None:
@@ -106,7 +114,8 @@ class Ledger:
     # -- events
 
     def open_run(self, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
-        """Open the roots of a run from the watermark on; positions below it are only counted as ignored.
+        """Open the roots of a run from the watermark on; positions below it are only counted as
+        ignored.
 
         Contributions below the offset `ack_from` of ``_ack_ack`` were read before this step, so
         they are none to these roots.
@@ -136,7 +145,10 @@ class Ledger:
                 self._record_settled_at(cohort, len(settled_indices), first_verdict)
 
     def adopt(self, roots: Roots, emission: InitEmission, ack_from: int) -> RootCohort:
-        """Add roots as a cohort behind all others of their source; the watermark does not change."""
+        """Add roots as a cohort behind all others of their source.
+
+        The watermark does not change.
+        """
         self._serial += 1
         cohort = RootCohort(roots, emission, ack_from, self._serial)
         self._register.add(cohort)
@@ -171,7 +183,8 @@ class Ledger:
         self._count_missed(source, missed_count, runs=runs, scattered=None)
 
     def fold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
-        """Fold a record's contributions to roots of its session; settle as ACKED those that they complete.
+        """Fold a record's contributions to roots of its session; settle as ACKED those that they
+        complete.
 
         `pin` is the record's place in ``_ack_ack``. Cohorts that it leaves open are pinned there: a
         restart has to fold it again.
@@ -239,7 +252,10 @@ class Ledger:
     # -- restore: none of these gives a new verdict
 
     def refold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
-        """Fold again, in a restart, contributions that were folded before; no root gets a verdict from it."""
+        """Fold again, in a restart, contributions that were folded before.
+
+        No root gets a verdict from it.
+        """
         source = contribution.source
         start, end = contribution.start, contribution.end
         for cohort in self._register.cohorts_within(session, source, start, end):
@@ -258,7 +274,8 @@ class Ledger:
                 self._pin(cohort, pin)
 
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
-        """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at `pin`.
+        """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at
+        `pin`.
 
         A verdict above the watermark was committed without the State that has the root's init. It
         is kept: when the init is read again, `init` settles the root. The attribute `ahead_pin` is
@@ -286,7 +303,8 @@ class Ledger:
     # -- what a restart needs
 
     def oldest_ack_pinned(self) -> RootCohort | None:
-        """Return the cohort that needs the oldest contribution at a restart; None if none needs any.
+        """Return the cohort that needs the oldest contribution at a restart; None if none needs
+        any.
 
         One that is carried in a bin of State, with its values, needs none.
         """
@@ -304,7 +322,10 @@ class Ledger:
         return pinned[0].cohort if pinned else None
 
     def mark_bin_changed(self, cohort: RootCohort) -> None:
-        """Mark the bin of a changed cohort as to be written; a cohort without a bin needs nothing."""
+        """Mark the bin of a changed cohort as to be written.
+
+        A cohort without a bin needs nothing.
+        """
         if cohort.bin_number is not None:
             self._changed_bins.add(cohort.bin_number)
 
@@ -326,7 +347,8 @@ class Ledger:
     def _count_missed(
         self, source: int, missed_count: int, *, runs: Sequence[PositionRun], scattered: I64 | None
     ) -> None:
-        """Count contributions or fails that met no open root of their session, as `above` or `late`.
+        """Count contributions or fails that met no open root of their session, as `above` or
+        `late`.
 
         `runs` and the `scattered` positions (None: there are none) are all that the record has.
         Those of it that are not below the watermark have no root yet, so they are among the missed
@@ -441,7 +463,10 @@ class _SessionCohorts:
 
 
 class Register:
-    """All cohorts of an acker partition that have open roots; a block is a wire block, by its number."""
+    """All cohorts of an acker partition that have open roots.
+
+    A block is a wire block, by its number.
+    """
 
     def __init__(self) -> None:
         """Begin without a cohort."""
@@ -513,7 +538,8 @@ class Register:
         ]
 
     def cohorts_around(self, session: Session, source: int, some_positions: I64) -> Iterable[RootCohort]:
-        """Return the cohorts of a session that overlap the run from the first to the last of some positions.
+        """Return the cohorts of a session that overlap the run from the first to the last of some
+        positions.
 
         The positions ascend, and lie in one wire block.
         """

@@ -80,7 +80,8 @@ class Marks:
         self._mark_by_lane: dict[SessionLane, LaneMark] = {}
 
     def compare_and_mark(self, lane: SessionLane, content: Content) -> Seen:
-        """Compare a record of a lane with the marks, and mark it if it is NEW: then it must be applied.
+        """Compare a record of a lane with the marks, and mark it if it is NEW: then it must be
+        applied.
 
         A record that is not NEW changes no mark.
         """
@@ -118,7 +119,8 @@ class Marks:
 
 
 class TrailingMarks:
-    """The marks twice: `latest` is after the last record read, `safe` before the record at the safe position.
+    """The marks twice: `latest` is after the last record read, `safe` before the record at the
+    safe position.
 
     The safe position is the first contribution that a restart reads again.
     """

@@ -22,13 +22,16 @@ from acker.wire.stacks import KEPT_MAX, CauseKey, Stacks, key_of, stacks_header
 
 @dataclass(slots=True)
 class Counts:
-    """Totals since the process started, in roots, contributions or records; see docs/reference/metrics.md.
+    """Totals since the process started, in roots, contributions or records; see
+    docs/reference/metrics.md.
 
     Attributes:
-        refused: positions of an ``Init`` of a lower session, or of a source or generation that no ``Take``
-            announced; and ticks of a lower session.
-        late: contributions and fails for roots that had their verdict already, or are of another session.
-        undecodable_records: records of the verdict topic that a restart could not use and passed over.
+        refused: positions of an ``Init`` of a lower session, or of a source or generation that no
+            ``Take`` announced; and ticks of a lower session.
+        late: contributions and fails for roots that had their verdict already, or are of another
+            session.
+        undecodable_records: records of the verdict topic that a restart could not use and passed
+            over.
     """
 
     initialised: int = 0
@@ -60,14 +63,16 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class AckerStatus:
-    """The state of an acker service at one moment; see docs/reference/metrics.md. It shares nothing with it.
+    """The state of an acker service at one moment; see docs/reference/metrics.md. It shares
+    nothing with it.
 
     Attributes:
         partitions: those that the acker owns and has restored, ascending.
         sessions: sessions that own a group, as ``group/session``.
-        restored: partitions that were restored, and `restored_ms` how long they took together, from their
-            assignment on.
-        standing: partitions of the ack topics that do not go on, as ``topic/partition``, each with why.
+        restored: partitions that were restored, and `restored_ms` how long they took together,
+            from their assignment on.
+        standing: partitions of the ack topics that do not go on, as ``topic/partition``, each with
+            why.
     """
 
     partitions: tuple[int, ...]
@@ -110,7 +115,10 @@ class AckerEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AckerEvent:
-    """Something that happened in an acker partition. `detail` is a sentence without secrets or payload."""
+    """Something that happened in an acker partition.
+
+    `detail` is a sentence without secrets or payload.
+    """
 
     kind: AckerEventKind
     partition: int
@@ -192,15 +200,18 @@ class OutputBuilder:
         self._output.events.append(AckerEvent(kind, self._partition, detail))
 
     def add_quarantined(self, record: Record, why: str) -> None:
-        """Add a record that cannot be applied; only the first of each kind is also added as an event."""
+        """Add a record that cannot be applied.
+
+        Only the first of each kind is also added as an event.
+        """
         self._output.quarantined.append((record, why))
-        if self._log_once.take_first(record.topic, why):
+        if self._log_once.add_if_new(record.topic, why):
             text = f"{record.place}: {why}; further ones like it are only counted"
             self.report(AckerEventKind.QUARANTINED, text)
 
     def report_passed_over(self, record: Record, why: str) -> None:
         """Add an event for a record that a restart passes over; only for the first of each kind."""
-        if self._log_once.take_first(record.topic, why):
+        if self._log_once.add_if_new(record.topic, why):
             self.report(AckerEventKind.UNDECODABLE, f"{record.place} is passed over: {why}")
 
     def take(self) -> StepOutput:

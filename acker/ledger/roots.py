@@ -42,8 +42,8 @@ smaller long before; but each time that it settles roots, it copies its arrays.
 """
 
 OWN_PAGES_BYTES: Final = 65_536
-"""Arrays from this size on get their own memory pages. These go back to the system when the run is settled;
-the C library would keep them in the process."""
+"""Arrays from this size on get their own memory pages. These go back to the system when the run is
+settled; the C library would keep them in the process."""
 
 _PAGES_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
 """Map all pages at once if the system can: a fault for each took half the time of a first contribution."""
@@ -139,7 +139,10 @@ class Roots:
         return indices, missing
 
     def _count_settled(self, indices: I64) -> int:
-        """Return how many of the roots at `indices` are settled; in the sparse form these are left out."""
+        """Return how many of the roots at `indices` are settled.
+
+        In the sparse form these are left out.
+        """
         if self._settled_mask is None:
             return 0
         return int(np.count_nonzero(self._settled_mask[indices]))
@@ -202,7 +205,8 @@ class Roots:
         has_settled = self._settled_mask is not None and self._settled_mask[start:end].any()
         if self._sparse_indices is not None or has_settled:
             return self.settle(np.arange(start, end, dtype=np.int64))
-        # all of [start, end) are open: if these are as many as are open at all, no other one is open
+        # all of [start, end) are open: if these are as many as are open at all, no other one is
+        # open
         if end - start == self.open_count:
             return self.settle_all()
         if self._settled_mask is None:
@@ -274,7 +278,8 @@ class Roots:
         return self._missing
 
     def _find_sparse(self, indices: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
-        """Return the rows of the sparse arrays with the open roots of `indices`, and which of these are open.
+        """Return the rows of the sparse arrays with the open roots of `indices`, and which of
+        these are open.
 
         The second array is as long as `indices`, the first as there are open ones among them. Of
         the open roots 3, 8 and 9 the indices 3, 5 and 9 have the rows 0 and 2: True, False, True.
@@ -298,7 +303,8 @@ class Roots:
         self.open_count = len(self._sparse_indices)
 
     def _count_as_settled(self, count: int) -> None:
-        """Count `count` more roots of the dense form as settled, and change the form if few are open now.
+        """Count `count` more roots of the dense form as settled, and change the form if few are
+        open now.
 
         Without an open root the arrays are released; with `1 / SPARSE_SHARE` of all at most the
         form becomes sparse.

@@ -1,10 +1,11 @@
 """Which session owns a group, which sources the group has, and what each session's clock shows.
 
-Theory of operation. A `Take` makes its session the owner of the group (`Group.owner`) as soon as it is
-read: from then on the inits and ticks of lower sessions are refused. But only when the take *counts* are the
-roots of lower sessions abandoned, and the take answered. A take or tick counts when all contributions and
-fails that were in the log when it was read have been applied; the ends of these logs are its *barrier*. Until
-then takes and ticks wait in one queue, in the order of the log::
+Theory of operation. A `Take` makes its session the owner of the group (`Group.owner`) as soon as
+it is read: from then on the inits and ticks of lower sessions are refused. But only when the take
+*counts* are the roots of lower sessions abandoned, and the take answered. A take or tick counts
+when all contributions and fails that were in the log when it was read have been applied; the ends
+of these logs are its *barrier*. Until then takes and ticks wait in one queue, in the order of the
+log::
 
     take, tick ──read──► queued, no barrier ──ends fetched──► queued, barrier ──both ends applied──► counts
 
@@ -14,8 +15,8 @@ a search.
 
 The clock of a session has two values: `counted_ms` expires roots, `read_ms` goes into answers.
 
-Source: docs/design/protocol.md, rules 8 and 9; section 4, "Order between the three topics", "Take and Taken"
-and "Fine print".
+Source: docs/design/protocol.md, rules 8 and 9; section 4, "Order between the three topics", "Take
+and Taken" and "Fine print".
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class QueuedTick:
         former_clock_ms: for a take that changes the owner, what the clock of the former owner
             showed, 0 without a former owner. None for a tick, and for a take of a session that
             owned the group already: it has restarted.
-        barrier: the offsets below which all must be applied first; None until the ends were fetched.
+        barrier: the offsets below which all must be applied first; None until the ends were
+            fetched.
     """
 
     session: Session
@@ -105,12 +107,12 @@ SIBLING_MS: Final = 10_000
 
 
 GENERATION_STEP_MAX: Final = 16
-"""A take may raise a generation by so many. A rewind raises it by one; where some rewinds died before they
-had reached every acker partition, the next session spreads them all."""
+"""A take may raise a generation by so many. A rewind raises it by one; where some rewinds died
+before they had reached every acker partition, the next session spreads them all."""
 
 GENERATION_FIRST_MAX: Final = 1_024
-"""A source that nobody has named yet may begin in a generation up to this: its group was rewound so often
-under another `topic_prefix`."""
+"""A source that nobody has named yet may begin in a generation up to this: its group was rewound
+so often under another `topic_prefix`."""
 
 NO_ROOM: Final = " in this acker partition; `windhover acker free --group` makes room"
 
@@ -118,7 +120,10 @@ CLAIMED: Final = "is of group"
 """Part of the text for an input id that another group has."""
 
 FREE: Final = ""
-"""The group of a source that nobody has: the next take that names it has it. No session's group is empty."""
+"""The group of a source that nobody has: the next take that names it has it.
+
+No session's group is empty.
+"""
 
 
 class SessionRank(Enum):
@@ -193,7 +198,8 @@ class Sessions:
         self.sources: dict[int, SourceGeneration] = {}
         self.queue = TickQueue()
         # By the upper half of a source, its *wire id*: of an input's own topic and of its replay
-        # topic these differ. The first source that named a topic counts, as that which named a group.
+        # topic these differ. The first source that named a topic counts, as that which named a
+        # group.
         self._topic_by_wire_id: dict[int, str] = {}
         self._group_by_input_id: dict[int, str] = {}
 
@@ -215,7 +221,10 @@ class Sessions:
         return SessionRank.LOWER if session < group.owner else SessionRank.HIGHER
 
     def clock(self, session: Session) -> Clock:
-        """Return the clock of a session; one that shows 0 for a session whose `Take` was never read."""
+        """Return the clock of a session.
+
+        Of a session whose `Take` was never read it shows 0.
+        """
         group = self.groups.get(session.group)
         return group.clocks.get(session, Clock(0, 0)) if group else Clock(0, 0)
 
@@ -278,9 +287,9 @@ class Sessions:
 
         Args:
             sources: all of one input.
-            generation_by_source: the sources of which positions are initialised somewhere, each with
-                the generation in which it goes on. It is kept, since positions only rise. Sources
-                that are not here are forgotten.
+            generation_by_source: the sources of which positions are initialised somewhere, each
+                with the generation in which it goes on. It is kept, since positions only rise.
+                Sources that are not here are forgotten.
         """
         for source in sources:
             self.sources.pop(source, None)
@@ -376,13 +385,17 @@ class Sessions:
         return withdrawn_takes
 
     def record_tick(self, session: Session, now_ms: int) -> None:
-        """Move the owner's clock on, and queue its tick; of too many of a session the last is replaced."""
+        """Move the owner's clock on, and queue its tick.
+
+        Of too many of a session the last is replaced.
+        """
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
         self.queue.append_tick(QueuedTick(session, clock.read_ms), self._pending_ticks_max)
 
     def record_emission(self, session: Session, now_ms: int) -> int:
-        """Read the owner's clock from an init; return how many ms to add to the timeout of its roots.
+        """Read the owner's clock from an init; return how many ms to add to the timeout of its
+        roots.
 
         For some seconds two processes of one session may run at once, with different clocks, and
         the higher one expires the roots of both. So what one process emits must get its whole

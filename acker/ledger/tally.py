@@ -1,8 +1,9 @@
-"""Verdicts counted by input, reason and cause, and how long acked roots took: for an acker's metrics.
+"""Verdicts counted by input, reason and cause, and how long acked roots took: for an acker's
+metrics.
 
-Whatever fails, the tally stays small: of one input it counts at most `CAUSES_MAX` pairs of operator
-and error class one by one, and all others together. It has no message and no key. Of a root only the
-place is kept, of the last one that took so long, as an example.
+Whatever fails, the tally stays small: of one input it counts at most `CAUSES_MAX` pairs of
+operator and error class one by one, and all others together. It has no message and no key. Of a
+root only the place is kept, of the last one that took so long, as an example.
 
 A time is from the first emission of a record to the step that gave the verdict, over all attempts.
 When a copy's record was emitted first is in the copy's headers: who acks the copy passes it on, in
@@ -29,14 +30,20 @@ from acker.wire.lateness import LateCounts, TooLate
 from acker.wire.verdict import DONE_VERDICTS, LOST_VERDICTS, Verdict
 
 CAUSES_MAX: Final = 100
-"""So many pairs of operator and error class of an input have a count of their own; so many groups of notes
-have one, too."""
+"""So many pairs of operator and error class of an input have a count of their own; so many groups
+of notes have one, too."""
 
 FIRST_EMISSIONS_MAX: Final = 1_000_000
-"""So many copies of a source may wait for their verdict, 16 bytes each; of more the oldest are forgotten."""
+"""So many copies of a source may wait for their verdict, 16 bytes each.
+
+If there are more, the oldest are forgotten.
+"""
 
 PARTS_MAX: Final = 1_000
-"""So many headers of a source are kept as they came, some 500 bytes each; of more they are joined."""
+"""So many headers of a source are kept as they came, some 500 bytes each.
+
+More of them are joined to one.
+"""
 
 OTHERS: Final = "(others)"
 """Stands for all that has no count of its own."""
@@ -71,7 +78,8 @@ class InputTally:
         took_counts: how many acked roots took a time of each class; class i is up to
             ``BOUNDS_MS[i]``, and the last one above all bounds.
         took_total_ms: the times of all acked roots together.
-        slow_roots: by class, the last root that took such a time, as an example; None: there was none.
+        slow_roots: by class, the last root that took such a time, as an example; None: there was
+            none.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -106,7 +114,10 @@ class _CopyTimes(NamedTuple):
 
 
 class EmissionTimes:
-    """When the records of copies were emitted first, until the copies are acked; of each source `limit`."""
+    """When the records of copies were emitted first, until the copies are acked.
+
+    Of each source `limit` times are kept.
+    """
 
     def __init__(self, limit: int = FIRST_EMISSIONS_MAX) -> None:
         """Begin without a time."""
@@ -147,7 +158,10 @@ class EmissionTimes:
 
 
 def _joined(parts: Sequence[_CopyTimes]) -> _CopyTimes:
-    """Join parts to ascending, distinct positions; of a position that comes twice the first time counts."""
+    """Join parts to ascending, distinct positions.
+
+    Of a position that comes twice the first time counts.
+    """
     all_positions = np.concatenate([part.positions for part in parts])
     all_emitted_ms = np.concatenate([part.emitted_ms for part in parts])
     positions, first_rows = np.unique(all_positions, return_index=True)
@@ -155,7 +169,10 @@ def _joined(parts: Sequence[_CopyTimes]) -> _CopyTimes:
 
 
 class VerdictTally:
-    """The tallies of all inputs, by their ids; `too_late` has what a watermark dropped, by group."""
+    """The tallies of all inputs, by their ids.
+
+    `too_late` has what a watermark dropped, by group.
+    """
 
     def __init__(self) -> None:
         """Begin without a verdict."""
@@ -208,7 +225,10 @@ class VerdictTally:
                 assert_never(cause.reason)
 
     def add_too_late(self, notes: Sequence[TooLate]) -> None:
-        """Count what steps noted of a watermark; of more than `CAUSES_MAX` groups under `OTHERS`."""
+        """Count what steps noted of a watermark.
+
+        Groups beyond `CAUSES_MAX` count together, as `OTHERS`.
+        """
         for note in notes:
             has_room = note.group in self.too_late or len(self.too_late) < CAUSES_MAX
             group = note.group if has_room else OTHERS
@@ -218,7 +238,8 @@ class VerdictTally:
         """Count acked copies, and how long it took since their records were emitted first."""
         tally = self._tally_of(copies.source)
         tally.verdicts[Verdict.ACKED] += len(copies.positions)
-        # of each copy the wall time of its record's first emission; of its own, where that is not known
+        # of each copy the wall time of its record's first emission; of its own, where that is not
+        # known
         copy_emitted_ms = copies.emission.wall_ms
         emitted_ms = self._emission_times.take(copies.source, copies.positions, copy_emitted_ms)
         # records of one batch were emitted at one time, so there are few times

@@ -1,4 +1,5 @@
-"""Collects the verdicts of a step and writes them in one canonical form: runs merged, everything ascending.
+"""Collects the verdicts of a step and writes them in one canonical form: runs merged, everything
+ascending.
 
 Lost roots are ordered by verdict (FAILED, TIMED_OUT, ABANDONED), then by emission time, source and
 position. So a reader gets the oldest of each verdict first.
@@ -29,7 +30,10 @@ SOURCE_BYTES: Final = 40
 """Size of a source in an answer, without its topic id: a few numbers of at most 10 bytes, most shorter."""
 
 RECORD_BUDGET_BYTES: Final = 850_000
-"""A record is filled up to this size; 50,000 bytes more below the limit are for array counts and headers."""
+"""A record is filled up to this size.
+
+The 50,000 bytes that are left up to the limit are for array counts and headers.
+"""
 
 ListRow = tuple[int, Any, int]
 """A value of one list of a record: the number of the list, the value, and its size in bytes.
@@ -57,7 +61,10 @@ class LossCause(NamedTuple):
 
 
 class RunCollector:
-    """Collects roots of one step as they come, and returns them as runs; it is no set before that."""
+    """Collects roots of one step as they come, and returns them as runs.
+
+    Before that it is no set: a root may be in it twice.
+    """
 
     __slots__ = ("_neighbours", "_scattered")
 
@@ -92,7 +99,10 @@ class _LostRoots(NamedTuple):
     positions: I64
 
     def sort_key(self) -> tuple[int, int, int, int]:
-        """Return what they are sorted by, see the head of this module; no two have the same first root."""
+        """Return what they are sorted by, see the head of this module.
+
+        No two have the same first root.
+        """
         verdict_rank = LOST_VERDICTS.index(self.cause.reason)
         return verdict_rank, self.emission.at_ms, self.source, int(self.positions[0])
 

@@ -525,7 +525,9 @@ class PartitionCore:
         `former_clock_ms` is what the former owner's clock showed; None for a
         restart: its answer has its own clock.
         """
-        clock_ms = self.sessions.clock(session).read_ms if former_clock_ms is None else former_clock_ms
+        clock_ms = former_clock_ms
+        if clock_ms is None:
+            clock_ms = self.sessions.clock(session).read_ms
         run_rows = ((_OPEN_LIST, run, RUN_BYTES) for run in self.ledger.open_runs(session))
         source_rows = self._source_rows(session.group)
         parts = split_into_records(2, chain(source_rows, run_rows))

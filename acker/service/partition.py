@@ -138,7 +138,8 @@ class PartitionAcker:
     def is_quiet(self) -> bool:
         """Whether no root is open, and nothing waits to be written or to count."""
         core = self.core
-        return self.unwritten_since_ms is None and not core.ledger.open_count and not core.sessions.queue
+        has_work = core.ledger.open_count or core.sessions.queue
+        return self.unwritten_since_ms is None and not has_work
 
     def record_change(self, now_ms: int, *, has_read_acks: bool) -> None:
         """Record that a step changed the core, and whether it read more than inits and ticks."""

@@ -699,7 +699,8 @@ class AckerService:
         self._owned_ackers[partition] = acker
         if core.init_next:  # else nothing was ever read, and there is no progress to publish
             self._membership.commit_soon(acker.read_offsets)
-        detail = f"{core.ledger.open_count} open roots, contributions from offset {core.ack_next} on"
+        open_count = core.ledger.open_count
+        detail = f"{open_count} open roots, contributions from offset {core.ack_next} on"
         self._report(AckerEvent(AckerEventKind.RESTORED, partition, detail))
 
     def _require_leaders(self, partition: int) -> None:

@@ -84,8 +84,8 @@ class StateNotes:
         for group, counts in list(self.too_late.items())[:GROUPS_MAX]:
             total = json.dumps([group, counts.roots, counts.rows]).encode()
             headers.append((LATE_HEADER, total))
-            if counts.last is not None:
-                headers.append(too_late_header(counts.last))
+            if counts.newest_note is not None:
+                headers.append(too_late_header(counts.newest_note))
         return tuple(headers)
 
 

@@ -1,18 +1,21 @@
-"""How the wire names an exception: its class, and those of its parents that only its own program knows.
+"""How the wire names an exception: its class, and those of its parents that only its own program
+knows.
 
-A cause's `error` is a text that a person reads: ``ValueError``, or ``NoSuchOrder(OrderError, LookupError)``.
-The parents in parentheses, nearest first, let a rule that names a class fit its subclasses in a process that
-cannot import them. What stands above a built-in class is left out, since every Python knows it. An explicit
-fail has no class, and counts as `FailTuple`. Windhover's own causes (``BATCH_SKIPPED``) are written in
-capitals without parentheses: no exception was raised there, and no rule for exceptions fits them.
+A cause's `error` is a text that a person reads: ``ValueError``, or ``NoSuchOrder(OrderError,
+LookupError)``. The parents in parentheses, nearest first, let a rule that names a class fit its
+subclasses in a process that cannot import them. What stands above a built-in class is left out,
+since every Python knows it. An explicit fail has no class, and counts as `FailTuple`. Windhover's
+own causes (``BATCH_SKIPPED``) are written in capitals without parentheses: no exception was raised
+there, and no rule for exceptions fits them.
 
-Where an exception was raised stands at the end of the cause's message, ``no words (split.py:12)``: a label of
-a metric is the class alone, and has no line in it.
+Where an exception was raised stands at the end of the cause's message, ``no words (split.py:12)``:
+a label of a metric is the class alone, and has no line in it.
 
-`Cause.of` makes a cause, and is the only place where one is cut: bolts, the spout and ackers all use it. So a
-stack is found by its cause wherever both of them went.
+`Cause.of` makes a cause, and is the only place where one is cut: bolts, the spout and ackers all
+use it. So a stack is found by its cause wherever both of them went.
 
-Source: docs/design/protocol.md, section 3 rule 11; the texts stand in `Fails` and `Verdicts` (section 4).
+Source: docs/design/protocol.md, section 3 rule 11; the texts stand in `Fails` and `Verdicts`
+(section 4).
 """
 
 from __future__ import annotations
@@ -29,10 +32,16 @@ HELD: Final = "HELD"
 """Error of a root that was not handed to any bolt, since a record before it waits (`ordering`)."""
 
 DAMAGED: Final = UnreadableKind.DAMAGED.value
-"""Error of a root whose record nobody could read, since it lies in a damaged batch; it has no operator."""
+"""Error of a root whose record nobody could read, since it lies in a damaged batch.
+
+It has no operator.
+"""
 
 UNREADABLE_CAUSES: Final[Mapping[str, UnreadableKind]] = {kind.value: kind for kind in UnreadableKind}
-"""Errors of roots whose records nobody could read, `DAMAGED` and its siblings; they have no operator."""
+"""Errors of roots whose records nobody could read, `DAMAGED` and its siblings.
+
+They have no operator.
+"""
 
 LATE: Final = "LATE"
 """Error of a root of which a tuple came too late for its watermark."""
@@ -54,9 +63,11 @@ _PLACE: Final = re.compile(r"(?:\A| )\([^()\n]{1,60}:[0-9]{1,9}\)\Z")
 
 
 class Cause(NamedTuple):
-    """Why a tuple failed. `error` is the exception's class as the wire has it, empty for an explicit fail.
+    """Why a tuple failed. `error` is the exception's class as the wire has it, empty for an
+    explicit fail.
 
-    The message of an exception ends with the file and line where it was raised: ``no words (split.py:12)``.
+    The message of an exception ends with the file and line where it was raised: ``no words
+    (split.py:12)``.
     """
 
     operator: str
@@ -65,7 +76,8 @@ class Cause(NamedTuple):
 
     @classmethod
     def of(cls, operator: str, error: str, message: str) -> Self:
-        """Make a cause: each of its texts is cut to `TEXT_BYTES_MAX`, and the place in its message stays.
+        """Make a cause: each of its texts is cut to `TEXT_BYTES_MAX`, and the place in its message
+        stays.
 
         >>> Cause.of("split", "ValueError", "x" * 1_000 + " (split.py:12)").message[-20:]
         'xxxxxx (split.py:12)'
@@ -76,8 +88,9 @@ class Cause(NamedTuple):
 def cut_text(text: str) -> str:
     """Cut a text to `TEXT_BYTES_MAX` bytes of UTF-8, never inside a character.
 
-    A place at its end stays, such as `` (split.py:12)``: the file and line where an exception was raised.
-    What is no character becomes a question mark: a file's name may have some, and no record of the wire can.
+    A place at its end stays, such as `` (split.py:12)``: the file and line where an exception was
+    raised. What is no character becomes a question mark: a file's name may have some, and no
+    record of the wire can.
     """
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= TEXT_BYTES_MAX:
@@ -94,8 +107,8 @@ def clipped(text: str, bytes_max: int) -> str:
 def error_text(kind: type[BaseException]) -> str:
     """Return an exception's class as the wire has it.
 
-    ``ValueError``, ``NoSuchOrder(OrderError, LookupError)``, or ``Lone`` for a class of a user that stands
-    directly below Exception.
+    ``ValueError``, ``NoSuchOrder(OrderError, LookupError)``, or ``Lone`` for a class of a user
+    that stands directly below Exception.
     """
     name = class_name(kind)[:NAME_CHARACTERS_MAX]
     if _is_built_in(kind):
@@ -109,8 +122,9 @@ def error_text(kind: type[BaseException]) -> str:
         parent_names.append(class_name(parent)[:NAME_CHARACTERS_MAX])
         if _is_built_in(parent):
             implied.update(parent.__mro__)
-    # A user's own ``class ValueError(Exception)`` is ``ValueError()``, and his ``class LATE`` is ``LATE()``:
-    # the parentheses say that it is neither the built-in class nor a cause of Windhover's own.
+    # A user's own ``class ValueError(Exception)`` is ``ValueError()``, and his ``class LATE`` is
+    # ``LATE()``: the parentheses say that it is neither the built-in class nor a cause of
+    # Windhover's own.
     looks_like_another = name in vars(builtins) or name.isupper()
     if not parent_names and not looks_like_another:
         return name
@@ -130,7 +144,8 @@ def error_class(error: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def error_classes(error: str) -> tuple[str, ...]:
-    """Return the names of the class and of all its parents; of a cause of Windhover's own its name alone.
+    """Return the names of the class and of all its parents; of a cause of Windhover's own its name
+    alone.
 
     >>> error_classes("NoSuchOrder(LookupError)")
     ('NoSuchOrder', 'LookupError', 'Exception', 'BaseException')
@@ -157,7 +172,10 @@ def with_place(message: str, place: str) -> str:
 
 
 def without_place(message: str) -> tuple[str, str]:
-    """Return a message without the place at its end, and that end; put together they are the message."""
+    """Return a message without the place at its end, and that end.
+
+    Put together they are the message.
+    """
     place = _PLACE.search(message)
     if place is None:
         return message, ""

@@ -1,13 +1,20 @@
-"""Records that decode and are wrong all the same, and what cannot be read: logged once for each kind.
+"""Records that decode and are wrong all the same, and what cannot be read: logged once for each
+kind.
 
-Records of ackers' inputs, with misplaced positions or lengths that differ, are quarantined whole; nothing of
-them is applied. Only ackers write to ``_ack_verdict``: a wrong record there is none of theirs, and its
-readers pass over it whole. Each check returns what is wrong, in a few words, or an empty text.
+Records of ackers' inputs, with misplaced positions or lengths that differ, are quarantined whole;
+nothing of them is applied. Only ackers write to ``_ack_verdict``: a wrong record there is none of
+theirs, and its readers pass over it whole. Each check returns what is wrong, in a few words, or an
+empty text.
 
-Anybody who may write to ``_ack_init`` may write in the name of any group. So a record may claim nothing that
-a later one could not exceed: the epoch and the clock of a session are compared with the time at which the
-broker has the record (`written_ms`). Example: by a record of 12:00:00.000 an epoch may be as high as
-1,000,000 and the milliseconds from 1970 to 12:00:00.000; by a record of 12:00:00.001 it may be higher by one.
+Anybody who may write to ``_ack_init`` may write in the name of any group. So a record may claim
+nothing that a later one could not exceed: the epoch and the clock of a session are compared with
+the time at which the broker has the record (`written_ms`). Example: by a record of 12:00:00.000 an
+epoch may be as high as 1,000,000 and the milliseconds from 1970 to 12:00:00.000; by a record of
+12:00:00.001 it may be higher by one.
+
+A *lane* is one writer's sequence of numbered batches. Of a source's positions an acker partition
+has *acker blocks* of 65,536 neighbouring ones, and a record of contributions or fails concerns one
+*wire block* of 32,768.
 
 Source: docs/design/protocol.md, section 4, "Fine print" and "What one record can claim".
 """
@@ -51,8 +58,8 @@ NUMBER_MAX: Final = 1 << 53
 _INT64_MAX: Final = (1 << 63) - 1
 
 CLOCK_AHEAD_MS_MAX: Final = 2 * 3_600_000
-"""So far a session's clock may be ahead of the time of its record: the clock of its machine may be wrong by
-an hour, and be set right while the session lives."""
+"""So far a session's clock may be ahead of the time of its record: the clock of its machine may be
+wrong by an hour, and be set right while the session lives."""
 
 HELD_LANE: Final = "/held"
 """How the name of a lane ends that contributes what Spark's state holds."""
@@ -61,15 +68,18 @@ HELD_LONGER_MS_MAX: Final = 365 * 86_400_000
 """The longest `held_timeout`."""
 
 EPOCHS_FREE: Final = 1_000_000
-"""An epoch may be higher by this than the milliseconds from 1970 to its record. A session adds one to the
-epoch before it, so no group has had a session for each millisecond. The million is room for clocks that are
-slow by up to 16 minutes, and for logs without times."""
+"""An epoch may be higher by this than the milliseconds from 1970 to its record. A session adds one
+to the epoch before it, so no group has had a session for each millisecond. The million is room for
+clocks that are slow by up to 16 minutes, and for logs without times."""
 
 AHEAD: Final = "ahead of the time of its record"
 """Part of the text for a clock that is too far ahead; who is refused by it has to set a clock."""
 
 NAMED_MAX: Final = 1 << 20
-"""Positions that the runs of one record may name, those named twice counted twice; a block has 32,768."""
+"""Positions that the runs of one record may name, those named twice counted twice.
+
+A block has 32,768.
+"""
 
 OUTSIDE: Final = "a position lies outside the block"
 
@@ -79,7 +89,10 @@ _BLOCK_COUNT: Final = 1 << (63 - WIRE_BLOCK_BITS)
 
 
 def epoch_max(written_ms: int) -> int:
-    """Return the highest epoch that a record of this time may have; the next record may have a higher one."""
+    """Return the highest epoch that a record of this time may have.
+
+    The next record may have a higher one.
+    """
     return EPOCHS_FREE + max(0, written_ms)
 
 
@@ -104,7 +117,9 @@ def wrong_clock(now: int, written_ms: int) -> str:
 def wrong_names(*names: str) -> str:
     """Return what is wrong with names, if one is longer than `NAME_CHARS`."""
     longest_chars = max(len(name) for name in names)
-    return f"a name of {longest_chars} characters" if longest_chars > NAME_CHARS else ""
+    if longest_chars > NAME_CHARS:
+        return f"a name of {longest_chars} characters"
+    return ""
 
 
 def wrong_numbers(*numbers: int) -> str:
@@ -121,12 +136,12 @@ def wrong_source(source: int) -> str:
     return "" if is_source else f"source {source} is of no input"
 
 
-def wrong_take(take: Take | Tick, written_ms: int) -> str:
-    """Return what is wrong with a take or a tick that the broker has since `written_ms`."""
-    if not (take.group and take.session):
+def wrong_take(record: Take | Tick, written_ms: int) -> str:
+    """Return what is wrong with a take or a tick that the broker has since `written_ms`; empty: nothing."""
+    if not (record.group and record.session):
         return "it names no group, or no session"
-    names = [take.group, take.session]
-    sources = take.sources if isinstance(take, Take) else ()
+    names = [record.group, record.session]
+    sources = record.sources if isinstance(record, Take) else ()  # a tick names none
     for source in sources:
         names += [source.topic, source.topic_id]
         flaw = wrong_source(source.source)
@@ -136,9 +151,9 @@ def wrong_take(take: Take | Tick, written_ms: int) -> str:
             return f"generation {source.generation} does not exist"
     return (
         wrong_names(*names)
-        or wrong_numbers(take.epoch, take.now)
-        or wrong_epoch(take.epoch, written_ms)
-        or wrong_clock(take.now, written_ms)
+        or wrong_numbers(record.epoch, record.now)
+        or wrong_epoch(record.epoch, written_ms)
+        or wrong_clock(record.now, written_ms)
     )
 
 
@@ -177,7 +192,8 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, writ
 def left_out_block(
     source: int, first_allowed: int, start: int, partition: int, partitions: int
 ) -> int | None:
-    """Return the first position of a block that an init leaves out; None: it leaves out none.
+    """Return the first position of an acker block that an init leaves out; None: it leaves out
+    none.
 
     Its roots could never be initialised any more, since an init only goes on above the one before
     it. Before the init, `first_allowed` was the first position that may be initialised; it begins
@@ -185,7 +201,9 @@ def left_out_block(
     Example, with one acker partition: after position 10 an init may begin at 131,071, in the next
     block, and not at 131,072.
     """
-    for block in range((first_allowed >> ACKER_BLOCK_BITS) + 1, start >> ACKER_BLOCK_BITS):
+    first_between = (first_allowed >> ACKER_BLOCK_BITS) + 1
+    end_between = start >> ACKER_BLOCK_BITS
+    for block in range(first_between, end_between):
         block_start = block << ACKER_BLOCK_BITS
         is_own_block = acker_partition(source, block_start, partitions) == partition
         if is_own_block:
@@ -194,19 +212,22 @@ def left_out_block(
 
 
 def wrong_touch(acks: Acks, written_ms: int) -> str:
-    """Return what is wrong with a timeout that is reset to a time too far ahead: it would never end.
+    """Return what is wrong with a record that moves deadlines too far ahead: its roots would never
+    time out.
 
-    See `wrong_clock`. What Spark's state holds may wait for as long as the longest `held_timeout`; only its
-    lanes may say so.
+    See `wrong_clock`. What Spark's state holds may wait for as long as the longest `held_timeout`;
+    only the lanes that contribute for it (`HELD_LANE`) may say so.
     """
-    if not acks.touched:
+    if not acks.touched:  # it moves no deadline
         return ""
-    longer_ms = HELD_LONGER_MS_MAX if acks.lane.endswith(HELD_LANE) else 0
+    is_of_held = acks.lane.endswith(HELD_LANE)
+    longer_ms = HELD_LONGER_MS_MAX if is_of_held else 0
     return wrong_clock(acks.touched_at - longer_ms, written_ms)
 
 
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
-    """Return what is wrong with contributions that acker partition `partition` of `partitions` has read.
+    """Return what is wrong with contributions that acker partition `partition` of `partitions` has
+    read.
 
     Whether packed positions lie in the block is checked by `Contribution.is_outside`, which reads
     them anyway.
@@ -216,7 +237,7 @@ def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
     if len(acks.positions) % _POSITION_BYTES:
         return _NOT_PACKED
     return (
-        _wrong_head(acks, partition, partitions)
+        _wrong_common_fields(acks, partition, partitions)
         or wrong_numbers(acks.touched_at)
         or _wrong_runs(acks.block, acks.runs)
         or _wrong_runs(acks.block, acks.absent)
@@ -228,13 +249,14 @@ def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
 def wrong_fails(fails: Fails, partition: int, partitions: int) -> str:
     """Return what is wrong with fails that acker partition `partition` of `partitions` has read."""
     columns = [cause.positions for cause in fails.causes]
-    return _wrong_head(fails, partition, partitions) or _wrong_packed(fails.block, columns)
+    return _wrong_common_fields(fails, partition, partitions) or _wrong_packed(fails.block, columns)
 
 
-def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
+def _wrong_common_fields(record: Acks | Fails, partition: int, partitions: int) -> str:
     """Return the first flaw in what acks and fails have in common; empty: there is none.
 
-    A block is 32,768 neighbouring positions of one source; all of them have the same acker partition.
+    A block is 32,768 neighbouring positions of one source; all of them have the same acker
+    partition.
     """
     if not 0 <= record.block < _BLOCK_COUNT:
         return f"block {record.block} does not exist"
@@ -317,12 +339,15 @@ def _wrong_lost(lost: Lost) -> str:
 
 def wrong_taken(taken: Taken) -> str:
     """Return what is wrong with an acker's answer to a take."""
+    # a long answer comes in several records, its parts
     if not 0 <= taken.part < taken.parts:
         return f"part {taken.part} of {taken.parts}"
     if abs(taken.clock) > NUMBER_MAX or abs(taken.epoch) > NUMBER_MAX:
         return "its clock or epoch is none"
     for source in taken.sources:
-        if not 0 <= source.generation <= GENERATION_MAX or min(source.from_, source.next) < 0:
+        has_generation = 0 <= source.generation <= GENERATION_MAX
+        has_positions = source.from_ >= 0 and source.next >= 0
+        if not has_generation or not has_positions:
             return f"source {source.source} is in generation {source.generation}"
     return _wrong_source_runs(taken.open)
 
@@ -349,10 +374,11 @@ class LogOnce:
         """Begin with no kind."""
         self._kinds: set[tuple[str, str]] = set()  # topic, and text without its last number
 
-    def take_first(self, topic: str, why: str) -> bool:
-        """Remember the kind of a flaw; return whether the flaw is the first of it, which is to be logged.
+    def add_if_new(self, topic: str, why: str) -> bool:
+        """Remember the kind of a flaw; return whether it was not remembered yet, so that the flaw
+        is logged.
 
-        Texts that differ in a last number are one kind. After `KINDS_MAX` kinds no flaw is the first.
+        Texts that differ in a last number are one kind. After `KINDS_MAX` kinds none is new.
         """
         kind = (topic, why.rstrip("0123456789 "))
         if kind in self._kinds or len(self._kinds) >= KINDS_MAX:

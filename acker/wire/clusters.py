@@ -1,12 +1,13 @@
-"""Writes into each record of ours in which cluster it was written, and refuses those of another cluster.
+"""Writes into each record of ours in which cluster it was written, and refuses those of another
+cluster.
 
-A failover copies topics to another cluster. There a record has another offset, and a topic another id: what
-is ``sentences/3@1042`` here may be ``sentences/3@17`` there. So State, verdicts, `_ack_due` and what sessions
-announce would name wrong records there. Their writers add the cluster's id as a header, `CLUSTER`, and their
-readers refuse a record that names another cluster.
+A failover copies topics to another cluster. There a record has another offset, and a topic another
+id: what is ``sentences/3@1042`` here may be ``sentences/3@17`` there. So State, verdicts,
+`_ack_due` and what sessions announce would name wrong records there. Their writers add the
+cluster's id as a header, `CLUSTER`, and their readers refuse a record that names another cluster.
 
-A header is no part of the published schemas. Readers of former versions pass over it, and a record without
-it, as former versions wrote, counts as one of this cluster.
+A header is no part of the published schemas. Readers of former versions pass over it, and a record
+without it, as former versions wrote, counts as one of this cluster.
 
 Source: docs/design/protocol.md, section 4, "The cluster's id"; docs/operate/failover.md.
 """
@@ -42,7 +43,10 @@ def cluster_header(cluster_id: str) -> Headers:
 
 
 def cluster_of(headers: Headers) -> str:
-    """Return the cluster's id in headers; `UNKNOWN_CLUSTER` if there is none, or none that we wrote."""
+    """Return the cluster's id in headers.
+
+    It is `UNKNOWN_CLUSTER` if there is none, or none that we wrote.
+    """
     value = dict(headers).get(CLUSTER) or b""
     if len(value) > CLUSTER_BYTES_MAX:
         return UNKNOWN_CLUSTER
@@ -52,13 +56,14 @@ def cluster_of(headers: Headers) -> str:
         return UNKNOWN_CLUSTER
 
 
-def is_of_another(written_in: str, here: str) -> bool:
+def is_of_another(written_in: str, cluster_id: str) -> bool:
     """Return whether two ids are of different clusters; False if one of them is unknown."""
-    return UNKNOWN_CLUSTER not in (written_in, here) and written_in != here
+    return UNKNOWN_CLUSTER not in (written_in, cluster_id) and written_in != cluster_id
 
 
 def other_cluster(headers: Headers, cluster_id: str) -> str:
-    """Return a text that names both clusters, if a record was written in another one; empty: it was not.
+    """Return a text that names both clusters, if a record was written in another one; empty: it
+    was not.
 
     A record that names no cluster counts as written in this one.
     """
@@ -69,10 +74,11 @@ def other_cluster(headers: Headers, cluster_id: str) -> str:
 
 
 def require_cluster(place: str, headers: Headers, value: bytes | None, cluster_id: str) -> None:
-    """Raise `Disagreement` if a record was written in another cluster; `place` names it in the error.
+    """Raise `Disagreement` if a record was written in another cluster; `place` names it:
+    ``topic/3@1042``.
 
-    What does not begin as our records do was written by no acker or replay worker, in no cluster. Its headers
-    mean nothing: each reader passes over it, or says that it is garbage.
+    What does not begin as our records do was written by no acker or replay worker, in no cluster.
+    Its headers mean nothing: each reader passes over it, or says that it is garbage.
     """
     is_ours = value is not None and value.startswith(MAGIC)
     difference = other_cluster(headers, cluster_id) if is_ours else ""

@@ -1,8 +1,10 @@
-"""Avro single-object encoding: two bytes C3 01, the schema's CRC-64-AVRO fingerprint, then the body.
+"""Avro single-object encoding: two bytes C3 01, the schema's CRC-64-AVRO fingerprint, then the
+body.
 
-A `Codec` is a closed set of record types, each a frozen value of ``acker.wire.events`` (or of another module
-that has state of its own to keep) and the Avro schema beside it. A published schema is never edited; a
-new version is a further schema, of the same type or of a further one, and every old one stays readable.
+A `Codec` is a closed set of record types, each a frozen value of ``acker.wire.events`` (or of
+another module that has state of its own to keep) and the Avro schema beside it. A published schema
+is never edited; a new version is a further schema, of the same type or of a further one, and every
+old one stays readable.
 
 Source: Avro 1.12 specification, "Single-object encoding"; docs/design/protocol.md, section 4.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, EnumType
 from functools import cache
@@ -44,8 +46,8 @@ RECORD_BYTES_MAX: Final = 900_000
 """A message of the wire stays below this, under the broker's default of 1,048,588 bytes."""
 
 READ_BYTES_MAX: Final = 1_048_588
-"""A larger record is not decoded: no program of ours wrote it. A compressed batch may have one of a gigabyte,
-and what is decoded takes up to two hundred times as much."""
+"""A larger record is not decoded: no program of ours wrote it. A compressed batch may have one of
+a gigabyte, and what is decoded takes up to two hundred times as much."""
 
 # What fastavro raises on bytes that are not the schema's; each was seen on garbage under fuzzing.
 _GARBAGE = (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, StopIteration)
@@ -62,7 +64,10 @@ def load_schema(package: str, name: str) -> dict[str, Any]:
 
 
 def _unchanged(value: Any) -> Any:
-    """Return a value that Avro and Python have in the same form; compared with, to leave the call out."""
+    """Return a value that Avro and Python have in the same form.
+
+    The makers below compare with it, to leave the call out.
+    """
     return value
 
 
@@ -89,12 +94,12 @@ def _enum_members(kind: Any) -> tuple[Enum, ...] | None:
 
 def _member_reader(members: Iterable[Enum]) -> _Convert:
     """Return a function from the value of an enum's member to the member."""
-    by_value = {member.value: member for member in members}
+    member_by_value = {member.value: member for member in members}
 
     def member_of(value: Any) -> Enum:
-        if value not in by_value:
-            raise ValueError(f"{value!r} is none of {', '.join(map(repr, by_value))}")
-        return by_value[value]
+        if value not in member_by_value:
+            raise ValueError(f"{value!r} is none of {', '.join(map(repr, member_by_value))}")
+        return member_by_value[value]
 
     return member_of
 
@@ -118,18 +123,20 @@ def _writer_of(kind: Any) -> _Convert:
         return lambda value: value.value
     if not _is_record(kind):
         return _unchanged
-    parts = [(field.wire_name, field.name, _writer_of(field.type)) for field in _fields(kind)]
-    if issubclass(kind, tuple) and all(write is _unchanged for _, _, write in parts):
-        wire_names = [wire_name for wire_name, _, _ in parts]
+    # each field's name on the wire, its name in Python, and the function that writes its value
+    writers = [(field.wire_name, field.name, _writer_of(field.type)) for field in _fields(kind)]
+    if issubclass(kind, tuple) and all(write is _unchanged for _, _, write in writers):
+        wire_names = [wire_name for wire_name, _, _ in writers]
         # the type of runs, which come by the ten thousand: its items are written as they are
         return lambda value: dict(zip(wire_names, value, strict=True))
-    return lambda value: {wire_name: write(getattr(value, name)) for wire_name, name, write in parts}
+    return lambda value: {wire_name: write(getattr(value, name)) for wire_name, name, write in writers}
 
 
 def _reader_of(kind: Any, names_read: Container[str] | None = None) -> _Convert:
     """Make the function that turns what fastavro reads into a value of a type.
 
-    `names_read` are the fields that the schema has, by their names on the wire; None: all of the type's.
+    `names_read` are the fields that the schema has, by their names on the wire; None: all of the
+    type's.
     """
     if get_origin(kind) is tuple:
         read_item = _reader_of(get_args(kind)[0])
@@ -145,7 +152,10 @@ def _reader_of(kind: Any, names_read: Container[str] | None = None) -> _Convert:
 
 
 def _record_reader(kind: Any, names_read: Container[str] | None) -> _Convert:
-    """Make the function that turns a record, as fastavro's dict, into a value of a type; see `_reader_of`."""
+    """Make the function that turns a record, as fastavro's dict, into a value of a type.
+
+    `names_read` is as for `_reader_of`.
+    """
     fields = [field for field in _fields(kind) if names_read is None or field.wire_name in names_read]
     # each field's name on the wire, and the function that reads its value
     readers = [(field.wire_name, _reader_of(field.type)) for field in fields]
@@ -157,21 +167,27 @@ def _record_reader(kind: Any, names_read: Container[str] | None) -> _Convert:
     # 2. which of them are converted, by their index: of most records none is
     converters = [(index, read) for index, (_, read) in enumerate(readers) if read is not _unchanged]
     # 3. how the record is made of them
-    names = [field.name for field in fields]
-    make_record = tuple_maker(kind) if issubclass(kind, tuple) else lambda values: kind(*values)
-    if len(fields) < len(_fields(kind)):
-        # an older version lacks some, which may stand between others: so they are given by name
-        make_record = lambda values: kind(**dict(zip(names, values, strict=True)))  # noqa: E731
+    make_record = _record_maker(kind, [field.name for field in fields])
     if not converters:
         return lambda data: make_record(pick_values(data))
 
-    def value_of(data: Any) -> Any:
+    def read_record(data: Any) -> Any:
         values = list(pick_values(data))
         for index, read in converters:
             values[index] = read(values[index])
         return make_record(tuple(values))
 
-    return value_of
+    return read_record
+
+
+def _record_maker(kind: Any, names: Sequence[str]) -> Callable[[Any], Any]:
+    """Return a function that makes a value of a record type from the values of the named fields."""
+    if len(names) < len(_fields(kind)):
+        # an older version lacks some, which may stand between others: so they are given by name
+        return lambda values: kind(**dict(zip(names, values, strict=True)))
+    if issubclass(kind, tuple):
+        return tuple_maker(kind)
+    return lambda values: kind(*values)
 
 
 class _ParsedSchema(NamedTuple):
@@ -208,8 +224,9 @@ class _Decoder:
 class Codec(Generic[E]):
     """Encodes and decodes the values of a closed set of record types.
 
-    Field names are the schema's, with an underscore appended where the name is a Python keyword; a schema of
-    an older version is read, never written, and has a part of a type's fields: the others have defaults.
+    Field names are the schema's, with an underscore appended where the name is a Python keyword; a
+    schema of an older version is read, never written, and has a part of a type's fields: the
+    others have defaults.
     """
 
     def __init__(
@@ -218,9 +235,10 @@ class Codec(Generic[E]):
         older: Mapping[type[E], Iterable[Mapping[str, Any]]] = MappingProxyType({}),
     ) -> None:
         """Prepare for record types with their schemas, and for `older` schemas of some of them."""
+        # a header here is the ten bytes that a record begins with; it names the schema
         self._encoders: dict[type, _Encoder] = {}
-        self._decoders: dict[bytes, _Decoder] = {}  # by header
-        self._headers: dict[type, list[bytes]] = {}  # of all versions
+        self._decoder_by_header: dict[bytes, _Decoder] = {}
+        self._headers_by_type: dict[type, list[bytes]] = {}  # those of all versions
         for kind, schema in types.items():
             header, parsed = _parsed(schema)
             self._encoders[kind] = _Encoder(header, parsed, _writer_of(kind))
@@ -231,12 +249,12 @@ class Codec(Generic[E]):
     def _add_decoder(self, kind: type[E], header: bytes, parsed: Any) -> None:
         """Read records with this header, of this schema, as values of a type."""
         names_read = {field["name"] for field in parsed["fields"]}
-        self._decoders[header] = _Decoder(kind.__name__, parsed, _reader_of(kind, names_read))
-        self._headers.setdefault(kind, []).append(header)
+        self._decoder_by_header[header] = _Decoder(kind.__name__, parsed, _reader_of(kind, names_read))
+        self._headers_by_type.setdefault(kind, []).append(header)
 
     def headers(self, kind: type[E]) -> frozenset[bytes]:
         """Return the ten bytes that a record of a type may begin with, in any version."""
-        return frozenset(self._headers[kind])
+        return frozenset(self._headers_by_type[kind])
 
     def header(self, kind: type[E]) -> bytes:
         """Return the ten bytes that a record of a type begins with when it is written."""
@@ -259,7 +277,7 @@ class Codec(Generic[E]):
             raise CodecError(f"it has {len(data):,} bytes, more than the {bytes_max:,} that are read")
         if data is None or len(data) < HEADER_BYTES or data[:2] != MAGIC:
             raise CodecError("not a single-object Avro record: the first two bytes are not C3 01")
-        decoder = self._decoders.get(data[:HEADER_BYTES])
+        decoder = self._decoder_by_header.get(data[:HEADER_BYTES])
         if decoder is None:
             raise UnknownVersion(f"unknown schema fingerprint {data[2:HEADER_BYTES].hex(' ')}")
         body = io.BytesIO(data)
@@ -298,11 +316,14 @@ RUNS_MAX: Final = 32
 
 
 class _Unusual(Exception):
-    """Something that only the generic decoder reads."""
+    """Something that only the generic decoder reads: garbage, or a form that our writers do not use."""
 
 
 class _Cursor:
-    """Reads one encoded record part by part; `next_index` is that of the first byte that is not read yet."""
+    """Reads one encoded record part by part.
+
+    `next_index` is that of the first byte that is not read yet.
+    """
 
     __slots__ = ("_data", "_view", "next_index")
 
@@ -313,11 +334,14 @@ class _Cursor:
         self.next_index = HEADER_BYTES
 
     def long(self) -> int:
-        """Read a number: zigzag, seven bits to a byte, the lowest first."""
+        """Read a number: zigzag, seven bits to a byte, the lowest first.
+
+        Raises `_Unusual`: it has more than 64 bits.
+        """
         data, index = self._data, self.next_index
         byte = data[index]
         number, shift = byte & 0x7F, 7
-        while byte & 0x80:
+        while byte & 0x80:  # another byte follows
             index += 1
             byte = data[index]
             if shift > 63:  # without a bound, garbage of 900 KB takes half a minute, and ends each acker
@@ -327,6 +351,7 @@ class _Cursor:
         self.next_index = index + 1
         if number >> 64:
             raise _Unusual
+        # zigzag: 0, 1, 2, 3 stand for 0, -1, 1, -2
         return (number >> 1) ^ -(number & 1)
 
     def packed(self) -> bytes:
@@ -344,6 +369,7 @@ class _Cursor:
         return start
 
     def text(self) -> str:
+        """Read a text: bytes of UTF-8."""
         start = self._skip()
         return self._data[start : self.next_index].decode()
 
@@ -363,13 +389,15 @@ class _Cursor:
 def read_acks(data: bytes, header: bytes) -> events.Acks | None:
     """Read contributions without a copy of what is packed in them: they come by the gigabyte.
 
-    A generic decoder copies both arrays, half a megabyte for a full block, which costs as much as folding
-    them. Here they are views of `data`, and keep it alive. `header` is the ten bytes that `Acks` begins with.
+    A generic decoder copies both arrays, half a megabyte for a full block, which costs as much as
+    folding them. Here they are views of `data`, and keep it alive. `header` is the ten bytes that
+    `Acks` begins with.
 
-    Returns None for whatever is unusual (another kind, an array in several blocks, many runs or bytes): the
-    generic decoder reads it, and raises its errors.
+    Returns None for whatever is unusual (another kind, an array in several blocks, many runs or
+    bytes): the generic decoder reads it, and raises its errors.
 
-    Source: Avro 1.12 specification, "Binary encoding"; the fields are those of ``acker/wire/acks.avsc``.
+    Source: Avro 1.12 specification, "Binary encoding"; the fields are those of
+    ``acker/wire/acks.avsc``.
     """
     if not data.startswith(header) or len(data) > READ_BYTES_MAX:
         return None

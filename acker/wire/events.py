@@ -1,9 +1,10 @@
-"""The records of the ack topics as Python values. The codec reads and writes them; the ledger applies them.
+"""The records of the ack topics as Python values. The codec reads and writes them; the ledger
+applies them.
 
-Each class has the fields of its Avro schema in ``acker/wire/``. Packed arrays (positions int64, values
-uint64, little-endian) stay bytes, so that a record can be compared, hashed and passed on without a copy;
-`positions` and `values` view them as NumPy arrays. Runs are half-open: [start, end). Times are milliseconds
-of the session's clock; only fields called ``wall`` are wall time.
+Each class has the fields of its Avro schema in ``acker/wire/``. Packed arrays (positions int64,
+values uint64, little-endian) stay bytes, so that a record can be compared, hashed and passed on
+without a copy; `positions` and `values` view them as NumPy arrays. Runs are half-open: [start,
+end). Times are milliseconds of the session's clock; only fields called ``wall`` are wall time.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -24,9 +25,11 @@ from acker.wire.verdict import DONE_VERDICTS, DoneVerdict, LostVerdict, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A session's request to own its group, written to every partition of ``_ack_init`` at every start.
+    """A session's request to own its group, written to every partition of ``_ack_init`` at every
+    start.
 
-    `now` is the session's clock in ms, here and in `Init` and `Tick`; `epoch` is the session's number.
+    `now` is the session's clock in ms, here and in `Init` and `Tick`; `epoch` is the session's
+    number.
     """
 
     group: str
@@ -38,7 +41,10 @@ class Take:
 
 
 class TakeSource(NamedTuple):
-    """A partition of an input, as a session describes it. `from_` is the field ``from`` on the wire."""
+    """A partition of an input, as a session describes it.
+
+    `from_` is the field ``from`` on the wire.
+    """
 
     source: int
     topic: str
@@ -51,8 +57,8 @@ class TakeSource(NamedTuple):
 class Taken:
     """An acker partition's answer to a `Take`. `refused` is the reason of a refusal, else empty.
 
-    `clock` is the session's clock there, in ms, and `open` are the runs of open roots. Long answers come in
-    `parts` records, of which this is number `part`, from 0.
+    `clock` is the session's clock there, in ms, and `open` are the runs of open roots. Long
+    answers come in `parts` records, of which this is number `part`, from 0.
     """
 
     group: str
@@ -79,7 +85,10 @@ class TakenSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """Ranges that a session emits, all of one acker partition; durable before their first tuple exists."""
+    """Ranges that a session emits, all of one acker partition.
+
+    It is durable before their first tuple exists.
+    """
 
     group: str
     session: str
@@ -215,10 +224,12 @@ def pack_values(array: U64) -> bytes:
 
 
 FIRST_EMISSIONS: Final = "windhover.first-emissions"
-"""The header of a record of `_ack_ack` that says when records were emitted first whose copies it acks.
+"""The header of a record of `_ack_ack` that says when records were emitted first whose copies it
+acks.
 
-Its value is int64 little-endian: a replay source, as many positions of it as there are, and a wall time for
-each. Verdicts do not depend on it: without it the times of an acker's metrics begin with the copy.
+Its value is int64 little-endian: a replay source, as many positions of it as there are, and a wall
+time for each. Verdicts do not depend on it: without it the times of an acker's metrics begin with
+the copy.
 """
 
 FIRST_EMISSION_BYTES: Final = 16
@@ -241,8 +252,8 @@ def first_emissions(value: bytes | None) -> HeaderNumbers | None:
 TRACES: Final = "windhover.traces"
 """The header of a record of `_ack_ack` that says to which traces some of its roots belong.
 
-Its value is int64 little-endian: a source, as many positions of it as there are, and for each of them three
-numbers, the bytes of W3C's trace id and parent id. Verdicts do not depend on it.
+Its value is int64 little-endian: a source, as many positions of it as there are, and for each of
+them three numbers, the bytes of W3C's trace id and parent id. Verdicts do not depend on it.
 """
 
 TRACE_BYTES: Final = 32
@@ -263,7 +274,10 @@ def pack_root_numbers(source: int, root_positions: I64, numbers: I64) -> bytes:
 
 
 def _header_numbers(value: bytes | None, root_bytes: int) -> HeaderNumbers | None:
-    """Read the source, its positions, and all their numbers in one row; a root takes `root_bytes` of it."""
+    """Read the source, its positions, and all their numbers in one row.
+
+    A root takes `root_bytes` of it.
+    """
     if not value or len(value) % root_bytes != 8:
         return None
     words = np.frombuffer(value, "<i8").astype(np.int64, copy=False)

@@ -1,7 +1,7 @@
 """How many items the arrays of an encoded record have, found without making any of them.
 
-An item may take six bytes on the wire and half a kilobyte once it is decoded: 128 MB of them would be
-gigabytes. So what may be long is counted before it is decoded.
+An item may take six bytes on the wire and half a kilobyte once it is decoded: 128 MB of them would
+be gigabytes. So what may be long is counted before it is decoded.
 
 Source: Avro 1.12 specification, "Binary encoding".
 """
@@ -15,7 +15,8 @@ from acker.errors import CodecError
 
 
 def require_few_items(data: bytes, begin: int, schema: Mapping[str, Any], items_max: int) -> None:
-    """Refuse a record, encoded from `begin` on, whose arrays have more than `items_max` items altogether.
+    """Refuse a record, encoded from `begin` on, whose arrays have more than `items_max` items
+    altogether.
 
     Raises:
         CodecError: they have more, or the record ends too early.
@@ -58,7 +59,10 @@ class _Walk:
     def _skip_array(self, items: Any) -> None:
         """Pass over an array, and count its items; raise `CodecError` if they are too many."""
         # an array comes in blocks, each with its number of items; the last one has none
-        while count := self._long():
+        while True:
+            count = self._long()
+            if count == 0:
+                return
             if count < 0:
                 # Avro's form of a block that says its size, too: -3
                 # stands for 3 items, and the size in bytes follows
@@ -79,11 +83,12 @@ class _Walk:
     def _long(self) -> int:
         """Read a number: zigzag, seven bits to a byte, the lowest first."""
         number = shift = 0
-        while shift < 70:
+        while shift < 70:  # ten bytes hold 64 bits
             byte = self._data[self._index]
             self._index += 1
             number |= (byte & 0x7F) << shift
-            if byte < 0x80:
+            if byte < 0x80:  # the last one
+                # zigzag: 0, 1, 2, 3 stand for 0, -1, 1, -2
                 return (number >> 1) ^ -(number & 1)
             shift += 7
         raise CodecError(f"{self._name} has a number of more than 64 bits")

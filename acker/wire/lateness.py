@@ -1,8 +1,10 @@
-"""What came too late for a watermark: a note beside the acks, which an acker passes on beside its verdicts.
+"""What came too late for a watermark: a note beside the acks, which an acker passes on beside its
+verdicts.
 
-Spark drops a row whose window has ended, and the record counts as done. No verdict says so: the driver writes
-a note into a header of the records of its batch, and the acker that applies such a record writes the same
-note behind its verdicts. No verdict depends on it, and a reader of another version passes over it.
+Spark drops a row whose window has ended, and the record counts as done. No verdict says so: the
+driver writes a note into a header of the records of its batch, and the acker that applies such a
+record writes the same note behind its verdicts. No verdict depends on it, and a reader of another
+version passes over it.
 
 Source: docs/design/protocol.md, sections 4 and 5.2 ("What is too late").
 """
@@ -38,15 +40,25 @@ class Mover(NamedTuple):
     @property
     def record(self) -> SourceRun | None:
         """The record, as a run of one position; None: only the runs are known."""
-        is_one = len(self.runs) == 1 and self.runs[0].end - self.runs[0].start == 1
-        return self.runs[0] if is_one else None
+        is_one_record = len(self.runs) == 1 and self.runs[0].end - self.runs[0].start == 1
+        return self.runs[0] if is_one_record else None
 
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """What a watermark dropped of one batch, as one block of its positions says it; see `too_late.avsc`.
+    """What a watermark dropped of one batch, as one block of its positions says it; see
+    `too_late.avsc`.
 
-    The fields are the schema's. `first`: it is the first block of its batch, whose `rows` count for all.
+    The fields are the schema's. A batch is number `seq` of its *lane*, one writer's sequence.
+
+    Attributes:
+        first: whether it is the first block of its batch, whose `rows` count for all blocks.
+        wall: when it was noted (wall time), `watermark` what Spark's event time was, both in ms.
+        rows: how many rows Spark dropped in the batch, without saying of which roots.
+        moved_at: the event time, ms, of the record that moved the watermark.
+        moved_by: the runs in which that record lies; empty: nobody knows.
+        roots: those of which a tuple was held and came too late.
+        batch: all roots of the block that were in the batch.
     """
 
     group: str
@@ -95,19 +107,22 @@ class LateCounts:
     """What came too late of one group, over all batches.
 
     Attributes:
-        roots: of which a tuple was held and came too late.
-        rows: that Spark dropped, and of which nobody knows the records.
-        last: the last note of them.
+        roots: how many, of which a tuple was held and came too late.
+        rows: how many Spark dropped, and of which nobody knows the records.
+        newest_note: the last note that was counted; None: none was.
     """
 
     roots: int = 0
     rows: int = 0
-    last: TooLate | None = None
+    newest_note: TooLate | None = None
 
     def plus(self, note: TooLate) -> LateCounts:
-        """Count a note; the last one is kept without the roots that it names."""
-        last_note = replace(note, moved_by=note.moved_by[:MOVED_BY_MAX], roots=(), batch=())
-        return LateCounts(self.roots + note.root_count, self.rows + note.rows_counted, last_note)
+        """Return the counts with a note's.
+
+        The newest note is kept without the roots that it names.
+        """
+        newest_note = replace(note, moved_by=note.moved_by[:MOVED_BY_MAX], roots=(), batch=())
+        return LateCounts(self.roots + note.root_count, self.rows + note.rows_counted, newest_note)
 
 
 @cache
@@ -117,6 +132,7 @@ def too_late_codec() -> Codec[TooLate]:
 
 
 def too_late_header(note: TooLate) -> tuple[str, bytes]:
+    """Return the header with a note."""
     return TOO_LATE, too_late_codec().encode(note)
 
 

@@ -1,18 +1,20 @@
-"""In which leader's epoch roots were emitted, so that no other record is taken for one that was lost.
+"""In which leader's epoch roots were emitted, so that no other record is taken for one that was
+lost.
 
-A log that was cut grows again with other records under the same offsets, and these have higher leader epochs
-(`acker.kafka.epochs`). A session knows an epoch in which the log had what it emits. It says so with each
-`Init`, an acker keeps it, and says so with the verdicts of lost roots; then a replay worker compares.
+A log that was cut grows again with other records under the same offsets, and these have higher
+leader epochs (`acker.kafka.epochs`). A session knows an epoch in which the log had what it emits.
+It says so with each `Init`, an acker keeps it, and says so with the verdicts of lost roots; then a
+replay worker compares.
 
-The schemas of `Init`, State and `Verdicts` are published and stay as they are. So the epochs are in a header
-of these records, `LEADER_EPOCHS`, which readers of former versions pass over. Its value is int64
-little-endian: rows of a source, a position of it, and the epoch from that position on. Of a source positions
-ascend, for example
+The schemas of `Init`, State and `Verdicts` are published and stay as they are. So the epochs are
+in a header of these records, `LEADER_EPOCHS`, which readers of former versions pass over. Its
+value is int64 little-endian: rows of a source, a position of it, and the epoch from that position
+on. Of a source positions ascend, for example
 
     (65536, 0, 4), (65536, 1500, 7)
 
-says that positions 0 to 1499 were emitted in epoch 4, and all from 1500 on in epoch 7. What is missing is
-unknown, and is not compared as of emission.
+says that positions 0 to 1499 were emitted in epoch 4, and all from 1500 on in epoch 7. What is
+missing is unknown, and is not compared as of emission.
 
 Source: docs/design/protocol.md, section 5.1, "A log that was cut".
 """
@@ -35,7 +37,10 @@ UNKNOWN_EPOCH: Final = -1
 LEADER_EPOCHS: Final = "windhover.leader-epochs"
 
 STEPS_MAX: Final = 16
-"""So many steps of a source are kept. Leaders change seldom; of older open roots the epoch is forgotten."""
+"""So many steps of a source are kept. Leaders change seldom.
+
+Of older open roots the epoch is forgotten.
+"""
 
 ROWS_MAX: Final = 1_500
 """So many rows are written beside State or verdicts, 36,000 bytes, for which those records have room."""
@@ -67,7 +72,8 @@ class LeaderEpochs:
             self.add(step)
 
     def add(self, step: EpochStep) -> None:
-        """Add a step behind all others of its source; the oldest of more than `STEPS_MAX` are forgotten.
+        """Add a step behind all others of its source; the oldest of more than `STEPS_MAX` are
+        forgotten.
 
         A step is left out if it does not begin behind the last one, or has its epoch.
         """
@@ -127,7 +133,8 @@ def epochs_of_runs(runs: Iterable[SourceRun], epochs: Mapping[int, int]) -> Head
     """Return the header of an `Init`: a step for each of its sources whose epoch is known.
 
     Args:
-        runs: that the init emits, in any order; the step of a source begins with the lowest of them.
+        runs: that the init emits, in any order; the step of a source begins with the lowest of
+            them.
         epochs: the leader's epoch by source.
     """
     first_positions: dict[int, int] = {}

@@ -1,13 +1,14 @@
 """A note of calls of bolts that hung or ended their process and passed when they came again.
 
-No root fails for such a call, so no verdict says anything of it. The driver writes a note into a header of
-the first record of the batch for each acker with such a root, of `_ack_ack`, or of `_ack_fail` where the
-batch acks nothing; else of its first record. The acker that applies the record writes the same note behind
-its verdicts, as it does with `acker.wire.lateness`. No verdict depends on it, and a reader of another version
-passes over it.
+No root fails for such a call, so no verdict says anything of it. The driver writes a note into a
+header of the first record of the batch for each acker with such a root, of `_ack_ack`, or of
+`_ack_fail` where the batch acks nothing; else of its first record. The acker that applies the
+record writes the same note behind its verdicts, as it does with `acker.wire.lateness`. No verdict
+depends on it, and a reader of another version passes over it.
 
-The header's value is a list in JSON: the lane, the number of the batch in it, and a list of calls, each with
-bolt, error, how it was, and runs of positions ``[source, start, end]``.
+The header's value is a list in JSON: the lane (one writer's sequence of batches), the number of the
+batch in it, and a list of calls, each with bolt, error, an explanation, and runs of positions
+``[source, start, end]``.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -41,12 +42,13 @@ _POSITION_END: Final = 1 << 63
 class PassedCall(NamedTuple):
     """A call that hung, or ended its process, and passed when its rows came again.
 
-    `error` is ``HUNG`` or the like, and `how` says it in words, both as in a poison tuple's cause.
+    `error` is ``HUNG`` or the like, and `explanation` says it in words, both as in a poison
+    tuple's cause.
     """
 
     bolt: str
     error: str
-    how: str
+    explanation: str
     runs: tuple[SourceRun, ...]
 
 
@@ -59,14 +61,17 @@ class PassedCalls(NamedTuple):
 
 
 def passed_calls_header(lane: str, seq: int, calls: Iterable[PassedCall]) -> tuple[tuple[str, bytes], ...]:
-    """Return the header with the first `CALLS_MAX` calls of a batch; nothing where there are none."""
+    """Return the header with the first `CALLS_MAX` calls of a batch.
+
+    Without a call it is empty.
+    """
     rows = [_row_of(call) for call in list(calls)[:CALLS_MAX]]
     return ((PASSED_CALLS, json.dumps([lane, seq, rows]).encode()),) if rows else ()
 
 
 def _row_of(call: PassedCall) -> list[object]:
     """Return a call as the list in the header, with its texts and runs cut to their limits."""
-    texts = [clipped(text, _TEXT_BYTES_MAX) for text in (call.bolt, call.error, call.how)]
+    texts = [clipped(text, _TEXT_BYTES_MAX) for text in (call.bolt, call.error, call.explanation)]
     runs = [list(run) for run in call.runs[:RUNS_MAX]]
     return [*texts, runs]
 
@@ -80,8 +85,8 @@ def read_passed_calls(headers: Iterable[tuple[str, bytes | None]]) -> PassedCall
     try:
         lane, seq, rows = json.loads(value)
         calls = tuple(
-            PassedCall(bolt, error, how, tuple(SourceRun(*run) for run in runs))
-            for bolt, error, how, runs in rows
+            PassedCall(bolt, error, explanation, tuple(SourceRun(*run) for run in runs))
+            for bolt, error, explanation, runs in rows
         )
     except (ValueError, TypeError, RecursionError):
         return None
@@ -94,12 +99,13 @@ def read_passed_calls(headers: Iterable[tuple[str, bytes | None]]) -> PassedCall
 
 def _is_as_written(call: PassedCall) -> bool:
     """Return whether the parts of a call have the types and sizes that `passed_calls_header` gives them."""
-    if not all(isinstance(text, str) for text in (call.bolt, call.error, call.how)):
+    if not all(isinstance(text, str) for text in (call.bolt, call.error, call.explanation)):
         return False
     return len(call.runs) <= RUNS_MAX and all(map(_is_run, call.runs))
 
 
 def _is_run(run: SourceRun) -> bool:
+    """Return whether a run has three numbers as we write them, and at least one position."""
     return all(map(_is_count, run)) and run.start < run.end
 
 

@@ -1,19 +1,21 @@
-"""Carries the stacks of exceptions with failed roots to their dead letters; no verdict depends on them.
+"""Carries the stacks of exceptions with failed roots to their dead letters; no verdict depends on
+them.
 
-The schemas of `Fails` and `Verdicts` are published and stay as they are. So stacks travel in a header, which
-readers of former versions pass over:
+The schemas of `Fails` and `Verdicts` are published and stay as they are. So stacks travel in a
+header, which readers of former versions pass over:
 
 1. A task writes `STACKS` to its record of `_ack_fail`: the stacks of all causes there.
 2. An acker copies them to the verdicts of the same step, again as `STACKS`.
-3. A replay worker writes the one stack of a root to its entry in `_ack_due`, as `STACK`: a part of it if the
-   root is to be replayed, since only a root whose copy the broker refuses needs it again.
+3. A replay worker writes the one stack of a root to its entry in `_ack_due`, as `STACK`: a part of
+   it if the root is to be replayed, since only a root whose copy the broker refuses needs it
+   again.
 4. It writes the same header to the dead letter.
 
 Where a stack is lost on its way, the letter has none, and all else of it.
 
-A stack belongs to a cause by the cause's operator, error, and place: `split`, `ValueError`, `split.py:12`
-(`acker.wire.causes` says how the place stands in the message). The value of `STACKS` is a list in JSON, whose
-rows are operator, error, place and stack.
+A stack belongs to a cause by the cause's operator, error, and place: `split`, `ValueError`,
+`split.py:12` (`acker.wire.causes` says how the place stands in the message). The value of `STACKS`
+is a list in JSON, whose rows are operator, error, place and stack.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -37,8 +39,8 @@ STACK_BYTES_MAX: Final = 4_000
 """A longer stack is cut in its middle: its start, and its end with the exception, stay."""
 
 WAITING_STACK_BYTES_MAX: Final = 1_000
-"""The same for a root that is to be replayed: of such roots 100,000 and more may wait while a service is
-down."""
+"""The same for a root that is to be replayed: of such roots 100,000 and more may wait while a
+service is down."""
 
 STACKS_BYTES_MAX: Final = 48_000
 """The size of `STACKS` at most, so that the record has room for its value and its other headers."""
@@ -51,7 +53,11 @@ _CUT_MARK: Final = b"\n... cut ...\n"
 
 
 class CauseKey(NamedTuple):
-    """What a cause's stack is found by; `place` is empty where none is known."""
+    """What a cause's stack is found by.
+
+    `place` is the file and line where the exception was raised, ``split.py:12``; empty: nobody
+    knows.
+    """
 
     operator: str
     error: str
@@ -90,12 +96,13 @@ def cut_stack(text: str, bytes_max: int = STACK_BYTES_MAX) -> str:
     # of an odd number the end gets the byte more
     end_bytes = kept_bytes - start_bytes
     cut = encoded[:start_bytes] + _CUT_MARK + encoded[-end_bytes:]
-    # both cuts may go through a sign of several bytes: what is left of it is dropped
+    # both cuts may go through a character of several bytes: what is left of it is dropped
     return cut.decode("utf-8", "ignore")
 
 
 def stacks_header(keys: Iterable[CauseKey], stacks: Stacks, room: int = STACKS_BYTES_MAX) -> Headers:
-    """Return the header with the stacks of some causes, as many as fit; no header if no cause has one.
+    """Return the header with the stacks of some causes, as many as fit; no header if no cause has
+    one.
 
     Args:
         keys: of the causes; the first ones find room first, and a key may come again.
@@ -119,7 +126,10 @@ def stacks_header(keys: Iterable[CauseKey], stacks: Stacks, room: int = STACKS_B
 
 
 def read_stacks(headers: Headers) -> dict[CauseKey, str]:
-    """Return the stacks in the header; none if it is missing, or if anything in it is not as we write it."""
+    """Return the stacks in the header.
+
+    There are none if it is missing, or if anything in it is not as we write it.
+    """
     value = first_value(headers, STACKS)
     if not value or len(value) > STACKS_BYTES_MAX:
         return {}
@@ -136,6 +146,7 @@ def read_stacks(headers: Headers) -> dict[CauseKey, str]:
 
 
 def _is_row(row: object) -> bool:
+    """Return whether a value is a row as we write it: operator, error, place and stack, all texts."""
     return isinstance(row, list) and len(row) == _ROW_PARTS and all(isinstance(part, str) for part in row)
 
 

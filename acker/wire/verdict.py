@@ -10,16 +10,16 @@ TIMED_OUT its session's clock reached its deadline           lost, too; nobody k
 ABANDONED another session took its group over                lost, too; it is not the record's fault
 ========= ================================================== ===================================
 
-Where several are due in one step of an acker, FAILED goes before ABSENT, and ABSENT before ACKED; what times
-out or is abandoned by that step comes after all three. The first one is the verdict. What arrives later is
-counted as late and changes nothing.
+Where several are due in one step of an acker, FAILED goes before ABSENT, and ABSENT before ACKED;
+what times out or is abandoned by that step comes after all three. The first one is the verdict.
+What arrives later is counted as late and changes nothing.
 
-A lost root has a cause beside its verdict (`acker.wire.causes`). A blocked record is FAILED, and its cause is
-`HELD`: it waits behind another one, and no bolt has failed it.
+A lost root has a cause beside its verdict (`acker.wire.causes`). A blocked record is FAILED, and
+its cause is `HELD`: it waits behind another one, and no bolt has failed it.
 
-To add a verdict, add it to `Verdict`, and to `DoneVerdict` or `LostVerdict`; mypy names every place that has
-to know it. A lost one also needs a new version of the schemas of `Verdicts` and of `_ack_due`, a done one a
-list of its own in `Verdicts`.
+To add a verdict, add it to `Verdict`, and to `DoneVerdict` or `LostVerdict`; mypy names every
+place that has to know it. A lost one also needs a new version of the schemas of `Verdicts` and of
+`_ack_due`, a done one a list of its own in `Verdicts`.
 
 Source: docs/design/protocol.md, section 3, rules 2, 4, 5 and 9.
 """
@@ -31,7 +31,10 @@ from typing import Final, Literal, assert_never
 
 
 class Verdict(StrEnum):
-    """What became of a root; the value is its name on the wire, in headers, and wherever people read it."""
+    """What became of a root.
+
+    The value is its name on the wire, in headers, and wherever people read it.
+    """
 
     ACKED = "ACKED"
     ABSENT = "ABSENT"

@@ -177,7 +177,8 @@ class RedriveOutcomes:
     @property
     def fraction_read(self) -> float:
         """How much of what there was the last `read` read: at most 1 for each of three topics."""
-        return self._verdicts.fraction_read + self._letters.fraction_read + self._copies.fraction_read
+        followers = (self._verdicts, self._letters, self._copies)
+        return sum(follower.fraction_read for follower in followers)
 
     def read(self) -> None:
         """Read what is new, and set the outcomes that follow from it.

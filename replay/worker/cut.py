@@ -161,6 +161,7 @@ class CutCopies:
             sent_record = self._doubtful_by_root[root].copy.record
             root_by_key_and_headers[sent_record.key, sent_record.headers] = root
         first_offset = min(self._doubtful_by_root[root].first_offset for root in roots)
+        operation = "looking for copies of a transaction that was refused"
         records = read_piece(
             log,
             partition,
@@ -168,7 +169,7 @@ class CutCopies:
             log.ends([partition])[partition],
             committed=True,
             wait_ms=wait_ms,
-            report_alive=lambda: note_operation("looking for copies of a transaction that was refused"),
+            report_alive=lambda: note_operation(operation),
         )
         for record in records:
             root_of_copy = root_by_key_and_headers.get((record.key, record.headers))

@@ -403,7 +403,7 @@ class Worker:
     def report_undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
         """Count a record that cannot be decoded, and report the first of each topic and error."""
         self.counters.undecodable += 1
-        if self._log_once.take_first(topic, error):
+        if self._log_once.add_if_new(topic, error):
             self.report("undecodable", topic=topic, partition=partition, offset=offset, error=error)
 
     def fetch_unchanged(self, topics: Iterable[TopicVersion]) -> set[TopicVersion]:

@@ -86,28 +86,28 @@ class Stopping:
     """
 
     def __init_subclass__(cls) -> None:
-        """Check `stops_on` when the class is defined, so that a mistake shows before the first record fails.
+        """Check `stops_on` when the class is defined, before a first record fails.
 
         Raises `UsageError`: it is not a tuple of exception classes.
         """
         super().__init_subclass__()
-        kinds = cls.stops_on
-        is_valid = isinstance(kinds, tuple) and all(
-            isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds
-        )
-        if not is_valid:
-            raise UsageError(
-                f"{cls.__name__}.stops_on is {kinds!r}; it is a tuple of exception classes, as (OSError,)"
-            )
+        if not isinstance(cls.stops_on, tuple) or not all(map(_is_exception_class, cls.stops_on)):
+            what_it_is = "a tuple of exception classes, as (OSError,)"
+            raise UsageError(f"{cls.__name__}.stops_on is {cls.stops_on!r}; it is {what_it_is}")
+
+
+def _is_exception_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
 
 
 class _Declares(Stopping):
     """What all forms of a bolt declare."""
 
     output: ClassVar[str] = ""
-    """The fields that it emits on the default stream, as Spark DDL: ``"word string, length int not null"``.
+    """The fields that it emits on the default stream, as Spark DDL.
 
-    A bolt without one is refused where it is attached, unless it overrides `declare`.
+    Example: ``"word string, length int not null"``. A bolt without an output is refused where it is
+    attached, unless it overrides `declare`.
     """
 
     def declare(self, declarer: OutputDeclarer) -> None:
@@ -177,7 +177,8 @@ class Bolt(_Declares):
     ...     def execute(self, tuple):
     ...         self.held.append(tuple)
     ...         if len(self.held) == 2:
-    ...             self.collector.emit([" ".join(each["word"] for each in self.held)], anchors=self.held)
+    ...             both = " ".join(held_tuple["word"] for held_tuple in self.held)
+    ...             self.collector.emit([both], anchors=self.held)
     ...             while self.held:
     ...                 self.collector.ack(self.held.pop())
     >>> words = spark.createDataFrame([("hawk",), ("waits",)], "word string").coalesce(1)
@@ -210,7 +211,7 @@ class BatchCollector:
 
     __slots__ = (
         "_bolt",
-        "_rows",
+        "_row_count",
         "columns",
         "failures",
         "is_closed",
@@ -226,15 +227,15 @@ class BatchCollector:
         `tracebacks` keeps those of what the bolt raises.
         """
         self._bolt = bolt
-        self._rows = rows
+        self._row_count = rows
         # The first three have one entry for each call of `emit`. Columns are as emitted, a sequence
         # or a mapping. They are Any: who tries a bolt knows which of the two it emits, and the
         # type checker would refuse both uses of a union.
         self.columns: list[Any] = []
         self.parents: list[npt.NDArray[np.int64]] = []
         self.streams: list[str] = []
-        self.failures: list[tuple[int, Cause]] = []
-        self.left_open: list[int] = []
+        self.failures: list[tuple[int, Cause]] = []  # failed rows, by number
+        self.left_open: list[int] = []  # numbers of rows
         self.is_closed = False  # True: the call has returned, and its rows are acked or failed
         self.tracebacks = tracebacks or Tracebacks()
 
@@ -263,24 +264,34 @@ class BatchCollector:
         else:
             arrays = values_in_order(columns, None, self._bolt)  # raises where there is no order
             columns = arrays
+        parent_rows = self._parent_rows(parents)
+        lengths = [len(column) for column in arrays]
+        if any(length != len(parent_rows) for length in lengths):
+            what = f"columns of {lengths} rows with {len(parent_rows)} parents"
+            raise TupleError(f"bolt {self._bolt!r} emitted {what}")
+        self.columns.append(columns)
+        self.parents.append(parent_rows)
+        self.streams.append(stream)
+
+    def _parent_rows(self, parents: pa.Array | npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Return the `parents` of an emission as `(n,) int64`.
+
+        Raises `TupleError`: they are no whole numbers, or one is no row of the batch.
+        """
         parent_rows = np.asarray(parents)
-        is_whole = parent_rows.dtype.kind in "iu"  # of no rows the type does not matter
-        if parent_rows.ndim != 1 or (len(parent_rows) and not is_whole):
+        are_whole_numbers = parent_rows.dtype.kind in "iu"
+        if not len(parent_rows):  # an empty list has another type
+            are_whole_numbers = True
+        if parent_rows.ndim != 1 or not are_whole_numbers:
             raise TupleError(
                 f"bolt {self._bolt!r} emitted with parents of {parent_rows.dtype}, shape"
                 f" {parent_rows.shape}; they are (n,) numbers of rows"
             )
         parent_rows = parent_rows.astype(np.int64)
-        if any(len(column) != len(parent_rows) for column in arrays):
-            lengths = [len(column) for column in arrays]
-            raise TupleError(
-                f"bolt {self._bolt!r} emitted columns of {lengths} rows with {len(parent_rows)} parents"
-            )
-        if len(parent_rows) and (parent_rows.min() < 0 or parent_rows.max() >= self._rows):
-            raise TupleError(f"bolt {self._bolt!r} anchored on a row that is not in 0..{self._rows - 1}")
-        self.columns.append(columns)
-        self.parents.append(parent_rows)
-        self.streams.append(stream)
+        last_row = self._row_count - 1
+        if len(parent_rows) and (parent_rows.min() < 0 or parent_rows.max() > last_row):
+            raise TupleError(f"bolt {self._bolt!r} anchored on a row that is not in 0..{last_row}")
+        return parent_rows
 
     def fail(self, row: int, cause: BaseException | str | None = None) -> None:
         """Fail one input row; what was emitted on it is not delivered.
@@ -313,20 +324,22 @@ class BatchCollector:
             )
 
     def _row_of_batch(self, row: int, action: str) -> int:
-        """Return a row's number as an int.
+        """Return a row's number as an int: the caller may have one of NumPy, or 1.0.
 
-        Raises `TupleError`: the batch has no such row, or the call is over.
+        Raises `TupleError`, which says what the bolt did (`action`): the batch has no such row, or
+        the call is over.
         """
         self._check_open(action)
-        if row != int(row) or not 0 <= row < self._rows:
-            raise TupleError(f"bolt {self._bolt!r} {action} row {row} of a batch of {self._rows}")
+        if row != int(row) or not 0 <= row < self._row_count:
+            batch_text = f"a batch of {self._row_count}"
+            raise TupleError(f"bolt {self._bolt!r} {action} row {row} of {batch_text}")
         return int(row)
 
     def join(self, collected: BatchCollector, first_row: int) -> None:
-        """Add what another collector has collected for some rows of this batch, from `first_row`
-        on.
+        """Add what another collector has collected for a part of this batch, which begins at
+        `first_row`.
 
-        It counts rows from 0, so its row 2 is row `first_row` + 2 of this batch.
+        It counts the rows of the part from 0, so its row 2 is row `first_row` + 2 of this batch.
         """
         self.columns += collected.columns
         self.parents += [parents + first_row for parents in collected.parents]
@@ -404,7 +417,7 @@ def check_bolt(name: str, bolt: object) -> None:
 
 
 def declared_streams(name: str, bolt: object) -> dict[str, DeclaredStream]:
-    """Return the streams that a bolt declares, by name.
+    """Return the streams that a bolt declares, by their names; `name` is the bolt's.
 
     Raises `UsageError`: it declares one twice, or by a name that none may have.
     """
@@ -470,11 +483,14 @@ def returned_error(bolt: str, method: Callable[..., object], returned: object) -
     method_name = f"{owner}.{getattr(method, '__name__', 'execute')}"
     if inspect.iscoroutine(returned):
         returned.close()  # nobody will await it, and Python would print a second warning about that
+    is_generator = inspect.isgenerator(returned) or inspect.isasyncgen(returned)
     cure = "emit rows by the collector, and return nothing"
-    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
-        cure = "its code has not run: call asyncio.run(...), or collector.emit(...) in place of each yield"
+    if inspect.isawaitable(returned) or is_generator:
+        calls = "asyncio.run(...), or collector.emit(...) in place of each yield"
+        cure = f"its code has not run: call {calls}"
+    class_of_returned = type(returned).__name__
     return TupleError(
-        f"bolt {bolt!r}: {method_name} returned a {type(returned).__name__}, which nobody takes; {cure}"
+        f"bolt {bolt!r}: {method_name} returned a {class_of_returned}, which nobody takes; {cure}"
     )
 
 
@@ -484,7 +500,8 @@ def _refuse_class(what: str, value: object) -> None:
     The message calls it `what`.
     """
     if isinstance(value, type):
-        raise UsageError(f"{what}: {value.__name__} is a class; pass an instance: {value.__name__}()")
+        class_text = value.__name__
+        raise UsageError(f"{what}: {class_text} is a class; pass an instance: {class_text}()")
 
 
 def _check_methods_run(name: str, owner: object, *methods: str) -> None:

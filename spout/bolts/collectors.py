@@ -37,7 +37,7 @@ from spout.tuples.tuple import (
 
 
 class Emit(Protocol):
-    """How a `BasicBolt` emits: `values` in the order of the fields of `stream`, or by their names."""
+    """How a `BasicBolt` emits: values in the order of the fields of a stream, or by their names."""
 
     def __call__(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None: ...
 
@@ -57,12 +57,11 @@ class BasicCollector:
     __slots__ = ("emit",)
 
     emit: Emit
-    """Emit one tuple: its values in the order of the stream's fields (by default of the bolt's `output`).
+    """Emit one tuple: its values in the order of the stream's fields.
 
     Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``, a new one for each
-    emission.
-
-    Any other stream than the default needs a `TopologyBuilder`.
+    emission. The default stream has the fields of the bolt's `output`; any other stream needs a
+    `TopologyBuilder`.
     """
 
     def __init__(self, emit: Callable[..., None]) -> None:
@@ -74,7 +73,8 @@ class BasicCollector:
 
         Raises `TupleError`: the stream is not declared as direct, or no consumer has such a task.
         """
-        raise TupleError(f"stream {stream!r} is not direct: declare it so, in a bolt of a TopologyBuilder")
+        cure = "declare it so, in a bolt of a TopologyBuilder"
+        raise TupleError(f"stream {stream!r} is not direct: {cure}")
 
     def report_error(self, error: BaseException | str) -> None:
         """Show an error in the status of the topology or stream; this does not fail the input."""
@@ -94,10 +94,11 @@ class Outlet(NamedTuple):
     copies: int = 1
 
 
-class Emits(NamedTuple):
-    """One stream on which a bolt emits.
+class EmittedStream(NamedTuple):
+    """A stream on which a bolt emits, as its collector needs it.
 
     Attributes:
+        fields: their names, in order.
         outlets: the subscriptions to it.
         direct: whether its emitter names the task.
         on_frame: whether the bolt works on a DataFrame, and has no other stream.
@@ -109,6 +110,10 @@ class Emits(NamedTuple):
     on_frame: bool = False
 
 
+_NO_TASK = -1
+"""The task of an emission on a stream that is not direct."""
+
+
 class Sent(NamedTuple):
     """An emission.
 
@@ -116,25 +121,29 @@ class Sent(NamedTuple):
         anchors: its anchors, each once.
         ordinals: of its deliveries: one for each anchor, for each copy on each outlet. With the
             anchors a and b and two copies they are of a, b, a, b.
-        task: on a direct stream the task that receives it, else -1.
+        task: on a direct stream the task that receives it, else -1 (`_NO_TASK`).
     """
 
     values: Sequence[Any]
     stream: str
     anchors: tuple[AnchoredTuple, ...]
     ordinals: tuple[int, ...]
-    task: int = -1
+    task: int = _NO_TASK
 
     def deliveries(self, number: int, subscription: int) -> tuple[Delivery, ...]:
-        """Return the deliveries of one copy, by its number over all outlets and its subscription's
-        key.
+        """Return the deliveries of one copy, which a task of one subscription gets.
+
+        Args:
+            number: of the copy, among those for all outlets, from 0.
+            subscription: its key.
         """
-        # with 2 anchors, copy 3 has the ordinals 6 and 7
-        first_ordinal = number * len(self.anchors)
+        # with 2 anchors the copies 0, 1 and 2 have the ordinals [0:2], [2:4] and [4:6]
+        ordinals = self.ordinals[number * len(self.anchors) :]
+        # an anchor has a delivery for each root that it descends from
         return tuple(
             [
                 parent.child(subscription, ordinal)
-                for anchor, ordinal in zip(self.anchors, self.ordinals[first_ordinal:], strict=False)
+                for anchor, ordinal in zip(self.anchors, ordinals, strict=False)
                 for parent in anchor.deliveries
             ]
         )
@@ -181,7 +190,7 @@ class OutputCollector:
 
     Attributes:
         sent: what was emitted since the list was last emptied.
-        open: received tuples that are neither acked nor failed.
+        open_tuples: received tuples that are neither acked nor failed.
         left_open: deliveries of tuples that the bolt left open for good.
         failures: for each failed delivery the index of its root, and the cause.
         touched: indices of the roots whose timeouts were reset.
@@ -198,7 +207,7 @@ class OutputCollector:
         "errors",
         "failures",
         "left_open",
-        "open",
+        "open_tuples",
         "sent",
         "touched",
         "tracebacks",
@@ -207,28 +216,32 @@ class OutputCollector:
     def __init__(
         self,
         bolt: str,
-        streams: Mapping[str, Emits],
+        streams: Mapping[str, EmittedStream],
         observer: BoltObserver | None = None,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
-        """Collect for the bolt of this name; call `observer` for all that it does.
+        """Collect what a bolt does.
 
-        `lock`: where threads of one bolt may emit on one tuple. Without it two deliveries could
-        get one ordinal, and so one edge, which cancel each other.
+        Args:
+            bolt: its name.
+            streams: those on which it emits, by name.
+            observer: is called for all that it does.
+            lock: for a bolt whose threads may emit on one tuple. Without it two deliveries could
+                get one ordinal, and so one edge, which cancel each other.
         """
         self._bolt = bolt
         self._lock = lock or nullcontext()
         self._streams = streams
         # by stream: the key of the subscription of each copy, (a, b, b) where b has two copies
         self._keys_by_stream: dict[str, tuple[int, ...]] = {}
-        for name, emits in streams.items():
+        for name, emitted_stream in streams.items():
             keys: list[int] = []
-            for outlet in emits.outlets:
+            for outlet in emitted_stream.outlets:
                 keys += [outlet.subscription] * outlet.copies
             self._keys_by_stream[name] = tuple(keys)
         self._observer = observer or BoltObserver()
         self.sent: list[Sent] = []
-        self.open: set[AnchoredTuple] = set()
+        self.open_tuples: set[AnchoredTuple] = set()
         self.left_open: set[Delivery] = set()
         self.failures: list[tuple[int, Cause]] = []
         self.touched: set[int] = set()
@@ -236,8 +249,8 @@ class OutputCollector:
         self.tracebacks = Tracebacks()
 
     def receive(self, received: AnchoredTuple) -> None:
-        """Add an input tuple to `open`; called before the bolt's `execute`."""
-        self.open.add(received)
+        """Add an input tuple to `open_tuples`; called before the bolt's `execute`."""
+        self.open_tuples.add(received)
 
     def emit(
         self,
@@ -257,7 +270,7 @@ class OutputCollector:
         Raises `TupleError`: an anchor was acked or failed before, or is no input of this bolt;
         or the bolt has no such stream, or the values do not fit its fields.
         """
-        self._send(self.checked(values, stream), stream, -1, anchors)
+        self._send(self.checked(values, stream), stream, _NO_TASK, anchors)
 
     def emit_direct(
         self,
@@ -291,7 +304,7 @@ class OutputCollector:
         """
         own_tuple = self._open_tuple(received, "acked")
         own_tuple.state = TupleState.ACKED
-        self.open.discard(own_tuple)
+        self.open_tuples.discard(own_tuple)
         self._observer.acked(own_tuple)
 
     def fail(self, received: Tuple, cause: BaseException | str | None = None) -> None:
@@ -303,12 +316,15 @@ class OutputCollector:
         self.refuse(own_tuple, cause_of(self._bolt, cause, self.tracebacks))
 
     def refuse(self, received: AnchoredTuple, cause: Cause) -> None:
-        """Fail an input tuple because an exception escaped its bolt, even if the bolt acked or failed it."""
+        """Fail an input tuple in any case, also if the bolt has acked or failed it before.
+
+        So it is when an exception has escaped the bolt.
+        """
         received.state = TupleState.FAILED
-        # in this order: a report of the task meanwhile finds the tuple open or failed, and
-        # never neither
+        # In this order: a report that the task makes meanwhile, on another thread, has the tuple
+        # among the failed ones or the open ones, or both.
         self.failures.extend((delivery.root, cause) for delivery in received.deliveries)
-        self.open.discard(received)
+        self.open_tuples.discard(received)
         self._observer.failed(received, cause)
 
     def reset_timeout(self, received: Tuple) -> None:
@@ -320,8 +336,11 @@ class OutputCollector:
         self.touched.update(delivery.root for delivery in own_tuple.deliveries)
 
     def outstanding(self) -> Iterator[Delivery]:
-        """Yield what is missing in the XOR values of the roots: open tuples, and what was emitted on them."""
-        for received in tuple(self.open):
+        """Yield the deliveries that are missing in the XOR values of the roots.
+
+        They are those of the open tuples, and of what was emitted on them.
+        """
+        for received in tuple(self.open_tuples):
             yield from received.deliveries
             yield from received.children
 
@@ -331,52 +350,58 @@ class OutputCollector:
         `task`: of `emit_direct`. Raises `TupleError`: there is no such stream, it has other
         fields, or the task does not fit it.
         """
-        emits = self._streams.get(stream) or self.emits_on(stream)
-        row = values if type(values) is tuple else values_in_order(values, emits.fields, self._bolt)
-        if len(row) != len(emits.fields):
-            stream_text = "" if emits.on_frame else f" on stream {stream!r}"
+        emitted_stream = self._streams.get(stream) or self.stream_of(stream)
+        fields = emitted_stream.fields
+        row = values if type(values) is tuple else values_in_order(values, fields, self._bolt)
+        if len(row) != len(fields):
+            stream_text = "" if emitted_stream.on_frame else f" on stream {stream!r}"
             raise TupleError(
                 f"bolt {self._bolt!r} emitted {len(row)} values{stream_text}, whose fields are"
-                f" {', '.join(emits.fields)}"
+                f" {', '.join(fields)}"
             )
         if task is None:
-            if emits.direct:
-                raise TupleError(
-                    f"bolt {self._bolt!r} emitted on {stream!r} without a task; it is direct: use emit_direct"
-                )
+            if emitted_stream.direct:
+                why = "without a task; it is direct: use emit_direct"
+                raise TupleError(f"bolt {self._bolt!r} emitted on {stream!r} {why}")
             return row
-        if not emits.direct:
+        if not emitted_stream.direct:
             raise TupleError(
                 f"bolt {self._bolt!r} named a task on stream {stream!r}, which is not direct;"
                 " emit there, or declare it with direct=True"
             )
-        # a stream that nobody reads has any task
-        tasks = min((outlet.tasks for outlet in emits.outlets), default=task + 1)
-        if not 0 <= task < tasks or task != int(task):
+        # on a stream that nobody reads any task is allowed
+        task_counts = [outlet.tasks for outlet in emitted_stream.outlets]
+        task_count = min(task_counts, default=task + 1)
+        if not 0 <= task < task_count or task != int(task):
             raise TupleError(
                 f"bolt {self._bolt!r} emitted to task {task} on stream {stream!r}; its"
-                f" consumers have tasks 0 to {tasks - 1}"
+                f" consumers have tasks 0 to {task_count - 1}"
             )
         return row
 
-    def emits_on(self, stream: str) -> Emits:
+    def stream_of(self, name: str) -> EmittedStream:
         """Return a stream of the bolt, by its name; `TupleError`: it has none of this name."""
-        emits = self._streams.get(stream)
-        if emits is not None:
-            return emits
-        if any(stream_emits.on_frame for stream_emits in self._streams.values()):
+        emitted_stream = self._streams.get(name)
+        if emitted_stream is not None:
+            return emitted_stream
+        if any(own_stream.on_frame for own_stream in self._streams.values()):
             raise one_stream_error(self._bolt)
         names = ", ".join(self._streams) or "none"
-        raise TupleError(
-            f"bolt {self._bolt!r} emitted on stream {stream!r}, which it does not declare; it has {names}"
-        )
+        why = f"which it does not declare; it has {names}"
+        raise TupleError(f"bolt {self._bolt!r} emitted on stream {name!r}, {why}")
 
-    def _send(self, values: Sequence[Any], stream: str, task: int, anchors: Tuple | Iterable[Tuple]) -> None:
+    def _send(
+        self,
+        values: Sequence[Any],
+        stream: str,
+        task: int,
+        anchors: Tuple | Iterable[Tuple],
+    ) -> None:
         """Add an emission, with the ordinals of its deliveries, to `sent`.
 
-        `task` is -1 unless the stream is direct.
+        The arguments are as of `Sent`, but `anchors` may have one twice.
         """
-        # a dictionary has each once, in order
+        # a dictionary has each anchor once, in order
         anchor_tuples = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)
         distinct = tuple([self._open_tuple(anchor, "emitted on") for anchor in anchor_tuples])
         keys = self._keys_by_stream[stream]
@@ -392,11 +417,11 @@ class OutputCollector:
         Raises `TupleError`: it is none of these; the message says what the bolt did (`action`).
         """
         if isinstance(received, AnchoredTuple):
-            if received in self.open:
+            if received in self.open_tuples:
                 return received
             if received.receiver == self._bolt and received.state is not TupleState.OPEN:
-                raise TupleError(
-                    f"bolt {self._bolt!r} {action} {received!r}, which it had {received.state.value}"
-                )
+                state = received.state.value  # acked or failed
+                raise TupleError(f"bolt {self._bolt!r} {action} {received!r}, which it had {state}")
         # a tuple that a bolt kept beyond its task names a root by its index in another batch
-        raise TupleError(f"bolt {self._bolt!r} {action} {received!r}, which is no input of it in this task")
+        why = "which is no input of it in this task"
+        raise TupleError(f"bolt {self._bolt!r} {action} {received!r}, {why}")

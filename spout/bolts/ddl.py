@@ -1,4 +1,4 @@
-"""The text of an output, as far as it can be read without Spark: fields, and the kinds of their types.
+"""The text of an output, as far as it can be read without Spark: fields, and whether types exist.
 
 A bolt is attached before there is a session, and a topology's file is checked without one. So
 what is wrong with an output for sure is found here, at once; Spark's own parser has the last
@@ -28,7 +28,8 @@ _CURES: Final = {
     "month": "int, for a number of months",
     "interval": "interval day to second",
 }
-"""What Arrow does not carry, or not as it is declared, and what to declare in its place."""
+"""By the first word of a type that Arrow does not carry as it is declared: what to declare in its
+place. ``collate`` is for strings with a collation, ``month`` for intervals of months."""
 
 _FIRST_WORD_OF_TYPE: Final = re.compile(
     "array|bigint|binary|boolean|byte|date|dec|decimal|double|float|int|integer|interval|long"
@@ -38,7 +39,7 @@ _FIRST_WORD_OF_TYPE: Final = re.compile(
 """The first words of the types that a bolt can emit."""
 
 _NESTED: Final = frozenset({"array", "map", "struct"})
-_CLOSING: Final = {"<": ">", "(": ")"}
+_CLOSING_BY_OPENING: Final = {"<": ">", "(": ")"}
 _TOKEN: Final = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|.", re.S)
 _NAME: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s:`]+))\s*:?\s*(.*)$", re.S)
 _WORD: Final = re.compile(r"[a-z_]+")
@@ -61,12 +62,13 @@ def field_names(bolt: str, output: object) -> list[str]:
         )
     if not output.strip():
         raise UsageError(
-            f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", each once, in the'
-            " class of the bolt. In a topology a bolt that emits nothing declares no stream:"
-            " def declare(self, declarer): pass"
+            f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", each'
+            " once, in the class of the bolt. In a topology a bolt that emits nothing declares no"
+            " stream: def declare(self, declarer): pass"
         )
     try:
-        whole_struct = _STRUCT.fullmatch(output)  # "struct<word: string>" has the fields of "word string"
+        # "struct<word: string>" has the fields of "word string"
+        whole_struct = _STRUCT.fullmatch(output)
         fields = output if whole_struct is None else whole_struct[1]
         names = [_checked_name(field) for field in outer_parts(fields)]
     except ValueError as error:
@@ -74,11 +76,17 @@ def field_names(bolt: str, output: object) -> list[str]:
             f"bolt {bolt!r}: output = {output!r} is no schema: {error}; name fields and types, as"
             ' "word string"'
         ) from error
-    hidden_names = [name for name in names if name.lower() in (TASK, TO) or name.lower().startswith(ANCHOR)]
-    # twice, since there are such columns already
+    # the rows have hidden columns of these names already, so each of them counts twice
+    hidden_names = list(filter(_is_hidden, names))
     refuse_repeated_names(bolt, output, hidden_names + hidden_names)
     refuse_repeated_names(bolt, output, names)
     return names
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a column of this name is one of our own, which users do not see."""
+    lower_name = name.lower()
+    return lower_name in (TASK, TO) or lower_name.startswith(ANCHOR)
 
 
 def refuse_repeated_names(
@@ -92,8 +100,9 @@ def refuse_repeated_names(
     repeated_names = [name for name, count in Counter(compared_names).items() if count > 1]
     if repeated_names:
         raise UsageError(
-            f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", each once, and'
-            f" none {TASK} or {TO}, or with a name that begins with {ANCHOR}: not {', '.join(repeated_names)}"
+            f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", each'
+            f" once, and none {TASK} or {TO}, or with a name that begins with {ANCHOR}:"
+            f" not {', '.join(repeated_names)}"
         )
 
 
@@ -103,22 +112,24 @@ def outer_parts(text: str) -> Iterator[str]:
     Raises `ValueError`: a bracket or quote is missing.
     """
     part = ""
-    open_brackets: list[str] = []
+    missing_brackets: list[str] = []  # that close those which are open, the innermost last
     for token in _TOKEN.findall(text):
         # a quoted text is one token, so a quote by itself has no end
         if token in ("`", "'", '"'):
             raise ValueError(f"a {token} is not closed")
-        if token in _CLOSING:
-            open_brackets.append(_CLOSING[token])
-        elif token in _CLOSING.values() and (not open_brackets or open_brackets.pop() != token):
-            raise ValueError(f"a {token} closes nothing")
-        if token == "," and not open_brackets:
+        if token in _CLOSING_BY_OPENING:
+            missing_brackets.append(_CLOSING_BY_OPENING[token])
+        if token in _CLOSING_BY_OPENING.values():
+            innermost_bracket = missing_brackets.pop() if missing_brackets else ""
+            if token != innermost_bracket:
+                raise ValueError(f"a {token} closes nothing")
+        if token == "," and not missing_brackets:
             yield part
             part = ""
         else:
             part += token
-    if open_brackets:
-        raise ValueError(f"a {open_brackets[-1]} is missing")
+    if missing_brackets:
+        raise ValueError(f"a {missing_brackets[-1]} is missing")
     yield part
 
 
@@ -145,57 +156,58 @@ def name_and_type(field: str) -> tuple[str, str]:
 def _check_type(name: str, text: str) -> None:
     """Raise `ValueError` if a text is no type, or one that Arrow does not carry.
 
-    Also for types within it.
-
-    `name`: of the field, for the message.
+    So it is also for types within it. `name`: of the field, for the message.
     """
+    type_text = text.strip()
     words = _WORD.findall(without_brackets(text).lower())
-    first_word = words[0] if words else text.strip()
-    refused_word = _refused_word(words)
-    if refused_word in _CURES:
-        raise ValueError(
-            f"field {name!r} is {text.strip()}, which no bolt can emit; declare {_CURES[refused_word]}"
-        )
+    cure = _cure_for(words)
+    if cure is not None:
+        raise ValueError(f"field {name!r} is {type_text}, which no bolt can emit; declare {cure}")
+    first_word = words[0] if words else type_text  # the pattern refuses a text without a word
     if _FIRST_WORD_OF_TYPE.fullmatch(first_word) is None:
-        raise ValueError(f"field {name!r} has the type {text.strip()!r}, which is none")
+        raise ValueError(f"field {name!r} has the type {type_text!r}, which is none")
+    # behind a type of one word there may only be NOT NULL and a comment
     text_behind = "".join(f" {word}" for word in words[1:])
-    may_have_more_words = first_word in _TYPES_OF_SEVERAL_WORDS
-    if not may_have_more_words and not _WORDS_BEHIND_TYPE.fullmatch(text_behind):
+    is_of_one_word = first_word not in _TYPES_OF_SEVERAL_WORDS
+    if is_of_one_word and not _WORDS_BEHIND_TYPE.fullmatch(text_behind):
         raise ValueError(f"field {name!r} has{text_behind!r} behind its type")
     if first_word in _NESTED:
         _check_types_within(name, first_word, text)
 
 
 def without_brackets(text: str) -> str:
-    """Return a type without what stands in brackets and quotes: ``decimal`` of ``decimal(10, 2)``."""
-    open_brackets = 0
+    """Return a type without what stands in brackets and quotes.
+
+    Of ``decimal(10, 2)`` it is ``decimal``.
+    """
+    open_bracket_count = 0
     text_outside = ""
     for token in _TOKEN.findall(text):
-        if token in _CLOSING.values():
-            open_brackets -= 1
-        elif token in _CLOSING:
-            open_brackets += 1
-        elif open_brackets == 0 and len(token) == 1:  # longer ones are quoted
+        if token in _CLOSING_BY_OPENING.values():
+            open_bracket_count -= 1
+        elif token in _CLOSING_BY_OPENING:
+            open_bracket_count += 1
+        elif open_bracket_count == 0 and len(token) == 1:  # a longer token is a quoted text
             text_outside += token
     return text_outside
 
 
-def _refused_word(words: Sequence[str]) -> str:
-    """Return the word of a type that is looked up in `_CURES`.
+def _cure_for(words: Sequence[str]) -> str | None:
+    """Return what to declare in place of a type that Arrow does not carry, by the type's words.
 
-    Empty: none, and the type is carried.
-
-    It is the first one, but ``collate`` of a string with a collation, and of an interval ``month``
-    or ``interval``, by its units.
+    None: the type is carried, or there is no such type.
     """
+    if not words:
+        return None
     if words[:2] == ["string", "collate"]:
-        return "collate"
-    if words[:1] != ["interval"]:
-        return words[0] if words else ""
+        return _CURES["collate"]
+    if words[0] != "interval":
+        return _CURES.get(words[0])
     units = {"day", "hour", "minute", "second", "year", "month"} & set(words)
     if not units:
-        return "interval"
-    return "month" if units & {"year", "month"} else ""
+        return _CURES["interval"]
+    has_months = bool(units & {"year", "month"})
+    return _CURES["month"] if has_months else None
 
 
 def _check_types_within(name: str, type_word: str, text: str) -> None:
@@ -218,10 +230,12 @@ def _check_types_within(name: str, type_word: str, text: str) -> None:
     if type_word == "struct":
         names = [_checked_name(part) for part in inner_parts]
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"field {name!r}, a struct, names each of its fields once: struct<word: string>")
+            example = "struct<word: string>"
+            raise ValueError(f"field {name!r}, a struct, names each of its fields once: {example}")
         return
     types_needed = 2 if type_word == "map" else 1
     if len(inner_parts) != types_needed:
-        raise ValueError(f"field {name!r} is to be as array<int> or map<string, int>, not {text.strip()}")
+        examples = "array<int> or map<string, int>"
+        raise ValueError(f"field {name!r} is to be as {examples}, not {text.strip()}")
     for inner_type in inner_parts:
         _check_type(name, inner_type)

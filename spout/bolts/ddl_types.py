@@ -46,9 +46,10 @@ _PRECISION_AND_SCALE: Final = (10, 0)
 point."""
 
 _INTERVAL_UNITS: Final = ("day", "hour", "minute", "second")
-"""The place of a unit is the number that Spark has for it: 0 for ``day``."""
+"""The index of a unit is the number that Spark has for it: 0 for ``day``."""
 
-_COMMENT: Final = re.compile(r"\s+comment\s*(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")\s*$", re.S | re.I)
+_QUOTED: Final = r"(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
+_COMMENT: Final = re.compile(rf"\s+comment\s*{_QUOTED}\s*$", re.S | re.I)
 _NOT_NULL: Final = re.compile(r"\s+not\s+null\s*$", re.I)
 _WHOLE_STRUCT: Final = re.compile(r"\s*struct\s*<(.*)>\s*", re.S | re.I)
 _FIRST_WORD: Final = re.compile(r"\s*([a-z_]+)", re.I)
@@ -67,7 +68,7 @@ def read_ddl(output: str) -> StructType:
 
 
 def _struct(fields: str) -> StructType:
-    """Return the struct of some fields, which a comma separates; none: it has no fields."""
+    """Return the struct of fields that commas separate; of an empty text one without fields."""
     return StructType([_field(field) for field in outer_parts(fields) if field.strip()])
 
 
@@ -84,28 +85,29 @@ def _type(text: str) -> DataType:
     """Return a type, by its text: ``int``, ``decimal(12, 2)``, ``map<string, array<int>>`` and so
     on.
     """
-    first_word = _FIRST_WORD.match(text)
-    word = first_word[1].lower() if first_word is not None else ""
-    inner = text[text.find("<") + 1 : text.rfind(">")]
-    if word == "struct":
-        return _struct(inner)
-    if word == "array":
-        return types.ArrayType(_type(inner))
-    if word == "map":
-        key, value = outer_parts(inner)
+    match = _FIRST_WORD.match(text)
+    first_word = match[1].lower() if match is not None else ""
+    text_in_brackets = text[text.find("<") + 1 : text.rfind(">")]
+    if first_word == "struct":
+        return _struct(text_in_brackets)
+    if first_word == "array":
+        return types.ArrayType(_type(text_in_brackets))
+    if first_word == "map":
+        key, value = outer_parts(text_in_brackets)
         return types.MapType(_type(key), _type(value))
     numbers = [int(number) for number in _NUMBER.findall(text)]
-    if word in _DECIMALS:
-        # ``decimal(12)`` names the precision alone, and has the scale 0
-        precision, scale = [*numbers, *_PRECISION_AND_SCALE[len(numbers) :]]
+    if first_word in _DECIMALS:
+        # ``decimal(12)`` names the precision alone: the scale is 0, the second of the defaults
+        defaults = _PRECISION_AND_SCALE[len(numbers) :]
+        precision, scale = [*numbers, *defaults]
         return types.DecimalType(precision, scale)
-    if word == "time":
+    if first_word == "time":
         return time_type(*numbers)
     words = without_brackets(text).lower().split()
-    if word == "interval":
+    if first_word == "interval":
         # ``interval day`` has one unit, which is the first and the last
-        units = [_INTERVAL_UNITS.index(unit) for unit in words if unit in _INTERVAL_UNITS]
+        units = [_INTERVAL_UNITS.index(word) for word in words if word in _INTERVAL_UNITS]
         return types.DayTimeIntervalType(units[0], units[-1])
-    if word == "timestamp" and "without" in words:
+    if first_word == "timestamp" and "without" in words:  # ``timestamp without time zone``
         return types.TimestampNTZType()
-    return _SIMPLE[word]()
+    return _SIMPLE[first_word]()

@@ -32,7 +32,9 @@ class Grouping:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` if `partitions` is no whole number from 1."""
-        if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
+        if self.partitions is None:
+            return
+        if type(self.partitions) is not int or self.partitions < 1:  # not a bool either
             raise UsageError(
                 f"a grouping over {self.partitions!r} partitions: a whole number of them is"
                 " needed, at least 1"
@@ -52,7 +54,7 @@ class Grouping:
             )
 
     def tasks(self, session: SparkSession) -> int:
-        """Return how many tasks the tuples are shared by."""
+        """Return how many tasks the tuples are distributed over."""
         return self.partitions or session.sparkContext.defaultParallelism
 
 
@@ -90,7 +92,7 @@ def shuffle(partitions: int | None = None) -> Grouping:
     >>> spout.shuffle(0)
     Traceback (most recent call last):
     ...
-    acker.errors.UsageError: a grouping over 0 partitions: a whole number of them is needed, at least 1
+    acker.errors.UsageError: a grouping over 0 partitions: a whole number of them is needed, ...
 
     Raises:
         UsageError: `partitions` is no whole number from 1.

@@ -59,7 +59,7 @@ class AckInfo(NamedTuple):
 
 
 class FailInfo(NamedTuple):
-    """A tuple that was failed, the time from the start of its ``execute`` to the fail, ms, and the cause.
+    """A tuple that was failed: the ms from the start of its ``execute`` to that, and the cause.
 
     >>> class Tell(spout.TaskHook):
     ...     def fail(self, info):

@@ -49,7 +49,7 @@ class KeyedTuple:
         since_ms: int = 0,
         came_from: StreamId = SPARK,
     ) -> None:
-        """`anchor` has source, position and edge; `since_ms` is wall time."""
+        """Make a tuple; see the attributes. `came_from` is the source component with its stream."""
         self.values = values
         self.anchor = anchor
         self.children = 0
@@ -67,12 +67,16 @@ class KeyedTuple:
 
         >>> from acker.identity import is_replay, offset_of, partition_of
         >>> held = spout.KeyedTuple({"action": "enter"}, (3 << 16 | 1, 1042, 7))
-        >>> partition_of(held.root.source), offset_of(held.root.position), is_replay(held.root.source)
+        >>> source, position = held.root
+        >>> partition_of(source), offset_of(position), is_replay(source)
         (1, 1042, False)
 
         A replay of the record is another root: one of the replay topic.
         """
-        return None if self.anchor is None else Root(Source(self.anchor[0]), Position(self.anchor[1]))
+        if self.anchor is None:
+            return None
+        source, position, _edge = self.anchor
+        return Root(Source(source), Position(position))
 
     def __getitem__(self, field: str) -> Any:
         """Return a value. Raises KeyError for an unknown name."""
@@ -88,11 +92,12 @@ class KeyedTuple:
     def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
         """Restore a tuple from a state store.
 
-        Older versions wrote no `since_ms`, source, or `children`.
+        An older version may have written no `since_ms`, source or `children`.
         """
         self.since_ms = self.children = 0
         self.source_component, self.source_stream = SPARK
-        # of an object with slots pickle writes a pair: no dict, and the values of the slots
+        # of an object with slots pickle writes a pair: None for its dictionary, which it has not,
+        # and the values of the slots
         _, values_by_slot = state
         for name, value in values_by_slot.items():
             setattr(self, name, value)
@@ -110,7 +115,7 @@ class KeyedCollector:
     >>> collector.ack(enter)
     Traceback (most recent call last):
     ...
-    acker.errors.TupleError: bolt 'Sessions' acked KeyedTuple({'action': 'enter'}), which it does not hold
+    acker.errors.TupleError: bolt 'Sessions' acked KeyedTuple({'action': 'enter'}), which ...
 
     Attributes:
         emissions: rows in the order of the bolt's `output`.
@@ -185,7 +190,7 @@ class KeyedCollector:
         >>> collector.emit(("u1", 2), anchors=enter)
         Traceback (most recent call last):
         ...
-        acker.errors.TupleError: bolt 'Sessions' emitted on KeyedTuple({'action': 'enter'}), which it does ...
+        acker.errors.TupleError: bolt 'Sessions' emitted on KeyedTuple({'action': 'enter'}), ...
 
         Args:
             values: in the order of the bolt's `output`, or a mapping by field name.
@@ -205,11 +210,17 @@ class KeyedCollector:
         distinct = dict.fromkeys(anchor_tuples)  # each once, in order
         self._check_held(distinct, "emitted on")
         self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
-        parents = [anchor_tuple for anchor_tuple in distinct if anchor_tuple.anchor is not None]
-        self.anchors.append(tuple(map(self._next_child_anchor, parents)))
+        child_anchors = [
+            self._count_child(parent, parent.anchor)
+            for parent in distinct
+            if parent.anchor is not None  # else it is not tracked
+        ]
+        self.anchors.append(tuple(child_anchors))
 
     def ack(self, *tuples: KeyedTuple) -> None:
-        """Ack tuples: the key does not hold them any more, and the ack is sent when this batch is written.
+        """Ack tuples: the key does not hold them any more.
+
+        The ack is sent when this batch is written.
 
         Raises `TupleError`: the key does not hold one of them: it was acked or failed before,
         or has another key.
@@ -227,7 +238,7 @@ class KeyedCollector:
         self.failed.append((tuple, cause_of(self._bolt, cause, self.tracebacks)))
 
     def reset_timeout(self, *tuples: KeyedTuple) -> None:
-        """Start the timeouts anew of the records that these held tuples descend from, with this batch.
+        """Start the timeouts anew of the records that these held tuples descend from.
 
         What a keyed bolt holds times out after `held_timeout` of its input, three days by
         default. So only a bolt that holds for longer needs it.
@@ -247,17 +258,22 @@ class KeyedCollector:
         self._check_held(tuples, "reset the timeout of")
         self.touched.extend(tuples)
 
-    def _next_child_anchor(self, parent: KeyedTuple) -> tuple[int, int, int]:
-        """Count one more emission on a tuple that has a root.
+    def _count_child(
+        self,
+        parent: KeyedTuple,
+        parent_anchor: tuple[int, int, int],
+    ) -> tuple[int, int, int]:
+        """Count one more emission on a held tuple; return the emission's anchor.
 
-        Return its anchor: source, position, edge.
+        `parent_anchor` is the anchor of the held tuple. Both have source, position and edge.
         """
-        source, position, edge = parent.anchor or (0, 0, 0)  # never None here
+        source, position, parent_edge = parent_anchor
         ordinal = parent.children
         parent.children += 1
-        child = child_edge(edge, self._emission_key, ordinal)
-        signed_child = child - (1 << 64) if child >> 63 else child  # a bigint of Spark has a sign
-        return source, position, signed_child
+        edge = child_edge(parent_edge, self._emission_key, ordinal)
+        # a bigint of Spark has a sign
+        signed_edge = edge - (1 << 64) if edge >> 63 else edge
+        return source, position, signed_edge
 
     def _check_open(self, action: str) -> None:
         """Raise `TupleError` if the call has returned.
@@ -265,16 +281,19 @@ class KeyedCollector:
         The message says what the bolt did (`action`).
         """
         if self.is_closed:
-            raise TupleError(
-                f"bolt {self._bolt!r} {action} by the collector of a call that had returned; use this call's"
-            )
+            whose_call = "of a call that had returned; use this call's"
+            raise TupleError(f"bolt {self._bolt!r} {action} by the collector {whose_call}")
 
     def _check_held(self, tuples: Iterable[KeyedTuple], action: str) -> None:
-        """Raise `TupleError` if the key does not hold one of the tuples, or the call has returned."""
+        """Raise `TupleError` if the key does not hold a tuple, or the call has returned.
+
+        The message says what the bolt did (`action`).
+        """
         self._check_open(action)
         for held_tuple in tuples:
             if id(held_tuple) not in self._held_by_id:
-                raise TupleError(f"bolt {self._bolt!r} {action} {held_tuple!r}, which it does not hold")
+                why = "which it does not hold"
+                raise TupleError(f"bolt {self._bolt!r} {action} {held_tuple!r}, {why}")
 
     def _release(self, released: KeyedTuple, action: str) -> None:
         """Remove a tuple from those that the key holds; `TupleError`: it does not hold it."""
@@ -310,7 +329,9 @@ class KeyedBolt(Stopping):
     """`tick` is called for a key that got no tuple for this long; 0: never."""
 
     tick_every_ms: ClassVar[int] = 0
-    """`tick` is called at this interval for each key that holds tuples, even if it gets new ones; 0: never.
+    """`tick` is called at this interval for each key that holds tuples, even if it gets new ones.
+
+    0: never.
 
     As Storm's ``topology.tick.tuple.freq.secs``. The interval begins when the key begins to
     hold tuples, and `tick` is called in the first micro-batch after it.
@@ -319,11 +340,21 @@ class KeyedBolt(Stopping):
     def prepare(self, context: BoltContext) -> None:
         """Get ready for the keys of one task; called once in each."""
 
-    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+    def execute(
+        self,
+        key: tuple[Any, ...],
+        held: Sequence[KeyedTuple],
+        collector: KeyedCollector,
+    ) -> None:
         """Work on all tuples that a key holds, oldest batch first; called when it got new ones."""
         raise NotImplementedError
 
-    def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+    def tick(
+        self,
+        key: tuple[Any, ...],
+        held: Sequence[KeyedTuple],
+        collector: KeyedCollector,
+    ) -> None:
         """Work on the tuples that a key holds, at a tick.
 
         Unless you override it, it acks all of them.

@@ -57,8 +57,8 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2}):?(\d{2})?")
 def zone_of_session(session: SparkSession) -> str:
     """Return the time zone of a Spark session, by a name that Arrow and Python read.
 
-    Java has names that they do not have. Of these an offset (``GMT+5``) and UTC (``Z``) have
-    other ones; any other (``PST``) is returned as it is.
+    Java has names that they do not know: those of offsets (``GMT+5`` is returned as ``+05:00``),
+    of UTC (``Z``), and others (``PST``), which are returned as they are.
     """
     java_name = session.conf.get(_ZONE_SETTING) or "UTC"
     if java_name.removeprefix("Etc/") in _UTC_NAMES:
@@ -83,8 +83,14 @@ def zone_or_utc(session: SparkSession) -> str:
     return zone
 
 
-def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = StructType.fromDDL) -> StructType:
-    """Read the fields of a stream, by Spark's own parser, or by another one where there is no session.
+def parse_output(
+    bolt: str,
+    output: str,
+    read: Callable[[str], DataType] = StructType.fromDDL,
+) -> StructType:
+    """Read the fields of a stream, by Spark's own parser unless there is no session.
+
+    `read` is the parser.
 
     Raises `UsageError`: no valid DDL, no fields, a name that none may have, or a type that no
     bolt can emit.
@@ -96,7 +102,8 @@ def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = Struc
     except PySparkException as error:
         raise UsageError(f"bolt {bolt!r}: output = {output!r} is no schema: {error}") from error
     if not isinstance(parsed, StructType):
-        raise UsageError(f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string"')
+        cure = 'name fields and types, as "word string"'
+        raise UsageError(f"bolt {bolt!r}: output = {output!r}; {cure}")
     case_sensitive = _is_case_sensitive()
     for struct in _structs_within(parsed):
         refuse_repeated_names(bolt, output, struct.names, case_sensitive=case_sensitive)
@@ -125,10 +132,7 @@ def _structs_within(data_type: DataType) -> Iterator[StructType]:
 
 
 def _types_within(data_type: DataType) -> list[DataType]:
-    """Return the types directly within a type.
-
-    None: its values are single ones, such as numbers.
-    """
+    """Return the types directly within a type; none: its values are single ones, as numbers."""
     if isinstance(data_type, StructType):
         return [field.dataType for field in data_type.fields]
     if isinstance(data_type, MapType):
@@ -137,16 +141,18 @@ def _types_within(data_type: DataType) -> list[DataType]:
 
 
 def _types_not_carried(data_type: DataType) -> Iterator[str]:
-    """Yield the types in a type, or itself, that reach Spark as others, or not at all."""
+    """Yield the texts of the types in a type, or of itself, that Arrow does not carry.
+
+    Their values would reach Spark as another type, or not at all.
+    """
     for type_within in _types_within(data_type):
         yield from _types_not_carried(type_within)
     text = data_type.simpleString()
     is_nested = isinstance(data_type, StructType | ArrayType | MapType)
     is_carried = isinstance(data_type, _CARRIED_TYPES) and " collate " not in text
-    # Arrow does not say how many digits a time of day has, so Spark takes six: no other number
-    # arrives
-    is_time_of_day = text == "time(6)"
-    if not is_nested and not is_carried and not is_time_of_day:
+    # Arrow does not say how many digits a time of day has, so Spark takes six
+    is_carried_time = text == "time(6)"
+    if not is_nested and not is_carried and not is_carried_time:
         yield text
 
 

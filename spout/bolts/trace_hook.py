@@ -1,4 +1,4 @@
-"""A hook that writes a span of OpenTelemetry for each tuple whose record carries a trace context."""
+"""A hook that writes a span of OpenTelemetry for each tuple that has a trace context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ Execute = Callable[[Any, BasicCollector], object]
 
 
 def traceparent(tuple: Tuple) -> str:
-    """Return the trace context of a tuple, from its field ``traceparent`` or from the headers of its record.
+    """Return the trace context of a tuple.
+
+    It is the field ``traceparent`` of the tuple, or that among the headers of its record.
 
     Emit it as a field of that name, and the bolts behind have it too, whatever lies between:
 
@@ -60,28 +62,34 @@ _WRONG_FIELD: Final = (KeyError, TypeError, ValueError, OverflowError)
 _EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
 
 
-def _contexts_by_row(rows: Rows) -> dict[int, str]:
+def _context_by_row(rows: Rows) -> dict[int, str]:
     """Return the trace context of each row that has one, by its number.
 
-    Of two fields the first counts.
+    If the rows have both fields, the first one counts.
     """
     for field, parse in _FIELDS:
         with suppress(*_WRONG_FIELD):  # then the next field is tried
-            values = [rows.value(field, row) for row in range(len(rows))]
-            contexts = {row: parse(value) for row, value in enumerate(values) if value}
-            return {row: context for row, context in contexts.items() if context}
+            context_by_row: dict[int, str] = {}
+            for row in range(len(rows)):
+                value = rows.value(field, row)
+                context = parse(value) if value else ""
+                if context:
+                    context_by_row[row] = context
+            return context_by_row
     return {}
 
 
 class TraceHook(TaskHook):
-    """Writes a span ``bolt <name>`` for each tuple that has a trace context: from its execute to ack or fail.
+    """Writes a span ``bolt <name>`` for each tuple that has a trace context.
+
+    The span goes from the tuple's ``execute`` to its ack or fail.
 
     Add it to bolts like any other hook. Without OpenTelemetry's SDK, or where no tracer
     provider was set up in the process of the task, it does nothing;
     `docs/operate/monitoring.md` says how to configure one.
 
-    >>> hook = spout.TraceHook()  # builder.add_hook(hook), or spout.bolt(SplitSentence(), hooks=[hook])
-    >>> hook.is_tracing
+    >>> hook = spout.TraceHook()
+    >>> hook.is_tracing  # True in a task, behind spout.bolt(SplitSentence(), hooks=[hook])
     False
     """
 
@@ -122,12 +130,12 @@ class TraceHook(TaskHook):
 
         It is the same function where none of them has a trace context: they cost nothing more.
         """
-        contexts_by_row = {} if self._spans is None else _contexts_by_row(rows)
-        if not contexts_by_row:
+        context_by_row = {} if self._spans is None else _context_by_row(rows)
+        if not context_by_row:
             return execute
 
         def traced(received: PlacedTuple, collector: BasicCollector) -> object:
-            if received.row not in contexts_by_row:
+            if received.row not in context_by_row:
                 return execute(received, collector)
             began_ns = time.perf_counter_ns()
             error = "interrupted"

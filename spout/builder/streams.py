@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client import Metric
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UsageError
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.planning_process.status import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
-from spout.runtime.metrics import Scraped, label_values
+from spout.runtime.metrics import Scraped, counter
 from spout.streaming.application import Application, Stream
 from spout.streaming.frames import streams_behind
 from spout.tuples.counts import Counts, What, count_of, sum_of_counts
@@ -74,16 +74,12 @@ def stream_metrics(statuses: Iterable[StreamStatus], now_ms: int) -> Iterator[Me
     status_by_group = {(status.group,): status for status in statuses}
     counts_by_group = {group: status.counts for group, status in status_by_group.items()}
     yield from tuple_metrics(_PREFIX, counts_by_group)
+    late_tuples = {group: status.late for group, status in status_by_group.items()}
     text = "tuples that hold keeps and a watermark dropped"
-    late = CounterMetricFamily(f"{_PREFIX}_late", text, labels=["group"])
-    for group, status in status_by_group.items():
-        late.add_metric(label_values(group), status.late)
-    yield late
+    yield counter(f"{_PREFIX}_late", text, late_tuples, ["group"])
+    dropped_rows = {group: status.dropped for group, status in status_by_group.items()}
     text = "other rows that a watermark dropped, as Spark counts them"
-    dropped = CounterMetricFamily(f"{_PREFIX}_dropped_rows", text, labels=["group"])
-    for group, status in status_by_group.items():
-        dropped.add_metric(group, status.dropped)
-    yield dropped
+    yield counter(f"{_PREFIX}_dropped_rows", text, dropped_rows, ["group"])
     planners_by_group = {group: status.spout for group, status in status_by_group.items()}
     yield from root_metrics(_PREFIX, planners_by_group, now_ms)
 

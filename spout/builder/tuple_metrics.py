@@ -120,7 +120,7 @@ def is_alive(status: PlannerStatus, now_ms: int) -> bool:
     `status.wall` and `now_ms` are wall time, ms. A status of the future was written before the
     clock was set back; a process that lives writes another at once.
     """
-    # the session of a `KafkaSpout` is not in its status, but its state is
+    # by its session, which a process that failed later still has in its status
     has_taken_group = bool(status.session) or status.state == "running"
     return has_taken_group and abs(now_ms - status.wall) < STALE_MS
 

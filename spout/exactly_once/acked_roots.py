@@ -16,6 +16,7 @@ from spout.publishing.fold import BatchOutcome
 from spout.publishing.root_marks import RootMark
 
 ACROSS_BATCHES: Final = (
+    RootMark.RELEASED,
     RootMark.HELD,
     RootMark.HELD_ON,
     RootMark.LATE,
@@ -29,8 +30,7 @@ def refuse_held(outcome: BatchOutcome) -> None:
 
     Raises `TrackingError`: it does.
     """
-    older = outcome.marks.of(RootMark.CONTRIBUTED).without(outcome.plan.roots())
-    if older or outcome.marks.of(*ACROSS_BATCHES):
+    if outcome.marks.of(*ACROSS_BATCHES):
         raise TrackingError(
             "a bolt holds tuples across batches, so the rows of one record are in several of them,"
             " and no transaction has them all; write such a query with spout.sink, by an upsert"
@@ -40,7 +40,7 @@ def refuse_held(outcome: BatchOutcome) -> None:
 def acked_roots(outcome: BatchOutcome) -> RootSet:
     """Return the roots with a record that neither failed in the batch nor were left open."""
     planned = outcome.plan.roots()
-    not_acked = outcome.own_marks(RootMark.FAILED, RootMark.CONTRIBUTED).roots()
+    not_acked = outcome.own_marks(RootMark.FAILED, RootMark.OPEN).roots()
     return planned - outcome.missing.absent - not_acked
 
 
@@ -52,7 +52,7 @@ def without_open(outcome: BatchOutcome) -> BatchOutcome:
     is never complete, and times out.
     """
     marks = outcome.marks
-    is_open = marks.kinds == RootMark.CONTRIBUTED
+    is_open = marks.kinds == RootMark.OPEN
     if not is_open.any():
         return outcome
     values = np.where(is_open, 0, marks.values)

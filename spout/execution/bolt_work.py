@@ -21,7 +21,7 @@ import numpy as np
 
 from acker.errors import UsageError
 from spout.bolts.bolts import ArrowBolt, BasicBolt, Bolt
-from spout.bolts.collectors import Emits, OutputCollector, Sent
+from spout.bolts.collectors import EmittedStream, OutputCollector, Sent
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.bolts.trace_hook import TraceHook
 from spout.execution.adapters import (
@@ -106,7 +106,7 @@ class BoltWork:
         self._clock_ns = clock_ns
         self._hooks: Sequence[TaskHook] = context.hooks
         self._streams = pass_.streams
-        emits_by_stream: dict[str, Emits] = {}
+        emits_by_stream: dict[str, EmittedStream] = {}
         self._task_count_by_stream: dict[str, int] = {}  # to how many tasks each of its tuples goes
         for stream_name, stream in pass_.streams.items():
             emits_by_stream[stream_name] = stream.emits
@@ -140,7 +140,7 @@ class BoltWork:
         self._has_hooks = bool(self._hooks)
         self._bolt_call = self._assembled_call()
 
-    def _make_row_collector(self, emits_by_stream: Mapping[str, Emits]) -> RowCollector:
+    def _make_row_collector(self, emits_by_stream: Mapping[str, EmittedStream]) -> RowCollector:
         """Return what a basic bolt without hooks emits by."""
         is_on_frame = any(emits.on_frame for emits in emits_by_stream.values())
         if is_on_frame:  # then it has no other stream, so that nothing is checked when it emits

@@ -103,7 +103,7 @@ def collect(
     work.cleanup()
     _raise_failure_of(work, exceptions)
     rows += _pop_rows(work, stream)
-    if not may_leave_open and (work.collector.open or work.collector.left_open):
+    if not may_leave_open and (work.collector.open_tuples or work.collector.left_open):
         raise TupleError(
             f"bolt {name!r} neither acked nor failed a tuple, so that its record would time out and come"
             " again; if it means to, call collect(..., may_leave_open=True)"

@@ -26,7 +26,7 @@ from acker.identity import I64
 from spout.bolts.collectors import (
     BasicCollector,
     Emit,
-    Emits,
+    EmittedStream,
     OutputCollector,
     Sent,
     one_stream_error,
@@ -246,7 +246,7 @@ class StreamCollector(RowCollector):
         "_task_by_emission",
     )
 
-    def __init__(self, collector: OutputCollector, emits_by_stream: Mapping[str, Emits]) -> None:
+    def __init__(self, collector: OutputCollector, emits_by_stream: Mapping[str, EmittedStream]) -> None:
         """Collect for one task; `collector` checks emissions, and gets reported errors."""
         self._collector = collector
         self._emits_by_stream = emits_by_stream

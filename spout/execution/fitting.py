@@ -222,7 +222,7 @@ def fitted_batches(
     for emit_call, stream_name in enumerate(collector.streams):
         emit_calls_by_stream.setdefault(stream_name, []).append(emit_call)
     for stream_name, emit_calls in emit_calls_by_stream.items():
-        if output_collector.emits_on(stream_name).direct:
+        if output_collector.stream_of(stream_name).direct:
             # an Arrow bolt names no tasks, so this raises
             output_collector.checked((), stream_name)
         stream = streams[stream_name]

@@ -491,8 +491,9 @@ class FailureLog(LogFigures):
                 last_run = runs[-1]
                 last_root = _RootPlace(last_run.source, int(offset_of(last_run.end - 1)))
                 tally.record_time(last_root, at_ms)
+                explanation = Untrusted(call.explanation)
                 self._passed_notes[group] = (
-                    f"{name}: a call of bolt {UntrustedName(call.bolt)} {Untrusted(call.how)} at"
+                    f"{name}: a call of bolt {UntrustedName(call.bolt)} {explanation} at"
                     f" {moment(at_ms)} and passed when it was made again:"
                     f" {run_places(runs, list(self._inputs.values()))}"
                 )

@@ -218,7 +218,11 @@ class CompletionLog(LogFigures):
             places = self._places(self._topics.ack_topics.verdict)
             first_offsets = offsets_since(self._log, places, max(0, self._first_ms - CLOCKS_APART_MS))
             self._verdicts = Follower(
-                self._log, places, self._read_max, first_offsets=first_offsets, on_damage=pass_damage
+                self._log,
+                places,
+                self._read_max,
+                first_offsets=first_offsets,
+                on_damage=pass_damage,
             )
         for record in self._verdicts.read() if self._verdicts else ():
             event = read_verdicts(record.value)

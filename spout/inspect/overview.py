@@ -241,8 +241,8 @@ def late_notes(snapshot: Snapshot, topics: Topics) -> Iterator[str]:
     """Yield for each group with something that came too late what it was, and what moved its watermark."""
     for group in dict.fromkeys(state.group for state in snapshot.partitions):
         counts = late_counts(snapshot.views, group).value
-        if counts is not None and counts.last is not None:
-            yield late_text(group, counts, counts.last, topics)
+        if counts is not None and counts.newest_note is not None:
+            yield late_text(group, counts, counts.newest_note, topics)
 
 
 def late_text(group: str, counts: LateCounts, newest: TooLate, topics: Topics) -> str:

@@ -317,7 +317,7 @@ def late_counts(views: Sequence[Reading[AckerView]], group: str) -> Reading[Late
             # a former version says it of no group; this one of so many as there is room for
             why = LEFT_OUT_OF_STATE if view.value.too_late else FORMER_STATE
             return Reading(unknown=why.format(number))
-        notes = [note for note in (total.last, counts.last) if note is not None]
+        notes = [note for note in (total.newest_note, counts.newest_note) if note is not None]
         newest = max(notes, key=lambda note: note.wall, default=None)
         total = LateCounts(total.roots + counts.roots, total.rows + counts.rows, newest)
     return Reading(total)

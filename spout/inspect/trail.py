@@ -129,7 +129,7 @@ class Decided(NamedTuple):
         """Record the calls of one batch that passed; an acker has written that at `at_ms`."""
         all_roots = list(roots)
         for call in calls:
-            passed = PassedHere(call.bolt, call.error, call.how, at_ms)
+            passed = PassedHere(call.bolt, call.error, call.explanation, at_ms)
             for root in all_roots:
                 if _holds(call.runs, root):
                     self.passed[root] = (*self.passed.get(root, ()), passed)

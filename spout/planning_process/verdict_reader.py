@@ -90,7 +90,11 @@ class VerdictReader:
             # retention may have passed what was taken over
             begin_at[place] = max(start, taken_over[place.partition])
         follower = Follower(
-            self._log, unread, read_max=sys.maxsize, first_offsets=begin_at, on_damage=self._on_damage
+            self._log,
+            unread,
+            read_max=sys.maxsize,
+            first_offsets=begin_at,
+            on_damage=self._on_damage,
         )
         lost_below: dict[int, int] = {}
         with closing(follower):
@@ -187,7 +191,7 @@ class VerdictReader:
     def _pass_over(self, record: Record, why: str) -> None:
         """Count a record that no acker wrote; report the first of its kind."""
         self.undecodable_count += 1
-        if self._reported.take_first(record.topic, why):
+        if self._reported.add_if_new(record.topic, why):
             self._report("undecodable", {"record": record.place, "error": why})
 
     def close(self) -> None:

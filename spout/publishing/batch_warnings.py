@@ -133,7 +133,7 @@ def left_open(reports: Iterable[TaskReport], outcome: BatchOutcome) -> dict[str,
     so is what bolts behind a keyed one left open.
     """
     failed_roots = outcome.marks.of(RootMark.FAILED).roots()
-    open_marks = outcome.own_marks(RootMark.CONTRIBUTED).without(failed_roots).ascending()
+    open_marks = outcome.marks.of(RootMark.OPEN).without(failed_roots).ascending()
     open_roots = outcome.plan.index().find_roots(open_marks.sources, open_marks.positions)
     # several reports may name one bolt, and one report names it once for each path
     index_parts_by_bolt = by_key(pair for report in reports for pair in left_open_by_bolts(report))

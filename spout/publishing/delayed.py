@@ -245,7 +245,7 @@ def own_and_older(plan: PlanIndex, reported: RootMarks) -> OwnAndOlder:
 
 
 def _summed_by_root(released: RootMarks) -> RootMarks:
-    """Return what is contributed to each root, ascending: the XOR of the edges that were released of it.
+    """Return one mark for each root, ascending, with the XOR of the edges that were released of it.
 
     A root whose edges cancel has none.
     """
@@ -253,7 +253,7 @@ def _summed_by_root(released: RootMarks) -> RootMarks:
     for source, rows in RootPositions(released.sources, released.positions).by_source():
         positions, values = xor_sums(released.positions[rows], released.edges[rows])
         sources = np.full(len(positions), source, np.int64)
-        summed.append(RootMarks.of_roots(RootMark.CONTRIBUTED, (sources, positions), values))
+        summed.append(RootMarks.of_roots(RootMark.RELEASED, (sources, positions), values))
     return RootMarks.together(summed)
 
 
@@ -277,13 +277,7 @@ def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
         return released  # each root once, which takes less time to see than the next
     if len(distinct(released.values)) == len(released):  # what aggregates write, and most joins
         return released
-    # Sorted, rows of one tuple are neighbours: the first of them differs in some column from the
-    # row above.
-    order = np.lexsort((released.values, released.positions, released.sources))
-    columns = [column[order] for column in (released.sources, released.positions, released.values)]
-    is_first = np.ones(len(order), np.bool_)
-    is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    return released.at(order[is_first])
+    return released.once_for_each_value()
 
 
 def _divided_by_age(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:

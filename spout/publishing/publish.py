@@ -136,7 +136,7 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """
     if not outcome.lined_records or outcome.stops_for_damage:
         return None
-    roots = outcome.own_marks(RootMark.CONTRIBUTED, RootMark.FAILED).roots()
+    roots = outcome.own_marks(RootMark.OPEN, RootMark.FAILED).roots()
     if not roots:
         return []
     if len(roots) > NOT_ACKED_MAX:
@@ -311,9 +311,8 @@ def _acks(
     # 1. What becomes of each root.
     planned = plan.roots()
     failed_roots = _failed_roots(outcome)
-    contributed = marks.of(RootMark.CONTRIBUTED)
-    own, older = contributed.divided(contributed.is_of(planned))
-    open_roots = own.roots()
+    open_marks = marks.of(RootMark.OPEN)
+    open_roots = open_marks.roots()
     # A position without a record is absent. One that failed in one evaluation may have left the log
     # before the next: it is lost, not absent.
     absent = outcome.missing.absent - failed_roots
@@ -325,7 +324,9 @@ def _acks(
     acked_blocks = acked_whole.runs_by_block()
     absent_blocks = absent.runs_by_block()
     # to XOR 0 into a sum changes nothing
-    contributed_parts = [part.with_values().without(failed_roots) for part in (older, own)]
+    contributed_parts = [
+        part.with_values().without(failed_roots) for part in (marks.of(RootMark.RELEASED), open_marks)
+    ]
     contributed_blocks = _together_by_block(contributed_parts)
     touched_blocks = touched.ascending().by_block()
 

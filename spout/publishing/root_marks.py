@@ -4,7 +4,7 @@ A row says of one root that one thing happened to it. Of a root to which two thi
 are two rows; of one that was simply acked there is none. So the table of most batches is empty::
 
     source  position  kind         value      cause
-         7      1042  CONTRIBUTED  an edge
+         7      1042  OPEN         an edge
          7      1042  TOUCHED
          7      1044  FAILED                  split, ValueError, "no words"
 
@@ -63,9 +63,10 @@ class RootMark(IntEnum):
 
     Attributes:
         OUTSTANDING: a delivery of it behind a keyed bolt was not acked; the value is its edge.
-        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge.
-        CONTRIBUTED: what the batch XORs into the sum of a root that is not acked whole; of a root of
-            an earlier batch never 0. Only an outcome has it.
+        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge. Of a
+            root of an earlier batch an outcome has one row, with the XOR of the edges.
+        OPEN: the batch emitted it, and not all of it is acked; the value is what the batch XORs
+            into its sum. Only an outcome has it.
         FAILED: a tuple of it failed, by the cause.
         TOUCHED: a bolt reset its timeout.
         HELD: Spark's state holds tuples of it.
@@ -105,7 +106,7 @@ class RootMark(IntEnum):
     KEYED = 13
     HELD_TUPLE = 14
     HELD_UNTIL = 15
-    CONTRIBUTED = 16
+    OPEN = 16
 
     @property
     def has_cause(self) -> bool:
@@ -116,7 +117,7 @@ class RootMark(IntEnum):
             case (
                 RootMark.OUTSTANDING
                 | RootMark.RELEASED
-                | RootMark.CONTRIBUTED
+                | RootMark.OPEN
                 | RootMark.TOUCHED
                 | RootMark.HELD
                 | RootMark.HELD_ON
@@ -143,7 +144,7 @@ class RootMark(IntEnum):
                 return True
             case (
                 RootMark.RELEASED
-                | RootMark.CONTRIBUTED
+                | RootMark.OPEN
                 | RootMark.TOUCHED
                 | RootMark.HELD
                 | RootMark.HELD_ON
@@ -405,8 +406,17 @@ class RootMarks:
 
     def once(self) -> RootMarks:
         """Return each root once for each cause, ascending; of equal ones the first row."""
-        order = np.lexsort((self.cause_numbers, self.positions, self.sources))
-        columns = self.sources[order], self.positions[order], self.cause_numbers[order]
+        return self._once_by(self.cause_numbers)
+
+    def once_for_each_value(self) -> RootMarks:
+        """Return each root once for each value, ascending; of equal ones the first row."""
+        return self._once_by(self.values)
+
+    def _once_by(self, numbers: I64 | I32) -> RootMarks:
+        """Return each root once for each number of its rows, ascending; of equal ones the first row."""
+        # sorted, equal rows are neighbours: the first of them differs in some column from the row above
+        order = np.lexsort((numbers, self.positions, self.sources))
+        columns = self.sources[order], self.positions[order], numbers[order]
         is_first = np.ones(len(order), np.bool_)
         is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
         return self.at(order[is_first])

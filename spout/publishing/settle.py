@@ -370,11 +370,9 @@ def _summed(
     # 4. One table of it all.
     touched_indices = distinct(done.own_touched)
     late_indices = distinct(own_indices(index, held.dropped()))
-    roots_of_open = index.roots(open_roots.indices)
-    contributions = root_edges(*roots_of_open) ^ open_roots.edges
     outcome_marks = [
         failed,
-        RootMarks.of_roots(RootMark.CONTRIBUTED, roots_of_open, contributions),
+        _open_marks(index, open_roots),
         RootMarks.of_roots(RootMark.HELD, index.roots(held_indices)),
         RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched_indices)),
         RootMarks.of_roots(RootMark.LATE, index.roots(late_indices)),
@@ -391,6 +389,15 @@ def _summed(
         late_count=int(held.is_dropped.sum()),
         highest_times=_highest_times([*column_times, *held.highest_times()]),
     )
+
+
+def _open_marks(index: PlanIndex, open_roots: RootEdges) -> RootMarks:
+    """Return the mark of each open root, with what the batch contributes to it."""
+    if not len(open_roots.indices):  # as of most batches
+        return NO_MARKS
+    roots = index.roots(open_roots.indices)
+    # of the edges of a tree all but the root's come twice, so the sum lacks just these edges
+    return RootMarks.of_roots(RootMark.OPEN, roots, root_edges(*roots) ^ open_roots.edges)
 
 
 def _highest_times(reported: Iterable[HighestTime]) -> tuple[HighestTime, ...]:

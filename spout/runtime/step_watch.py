@@ -163,7 +163,7 @@ class StepWatch:
         passed_s = min(now_s - self._checked_s, CHECK_S_MAX)
         self._checked_s = now_s
         for number in signals:
-            if number not in SIGNALS:  # the alarm, say
+            if number not in SIGNALS:  # as SIGHUP
                 continue
             is_second = checks.record_signal()
             if is_second:
@@ -217,8 +217,8 @@ class StepChecks:
     Pure: time is an argument.
 
     Attributes:
-        what: the operation at the last check; empty: there was no check.
-        since_s: how long the operation lasts by now, as far as checks have seen it.
+        operation_text: the operation at the last check; empty: there was no check.
+        operation_s: how long the operation lasts by now, as far as checks have seen it.
     """
 
     def __init__(self, limit_s: float, grace_s: float) -> None:

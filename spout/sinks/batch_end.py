@@ -154,7 +154,7 @@ class BatchEnd:
                 " of them; none fails for it",
                 UntrustedName(call.bolt),
                 UntrustedName(call.error),
-                call.how,
+                call.explanation,
                 self.lane.seq,
                 run_places(call.runs, stream.inputs),
             )

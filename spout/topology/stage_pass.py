@@ -32,7 +32,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from spout.bolts.bolts import AnyBolt, ArrowBolt
-from spout.bolts.collectors import Emits, Outlet
+from spout.bolts.collectors import EmittedStream, Outlet
 from spout.bolts.hooks import TaskHook
 from spout.topology.bundles import BUNDLES, Bundling, PlacedRows, unbundled, unbundled_with_places
 from spout.topology.stages import Layout, Route, SinkOutput
@@ -68,10 +68,10 @@ class StreamPass:
     batched: bool = False
 
     @property
-    def emits(self) -> Emits:
+    def emits(self) -> EmittedStream:
         """Return what the collector needs to know of it."""
         outlets = tuple(Outlet(route.subscription.key, route.tasks, route.copies) for route in self.routes)
-        return Emits(tuple(self.schema.names), outlets, self.direct, self.on_frame)
+        return EmittedStream(tuple(self.schema.names), outlets, self.direct, self.on_frame)
 
     @property
     def deliveries(self) -> int:

@@ -345,8 +345,8 @@ class MessageRows:
     def _log_null_time(self, message: Message, ms: int) -> None:
         """Log that the time of a record is null in its column, once for each topic."""
         topic = message.topic() or ""
-        is_first = _log_once.take_first(topic, "timestamp")
-        if is_first:
+        is_new = _log_once.add_if_new(topic, "timestamp")
+        if is_new:
             _LOGGER.warning(
                 "timestamp_is_null record=%s timestamp_ms=%d: Spark's timestamp ends in the year"
                 " 294247, so the column has null for such records of %s; correct what its"

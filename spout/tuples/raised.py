@@ -162,7 +162,7 @@ def place_of_code(bolt: object) -> str:
     """Return where the method `execute` of a bolt begins, ``split.py:10``;
     empty: it is not the author's.
     """
-    # in a child process a bolt of ours makes the calls (`spout.isolation`), and has the author's
+    # in a child process the bolt is wrapped in one of ours (`spout.execution.guards`)
     authors_bolt = getattr(bolt, "guarded_bolt", bolt)
     execute = getattr(type(authors_bolt), "execute", None)
     code = None if execute is None else getattr(unwrap(execute), "__code__", None)

@@ -178,11 +178,11 @@ def _late_flags(snapshot: Snapshot, topics: Topics, new_ms: int) -> Iterator[Fla
     """Yield the groups of which something came too late for its window within the last `new_ms`."""
     for group in dict.fromkeys(state.group for state in snapshot.partitions):
         counts = late_counts(snapshot.views, group).value
-        if counts is None or counts.last is None:
+        if counts is None or counts.newest_note is None:
             continue
-        late_ms = counts.last.wall
+        late_ms = counts.newest_note.wall
         if snapshot.at_ms - late_ms < new_ms:
-            text = late_text(group, counts, counts.last, topics)
+            text = late_text(group, counts, counts.newest_note, topics)
             yield Flag(f"late: {group}", text, late_ms, is_dated=True)
 
 

@@ -7,8 +7,8 @@ MUTANTS = (
     Mutant(
         "an-empty-id-is-of-no-other-cluster",
         "acker/wire/clusters.py",
-        "return UNKNOWN_CLUSTER not in (written_in, here) and written_in != here",
-        "return written_in != here",
+        "return UNKNOWN_CLUSTER not in (written_in, cluster_id) and written_in != cluster_id",
+        "return written_in != cluster_id",
         "tests/unit/acker/wire/test_clusters.py::test_what_names_no_other_cluster_is_taken_as_of_this_one",
         "topics and checkpoints of a former version would be refused",
     ),
@@ -448,7 +448,7 @@ MUTANTS = (
     Mutant(
         "a-session-has-a-name",
         "acker/wire/checks.py",
-        "if not (take.group and take.session):",
+        "if not (record.group and record.session):",
         "if False:",
         "tests/unit/acker/service/test_forged_records.py"
         "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
@@ -874,7 +874,7 @@ MUTANTS = (
     Mutant(
         "defaults-give-way-to-the-users-settings",
         "acker/config/kafka_bounds.py",
-        "if low_value + bound.room <= high_value:",
+        "if low_value + bound.distance <= high_value:",
         "if True:",
         "tests/unit/acker/config/test_kafka_bounds.py"
         "::test_settings_that_do_not_contradict_each_other_make_every_kind_of_client",
@@ -1396,8 +1396,8 @@ MUTANTS = (
     Mutant(
         "a-restart-is-told-what-was-read-and-not-what-counts",
         "acker/service/core.py",
-        "clock_ms = self.sessions.clock(session).read_ms if former_clock_ms",
-        "clock_ms = self.sessions.clock(session).counted_ms if former_clock_ms",
+        "            clock_ms = self.sessions.clock(session).read_ms\n",
+        "            clock_ms = self.sessions.clock(session).counted_ms\n",
         "tests/unit/acker/ledger/test_acker_sessions.py::test_whoever_takes_or_asks_is_told_the_highest_clock_that_was_read",
         "a restart would go on with a clock that is behind",
     ),

@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "rows-of-all-roots-are-written",
         "spout/exactly_once/acked_roots.py",
-        "outcome.own_marks(RootMark.FAILED, RootMark.CONTRIBUTED)",
+        "outcome.own_marks(RootMark.FAILED, RootMark.OPEN)",
         "outcome.own_marks(RootMark.FAILED)",
         f"{WRITER_TESTS}::test_rows_of_roots_that_failed_or_were_left_open_are_left_out",
         "a record that times out would have its rows in the store, and those of its copy, too",
@@ -468,8 +468,8 @@ MUTANTS = (
     Mutant(
         "rows-of-a-record-that-fails-are-written",
         "spout/exactly_once/acked_roots.py",
-        "outcome.own_marks(RootMark.FAILED, RootMark.CONTRIBUTED)",
-        "outcome.own_marks(RootMark.CONTRIBUTED)",
+        "outcome.own_marks(RootMark.FAILED, RootMark.OPEN)",
+        "outcome.own_marks(RootMark.OPEN)",
         f"{WRONG_TESTS}::test_dead_letters_that_are_redriven_are_written_once",
         "they would stand there beside those of its redrive",
     ),

@@ -1409,8 +1409,8 @@ MUTANTS = (
     Mutant(
         "a-tuple-is-delivered-under-each-of-its-anchors",
         "spout/bolts/collectors.py",
-        "for anchor, ordinal in zip(self.anchors, self.ordinals[first_ordinal:], strict=False)",
-        "for anchor, ordinal in zip(self.anchors[:1], self.ordinals[first_ordinal:], strict=False)",
+        "for anchor, ordinal in zip(self.anchors, ordinals, strict=False)",
+        "for anchor, ordinal in zip(self.anchors[:1], ordinals, strict=False)",
         "tests/unit/spout/tuples/test_tuple.py::test_an_emission_is_anchored_on_every_distinct_anchor_once",
         "a failure behind a join would replay one of two records",
     ),
@@ -1433,7 +1433,7 @@ MUTANTS = (
     Mutant(
         "a-tuple-is-settled-once",
         "spout/bolts/collectors.py",
-        "if received in self.open:",
+        "if received in self.open_tuples:",
         "if True:",
         "tests/unit/spout/tuples/test_tuple.py"
         "::test_whatever_follows_a_settled_tuple_raises_and_changes_nothing",
@@ -2455,8 +2455,8 @@ MUTANTS = (
     Mutant(
         "a-test-of-a-bolt-notices-a-tuple-that-is-left-open",
         "spout/execution/collect.py",
-        "if not may_leave_open and (work.collector.open or work.collector.left_open):",
-        "if not may_leave_open and work.collector.open:",
+        "if not may_leave_open and (work.collector.open_tuples or work.collector.left_open):",
+        "if not may_leave_open and work.collector.open_tuples:",
         "tests/unit/spout/execution/test_collect.py::test_a_tuple_that_is_left_open_is_noticed",
         "an ArrowBolt that leaves a row open would pass its test, and its record would time out",
     ),
@@ -2650,7 +2650,7 @@ MUTANTS = (
         "the-collector-of-a-watched-batch-that-raised-is-closed",
         "spout/execution/adapters.py",
         "            collector.is_closed = True\n        failures",
-        "            collector.is_closed = not self.collector.open\n        failures",
+        "            collector.is_closed = not self.collector.open_tuples\n        failures",
         "tests/unit/spout/execution/test_after_an_error.py"
         "::test_what_an_arrow_bolt_does_by_the_collector_of_an_earlier_call_fails_its_rows",
         "rows would be lost whose tuples are acked, in a bolt with hooks",

@@ -76,6 +76,11 @@ def linked_driver(
         driver.close()
 
 
+def others_run_again(planner: DriverLink) -> bool:
+    """Return whether the driver has said that another process of the stream runs a batch again."""
+    return planner._driver_state.others_run_again
+
+
 class NewThreads:
     """The threads of links that began since; a Spark session of other tests may have some of its own."""
 

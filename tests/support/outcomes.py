@@ -44,12 +44,12 @@ def outcome_from(
     index = plan.index()
     marks = [RootMarks.of_roots(RootMark.FAILED, index.roots(roots), cause=cause) for cause, roots in failed]
     open_roots = index.roots(partial)
-    marks.append(RootMarks.of_roots(RootMark.CONTRIBUTED, open_roots, root_edges(*open_roots) ^ residual))
+    marks.append(RootMarks.of_roots(RootMark.OPEN, open_roots, root_edges(*open_roots) ^ residual))
     kinds = {RootMark.TOUCHED: touched, RootMark.HELD: held, RootMark.LATE: late_roots}
     marks += [RootMarks.of_roots(kind, index.roots(roots)) for kind, roots in kinds.items()]
     for source, (positions, sums) in released.items():
         roots_of_source = np.full(len(positions), source), positions
-        marks.append(RootMarks.of_roots(RootMark.CONTRIBUTED, roots_of_source, sums))
+        marks.append(RootMarks.of_roots(RootMark.RELEASED, roots_of_source, sums))
     for cause, by_source in failed_older.items():
         for source, positions in by_source.items():
             roots_of_source = np.full(len(positions), source), positions
@@ -110,12 +110,12 @@ def failures_of_outcome(outcome: BatchOutcome) -> list[tuple[Cause, RootMarks]]:
 
 def open_roots_of(outcome: BatchOutcome) -> I64:
     """Return the roots of the batch whose contribution is not their root edge, as ascending indices."""
-    return indices_of(outcome, outcome.own_marks(RootMark.CONTRIBUTED))
+    return indices_of(outcome, outcome.marks.of(RootMark.OPEN))
 
 
 def open_edges_of(outcome: BatchOutcome) -> U64:
     """Return the XOR of the outstanding edges of each of `open_roots_of`."""
-    open_marks = outcome.own_marks(RootMark.CONTRIBUTED)
+    open_marks = outcome.marks.of(RootMark.OPEN)
     return open_marks.edges ^ root_edges(open_marks.sources, open_marks.positions)
 
 
@@ -141,12 +141,12 @@ def late_of(outcome: BatchOutcome) -> I64:
 
 def older_sums(outcome: BatchOutcome) -> dict[int, tuple[list[int], list[int]]]:
     """Return what the batch contributes to roots of earlier ones: positions and sums, by source."""
-    return sums_by_source(outcome.marks.without(outcome.plan.roots()))
+    return sums_by_source(outcome.marks)
 
 
 def sums_by_source(marks: RootMarks) -> dict[int, tuple[list[int], list[int]]]:
-    """Return positions and sums of what is contributed, by source."""
-    released = marks.of(RootMark.CONTRIBUTED)
+    """Return positions and sums of what was released, by source."""
+    released = marks.of(RootMark.RELEASED)
     sums: dict[int, tuple[list[int], list[int]]] = {}
     for source, position, edge in zip(
         released.sources.tolist(), released.positions.tolist(), released.edges.tolist(), strict=True

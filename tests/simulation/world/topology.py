@@ -30,7 +30,7 @@ from acker.kafka.port import Record
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from replay.records.headers import ATTEMPT, HELD
-from spout.bolts.collectors import Emits, Outlet, OutputCollector
+from spout.bolts.collectors import EmittedStream, Outlet, OutputCollector
 from spout.planning.order import Gate
 from spout.planning.plan import ReadTask
 from spout.publishing.fold import Missing, TaskReport, not_done, outstanding_of
@@ -64,8 +64,8 @@ class Done(NamedTuple):
     rows: dict[tuple[int, int], tuple[SinkRow, ...]]
 
 
-def _emits(subscription: int) -> dict[str, Emits]:
-    return {"default": Emits(("value",), (Outlet(subscription),))}
+def _emits(subscription: int) -> dict[str, EmittedStream]:
+    return {"default": EmittedStream(("value",), (Outlet(subscription),))}
 
 
 class _Bolts:

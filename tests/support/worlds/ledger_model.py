@@ -64,7 +64,7 @@ class Range:
     ack_pin_min: Pin | None = None
     ack_pin_max: Pin | None = None
     verdict_pin: Pin | None = None
-    bin: int | None = None
+    bin_number: int | None = None
 
 
 @dataclass

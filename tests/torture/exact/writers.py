@@ -201,7 +201,7 @@ def _evaluated(epoch: int, number: int, acked: set[int]) -> tuple[SettledBatch, 
         [
             RootMarks.of_roots(RootMark.FAILED, _roots(failed), cause=Cause("split", "Unlucky", "")),
             RootMarks.of_roots(
-                RootMark.CONTRIBUTED,
+                RootMark.OPEN,
                 _roots(left_open),
                 np.ones(len(left_open), np.uint64),
             ),

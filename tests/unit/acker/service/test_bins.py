@@ -14,7 +14,7 @@ from acker.service.bins import BIN_ROOTS, REWRITE_STEPS, Bins
 class Open:
     """How many roots are open."""
 
-    open: int
+    open_count: int
 
 
 @dataclass(eq=False)
@@ -22,7 +22,7 @@ class Cohort:
     """What bins see of a cohort."""
 
     roots: Open
-    bin: int | None = None
+    bin_number: int | None = None
 
 
 def cohort(count: int) -> Cohort:

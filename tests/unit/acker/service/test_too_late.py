@@ -90,11 +90,11 @@ def test_a_record_that_is_failed_as_too_late_is_noted_as_well_and_replayed() -> 
 def test_ackers_count_what_came_too_late_and_know_it_after_a_restart() -> None:
     """O1502: the rows of a batch count once, and a repeated record notes nothing again."""
     world, end = world_with_late_records()
-    own = next(counts for counts in counts_of(world) if counts.last is not None)
+    own = next(counts for counts in counts_of(world) if counts.newest_note is not None)
     assert (own.roots, own.rows) == (2, 8)
-    assert own.last is not None
-    assert (own.last.mover, own.last.roots, own.last.batch) == (MOVER, (), ())
-    nothing = [counts for counts in counts_of(world) if counts.last is None]
+    assert own.newest_note is not None
+    assert (own.newest_note.mover, own.newest_note.roots, own.newest_note.batch) == (MOVER, (), ())
+    nothing = [counts for counts in counts_of(world) if counts.newest_note is None]
     assert nothing == [LateCounts()] * 2, "what is 0 is known to be 0"
     tally = world.acker.status().verdicts if world.acker else None
     assert tally is not None

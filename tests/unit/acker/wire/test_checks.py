@@ -436,7 +436,7 @@ def test_a_wrong_answer_says_what_is_wrong(kind: str) -> None:
 def test_each_kind_of_flaw_is_logged_once_and_not_more_kinds_than_may_be() -> None:
     """Somebody who writes a text of his own to each record must not fill the log."""
     log = LogOnce()
-    assert [log.take_first("a", "no block 12"), log.take_first("a", "no block 13")] == [True, False]
-    assert log.take_first("b", "no block 12")
-    firsts = [log.take_first("a", "x" * number) for number in range(1, KINDS_MAX + 5)]
+    assert [log.add_if_new("a", "no block 12"), log.add_if_new("a", "no block 13")] == [True, False]
+    assert log.add_if_new("b", "no block 12")
+    firsts = [log.add_if_new("a", "x" * number) for number in range(1, KINDS_MAX + 5)]
     assert firsts == [True] * (KINDS_MAX - 2) + [False] * 6

@@ -131,7 +131,7 @@ def read_back(*calls: PassedCall, lane: str = "q/s", seq: int = 0) -> PassedCall
 
 @pytest.mark.parametrize("seq", [0, 1, (1 << 63) - 1])
 def test_calls_that_passed_come_back(seq: int) -> None:
-    other = CALL._replace(bolt="", error="", how="", runs=())
+    other = CALL._replace(bolt="", error="", explanation="", runs=())
     assert read_back(CALL, other, lane="", seq=seq) == PassedCalls("", seq, (CALL, other))
     assert read_back() is None
     assert passed_calls_header("q/s", 1, []) == ()

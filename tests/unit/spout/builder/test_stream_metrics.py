@@ -46,6 +46,21 @@ def test_tuples_that_came_too_late_are_counted_by_group() -> None:
     assert found.get_sample_value("windhover_stream_late_total", {"group": "others"}) == 0
 
 
+def test_a_group_is_written_alike_in_all_metrics() -> None:
+    """In the notation of names: a query that joins two metrics by the group finds both."""
+    counts = {Counted(What.EXECUTED, "split", SPLIT): Measure(1, 1_000, ((0, 1),))}
+    planner = PlannerStatus(
+        "running", "50%", wall=NOW_MS, held_now={"words/0": 1}, stands={"words/1": "no leader"}
+    )
+    metrics = list(stream_metrics([StreamStatus("50%", planner, counts, late=1, dropped=1)], NOW_MS))
+    groups_by_metric = {
+        metric.name: {sample.labels["group"] for sample in metric.samples} for metric in metrics
+    }
+    with_samples = {name: groups for name, groups in groups_by_metric.items() if groups}
+    assert len(with_samples) >= 15
+    assert {name: groups for name, groups in with_samples.items() if groups != {"50%25"}} == {}
+
+
 def test_roots_are_told_as_the_planning_process_has_them() -> None:
     planner = PlannerStatus(
         "running", "words", pending=5, acked=11, oldest_pending_ms=1_500, wall=NOW_MS - 29_999

@@ -202,7 +202,7 @@ def became_of(alone: Alone, block: Block) -> Became:
     return Became(
         [(one.values[0], one.anchors[0].row) for one in sent],
         {row_of[root]: error_class(cause.error) for root, cause in collector.failures},
-        sorted(received.row for received in collector.open if received.places is block.places),
+        sorted(received.row for received in collector.open_tuples if received.places is block.places),
     )
 
 
@@ -283,10 +283,10 @@ def test_what_a_rich_bolt_holds_is_open_and_may_be_acked_with_a_later_block() ->
     alone = Alone("rich")
     first = block_of(["hold", "a"])
     assert became_of(alone, first) == Became([("hold", 0), ("a", 1)], {}, [0])
-    [held] = alone.collector.open
+    [held] = alone.collector.open_tuples
     assert became_of(alone, block_of(["b"], first=2)).left_open == []
     alone.collector.ack(held)
-    assert not alone.collector.open
+    assert not alone.collector.open_tuples
 
 
 @pytest.mark.parametrize("form", FORMS)

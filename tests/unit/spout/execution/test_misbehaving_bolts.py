@@ -19,7 +19,7 @@ from acker.errors import BoltStopped, TupleError
 from acker.wire.causes import error_class
 from acker.wire.codec import wire_codec
 from spout.bolts.bolts import AnyBolt
-from spout.bolts.collectors import Emits, Outlet, OutputCollector
+from spout.bolts.collectors import EmittedStream, Outlet, OutputCollector
 from spout.bolts.hooks import EmitInfo, FailInfo, TaskHook
 from spout.execution.stage_run import StageRun
 from spout.publishing.publish import Publication
@@ -735,7 +735,9 @@ def test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_
 
 
 def test_a_task_is_named_by_a_whole_number() -> None:
-    collector = OutputCollector("it", {"named": Emits(("word",), (Outlet(1, 3),), direct=True)}, lock=Lock())
+    collector = OutputCollector(
+        "it", {"named": EmittedStream(("word",), (Outlet(1, 3),), direct=True)}, lock=Lock()
+    )
     with pytest.raises(TupleError, match=r"emitted to task 1.5 .*; its consumers have tasks 0 to 2"):
         collector.emit_direct(1.5, ("a",), (), "named")  # type: ignore[arg-type]  # on purpose
     collector.emit_direct(np.int64(2), ("a",), (), "named")  # type: ignore[arg-type]  # as good as 2

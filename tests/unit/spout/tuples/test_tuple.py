@@ -11,7 +11,7 @@ import pytest
 
 from acker.errors import TupleError
 from acker.wire.causes import TEXT_BYTES_MAX, cut_text
-from spout.bolts.collectors import Emits, Outlet, OutputCollector
+from spout.bolts.collectors import EmittedStream, Outlet, OutputCollector
 from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows, ListRows
@@ -32,9 +32,9 @@ def collector() -> OutputCollector:
     return OutputCollector("split", emits(7))
 
 
-def emits(subscription: int) -> dict[str, Emits]:
+def emits(subscription: int) -> dict[str, EmittedStream]:
     """Return the default stream of a bolt, which one other reads."""
-    return {"default": Emits(("word",), (Outlet(subscription),))}
+    return {"default": EmittedStream(("word",), (Outlet(subscription),))}
 
 
 def emitted(collector: OutputCollector) -> list[tuple[Delivery, ...]]:

@@ -157,7 +157,7 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     bolt_names = set(compiled.bolts)
     if compiled.keyed is not None:
         options["delayed_acks"] = True
-        bolt_names.add(compiled.layout.keyed)
+        bolt_names.add(compiled.layout.keyed_bolt)
     node = node_of(read_stream(spark, read.topics, read.inputs, **options))
     if node is None or node.options is None:
         raise UsageError("read_stream returned rows that are not its own")
@@ -180,9 +180,11 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     rows = Node(spark, node.stream, options=narrowed(node.options, passes[0])).read()
     partitions_behind = compiled.layout.partitions[1:]
     for stage_before, stage, partitions in zip(passes, passes[1:], partitions_behind, strict=False):
-        if compiled.keyed is not None and stage.keyed is not None:
+        if compiled.keyed is not None and stage.keyed_stream is not None:
             streams_read = keyed_streams(compiled.layout, stage)
-            entry_task = EntryTask(compiled.layout.keyed, stage_before.name, streams_read, stream.id, ledger)
+            entry_task = EntryTask(
+                compiled.layout.keyed_bolt, stage_before.name, streams_read, stream.id, ledger
+            )
             rows = attach_keyed_bolt(rows, stage_before, entry_task, compiled.keyed, stage)
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
@@ -410,7 +412,7 @@ def submit(
         cores=cores,
         zone=zone_or_utc(spark),
     )
-    check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
+    check_trigger(compiled.layout.keyed_bolt, compiled.keyed, options.get("trigger", {}))
     frame = frame_of(spark, compiled)
     submitted = SubmittedTopology(compiled, frame, options)
     port = options.get("metrics_port")

@@ -110,7 +110,7 @@ class BoltWork:
         self._task_count_by_stream: dict[str, int] = {}  # to how many tasks each of its tuples goes
         for stream_name, stream in pass_.streams.items():
             emits_by_stream[stream_name] = stream.emits
-            self._task_count_by_stream[stream_name] = stream.deliveries
+            self._task_count_by_stream[stream_name] = stream.delivery_count
         # those that `pop_emissions` is still to return; those in `collector.sent` come on top
         self._emissions: list[Emissions] = []
         self._observer = CollectorObserver(

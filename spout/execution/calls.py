@@ -100,7 +100,7 @@ class EmittedRows(NamedTuple):
         tasks: `(n,) int64`: on a direct stream the task that each goes to;
             else None.
         batch: the rows in the types of the stream, where
-            `StreamPass.as_arrow`; else None.
+            `StreamPass.needs_arrow_rows`; else None.
     """
 
     stream: StreamPass

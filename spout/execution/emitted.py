@@ -46,7 +46,7 @@ class Emissions(NamedTuple):
     Attributes:
         rows: the tuples, for bolts of this stage.
         batch: the same as Arrow rows, where somebody needs them so
-            (`StreamPass.as_arrow`); else None.
+            (`StreamPass.needs_arrow_rows`); else None.
         places_by_copy: for each outlet and copy of it, in their order, the
             places of each tuple in its trees.
         tasks: `(n,) int64`: on a direct stream the task of each tuple; else

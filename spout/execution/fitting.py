@@ -77,7 +77,7 @@ class Fitted(NamedTuple):
 
 
 def fitted(emitted: EmittedRows, misfit_log: Tracebacks | None) -> Fitted:
-    """Return the emissions of one stream that fit it; as Arrow, where `StreamPass.as_arrow`.
+    """Return the emissions of one stream that fit it; as Arrow, if it `needs_arrow_rows`.
 
     Raises:
         TupleError: all together are too large for an Arrow array, and no input row alone is the
@@ -94,7 +94,7 @@ def fitted(emitted: EmittedRows, misfit_log: Tracebacks | None) -> Fitted:
     ordered = Fitted(emitted, []).without_unfit(refused_rows, misfit_log)
     values = ordered.emitted.values or []  # never None: see above
     # 2. The size alone, where nobody reads Arrow.
-    if not stream.as_arrow:
+    if not stream.needs_arrow_rows:
         return ordered.without_unfit(rows_of_wrong_size(values, fields, bolt), misfit_log)
     # 3. The types. All rows are converted together, which is fast; only if that fails it is
     # asked which of them do not fit.
@@ -128,7 +128,7 @@ class FittedSent(NamedTuple):
     """Emissions of an `OutputCollector` on one stream that fit it.
 
     Attributes:
-        batch: the same as Arrow rows, where `StreamPass.as_arrow`; else None.
+        batch: the same as Arrow rows, where `StreamPass.needs_arrow_rows`; else None.
         failures: the roots that failed, by their index in the plan, each
             because an emission that descends from it does not fit.
     """

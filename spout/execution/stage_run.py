@@ -175,8 +175,8 @@ class StageRun:
                 self._outbox.origins.add_roots(anchors.roots(), anchors.column)
             spout_stream = self._pass.spouts[input_id_of(rows.source)]
             self._emit(spout_stream, rows, anchors)
-        elif self._pass.keyed is not None:
-            self._emit(self._pass.keyed, rows, anchors)
+        elif self._pass.keyed_stream is not None:
+            self._emit(self._pass.keyed_stream, rows, anchors)
         elif isinstance(rows, ArrowRows):
             self._sort_rows_of_stage_before(rows.batch, rows.places)
         else:
@@ -198,8 +198,8 @@ class StageRun:
                 return [()] * len(rows)
             places = places_of(anchors)
             # behind operators of Spark's own, which may have repeated a row
-            if frame.entry:
-                places = self._with_hops_of_task_and_row(places, frame.entry, rows_before)
+            if frame.entry_key:
+                places = self._with_hops_of_task_and_row(places, frame.entry_key, rows_before)
             return places
 
         places: Sequence[Deliveries]
@@ -250,7 +250,7 @@ class StageRun:
             transferred = Counted(What.TRANSFERRED, stream.id.component, stream.id)
             self._tally.add(transferred, len(places_by_copy) * len(rows))
         # None: all its readers are in this task, and take the rows as they are
-        batch = rows.arrow(stream.schema.names) if stream.leaves else None
+        batch = rows.arrow(stream.schema.names) if stream.leaves_task else None
         self._distribute(Emissions(stream, rows, batch, places_by_copy))
 
     def _sort_rows_of_stage_before(self, batch: pa.RecordBatch, places: Places | None) -> None:
@@ -273,7 +273,7 @@ class StageRun:
             rows_for_it = received
             if len(distinct) > 1:
                 rows_for_it = received.take(np.flatnonzero(destinations == destination))
-            arrival = self._pass.arrivals.get(destination)
+            arrival = self._pass.arrival_by_number.get(destination)
             if arrival is None:  # no bolt of this stage receives them
                 self._outbox.forward(destination, rows_for_it.rows, rows_for_it.places)
             else:
@@ -394,7 +394,7 @@ class StageRun:
         for route in stream.routes:
             for copy in range(route.copies):
                 places = next(places_by_copy)
-                if route.stays:  # its bolt runs in this task
+                if route.stays_in_task:  # its bolt runs in this task
                     received = ReceivedRows(emissions.rows, places)
                     self._inbox_by_bolt[route.subscription.consumer].append(received)
                 elif batch is not None:
@@ -412,7 +412,7 @@ class StageRun:
         That is done once for all routes, before tasks are found by the values. None: nobody needs
         Arrow rows.
         """
-        leaves_in_bundles = emissions.stream.leaves and self._pass.frame is None
+        leaves_in_bundles = emissions.stream.leaves_task and self._pass.frame is None
         if emissions.batch is None or self._pass.bundling is None or not leaves_in_bundles:
             return emissions.batch
         return self._pass.bundling.dictionary_encoded(emissions.batch)
@@ -476,7 +476,7 @@ class TaskOutbox:
 
     What a row has depends on the stage:
 
-    * the tuple alone, if the sink gets one stream and this is the last stage (`StagePass.bare`);
+    * the tuple alone, if the sink gets one stream and this is the last stage (`has_bare_rows`);
     * the tuple and its anchor, on a DataFrame (`StagePass.frame`);
     * else the tuple as a struct in the column of its stream, its destination, its task, and its
       places.
@@ -506,7 +506,7 @@ class TaskOutbox:
             tasks: `(n,) int64`: the task that each one goes to.
             places: of each tuple.
         """
-        if self._pass.bare:
+        if self._pass.has_bare_rows:
             self._leaving.append(PlacedRows(tuples))
         elif self._pass.frame is not None:
             anchors = column_of(places, self._pass.carry, stream.id.component)
@@ -549,8 +549,8 @@ class TaskOutbox:
             destination: the number of the subscription or of the sink's output.
             places: of the rows; None: they have them in a column, or need none.
         """
-        if self._pass.bare:
-            stream = self._pass.passing[destination]
+        if self._pass.has_bare_rows:
+            stream = self._pass.passing_streams[destination]
             fields = rows.column(stream.column).flatten()
             tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
             self._leaving.append(PlacedRows(tuples))

@@ -278,7 +278,7 @@ class EntryTask:
 def keyed_streams(layout: Layout, stage: StagePass) -> dict[int, KeyedStream]:
     """Return the streams that a keyed bolt reads, by the numbers of its subscriptions."""
     streams: dict[int, KeyedStream] = {}
-    for number, arrival in stage.arrivals.items():
+    for number, arrival in stage.arrival_by_number.items():
         stream = arrival.stream
         fields = tuple(stream.schema.names)
         key_fields = layout.routes[number].subscription.fields
@@ -295,7 +295,7 @@ def attach_keyed_bolt(
     2. Spark calls the bolt for each key, and has the rows in which it emits and reports.
     3. The exit task reports for it, and runs the bolts behind it.
     """
-    if stage.keyed is None:
+    if stage.keyed_stream is None:
         raise TypeError(f"stage {stage.name} is no keyed bolt's")
     # step 1
     operator = "" if task.ledger is None else label(entry_of(task.bolt))
@@ -305,7 +305,7 @@ def attach_keyed_bolt(
         held,
         task.bolt,
         bolt,
-        stage.keyed.schema,
+        stage.keyed_stream.schema,
         streams={stream.column: stream.id for stream in task.streams.values()},
         key_fields={stream.column: stream.key_fields for stream in task.streams.values()},
     )

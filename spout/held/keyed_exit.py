@@ -154,9 +154,9 @@ class ExitTask:
     @property
     def _schema(self) -> pa.Schema:
         """Return the schema of what the keyed bolt emits."""
-        if self.stage.keyed is None:
+        if self.stage.keyed_stream is None:
             raise TypeError(f"stage {self.stage.name} is no keyed bolt's")
-        return self.stage.keyed.schema
+        return self.stage.keyed_stream.schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass emitted rows on; report after the last row was taken."""
@@ -234,7 +234,7 @@ def stage_of_keyed_bolt(bolt: str, schema: pa.Schema, *, tracked: bool) -> Stage
         schema=schema,
         tracked=tracked,
         is_last=True,
-        keyed=emitted,
+        keyed_stream=emitted,
         is_behind_keyed=True,
     )
 

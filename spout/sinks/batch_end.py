@@ -32,35 +32,39 @@ class BatchEnd:
     """A batch of a query that has ended.
 
     Attributes:
-        lane: which batch it is: its `name` is the query's id, its `seq` the batch's. (A lane is a
-            numbered sequence of messages to the ackers, which apply each number once.)
+        query_batch: which batch it is: its `name` is the query's id, its `seq` the batch's.
     """
 
     application: Application
-    lane: BatchLane
+    query_batch: BatchLane
 
-    def find_stream(self, reports: BatchReports) -> Stream | None:
-        """Return the one tracked stream of a batch.
+    @property
+    def batch_id(self) -> int:
+        """Return the micro-batch's id."""
+        return self.query_batch.seq
 
-        None: no task has reported, so nothing is published.
+    def record_and_find_stream(self, reports: BatchReports) -> Stream | None:
+        """Return the one tracked stream of a batch; record the query with each stream it reads.
 
-        This records the query with each stream that has reported, and how many cores Spark has by
-        now. Raises `TrackingError`: there is no tracked stream, or several.
+        None: no task has reported, so nothing is published. The planning processes also get to
+        know how many cores Spark has by now. Raises `TrackingError`: there is no tracked stream,
+        or several.
         """
+        # 1. record; a stream of another application may have reported, too
         streams_by_id = self.application.streams
-        own_ids = [stream_id for stream_id in reports.streams if stream_id in streams_by_id]
-        reported = [streams_by_id[stream_id] for stream_id in own_ids]
-        for stream in reported:
-            stream.queries.add(self.lane.name)
-        if reported:
+        read_streams = [streams_by_id[id] for id in reports.streams if id in streams_by_id]
+        for stream in read_streams:
+            stream.queries.add(self.query_batch.name)
+        if read_streams:
             # executors may have come or gone during the batch
             self.application.tell_cores()
+        # 2. find
         if not reports.tasks:
             return None
-        tracked = [stream for stream in reported if stream.tracked]
+        tracked = [stream for stream in read_streams if stream.tracked]
         if len(tracked) != 1:
             raise TrackingError(
-                f"batch {self.lane.seq} reads {len(tracked)} tracked streams; a query publishes"
+                f"batch {self.batch_id} reads {len(tracked)} tracked streams; a query publishes"
                 " one: write the others in queries of their own, or read several inputs by one"
                 " read_stream"
             )
@@ -74,25 +78,24 @@ class BatchEnd:
         """
         # 1. what bolts raised
         raised = first_of_each(error for report in reports.tasks for error in report.raised)
-        stream.traceback_log.warn(raised, self.lane.seq)
-        # 2. when the batch was: it counts only for what Spark's state holds, and for a batch
-        # without a plan
+        stream.traceback_log.warn(raised, self.batch_id)
+        # 2. the batch's plan, clock and watermark by Spark's log: they count only for what Spark's
+        # state holds, and for a batch without a plan
         has_held = any(report.holds for report in reports.tasks)
-        moment = None
+        moment = None  # not needed, or not in the log
         if has_held or reports.plan is None:
-            batch = logged(self.application, self.lane)
+            batch = logged(self.application, self.query_batch)
             if batch is not None:
                 moment = moment_of(stream, batch)
         # 3. the outcome
         if any(report.settles_held for report in reports.tasks):
-            refuse_repeats(self.application, self.lane)
+            refuse_repeats(self.application, self.query_batch)
         outcome = settle(reports.tasks, stream.loose, self.application.tasks_of, moment)
-        stream.left_open.warn(self.lane.name, reports.tasks, outcome, stream.inputs)
+        stream.left_open.warn(self.query_batch.name, reports.tasks, outcome, stream.inputs)
         return replace(outcome, raised=raised)
 
     def publish(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped = NOTHING_DROPPED) -> None:
-        """Write the events of an outcome, durably; then add up its counts, and write to the
-        planning process.
+        """Write the events of an outcome, durably; then count, and tell the planning process.
 
         `dropped`: which rows Spark dropped in the batch since they came too late.
 
@@ -100,14 +103,15 @@ class BatchEnd:
         """
         if self.application.link(stream).has_store:
             raise UsageError(
-                f"batch {self.lane.seq} went past the store that takes the rows of group"
+                f"batch {self.batch_id} went past the store that takes the rows of group"
                 f" {stream.group}: write it with foreachBatch(spout.exact_sink(store, rows)) alone,"
                 " or read the group by a read_stream of its own"
             )
-        # 1. the events; a checkpoint that is reset has a new session, and counts its batches from 0
-        # again: so the lane of these messages has the session's name, too
+        # 1. the events. They are numbered by the batch's id, in a sequence (a *lane*) in which an
+        # acker takes each number once. A checkpoint that is reset has a new session, and counts
+        # its batches from 0 again: so the sequence has the session's name, too.
         self.log_losses(stream, outcome)
-        session_lane = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
+        session_lane = BatchLane(f"{self.query_batch.name}/{outcome.plan.session}", self.batch_id)
         leave_sigint_to_the_main_thread()
         held_longer_ms_by_input = {input.id: input.held_longer_ms for input in stream.inputs}
         late_note = self._raise_watermarks(stream, outcome, dropped)
@@ -132,10 +136,10 @@ class BatchEnd:
         link.put_published(outcome.plan, not_acked(outcome), damaged, held_runs(outcome))
 
     def log_losses(self, stream: Stream, outcome: BatchOutcome) -> None:
-        """Log what the read tasks could not read, and calls of bolts that passed only when made again."""
+        """Log what could not be read, and calls of bolts that passed only when made again."""
         lost_count = outcome.missing.lost_count
         if lost_count:
-            _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, lost_count)
+            _LOGGER.warning("records_left_the_log batch=%d records=%d", self.batch_id, lost_count)
         for run in outcome.missing.damaged:
             _LOGGER.error(
                 "%s place=%s/%s@%d to=%d batch=%d why=%r",
@@ -144,7 +148,7 @@ class BatchEnd:
                 run.partition,
                 run.start,
                 run.end,
-                self.lane.seq,
+                self.batch_id,
                 run.why,
             )
         for call in islice(outcome.passed, LOGGED_MAX):
@@ -155,37 +159,40 @@ class BatchEnd:
                 UntrustedName(call.bolt),
                 UntrustedName(call.error),
                 call.explanation,
-                self.lane.seq,
+                self.batch_id,
                 run_places(call.runs, stream.inputs),
             )
 
     def _log_isolated(self, stream: Stream, outcome: BatchOutcome) -> None:
-        """Log the records that killed or hung a process, of `LOGGED_MAX` at most."""
+        """Log the records that killed or hung a process, `LOGGED_MAX` of them at most."""
         for record in islice(isolated_records(outcome, stream.inputs), LOGGED_MAX):
-            bolt, error, how = record.cause
+            bolt, error, message = record.cause
             _LOGGER.error(
                 "record_isolated record=%s bolt=%s error=%s how=%r batch=%d",
                 record.place,
                 UntrustedName(bolt),
                 UntrustedName(error),
-                how,
-                self.lane.seq,
+                message,
+                self.batch_id,
             )
 
     def _raise_watermarks(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
-        """Raise the stream's watermarks by a batch.
-
-        Return what to report of rows that came too late.
+        """Raise the stream's watermarks by a batch; return what to report of rows that came too late.
 
         None: none came too late.
         """
         stream.watermarks.record_rises(outcome, dropped.watermarks)
-        # those that `hold` knows of are in `late_count`; the others Spark dropped, here or in
-        # batches before
+        # rows that Spark dropped: in batches before, of which nothing was reported yet, and in this
+        # one, beside those that `hold` has counted in `late_count`
         dropped_row_count = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late_count)
         if not dropped_row_count and not outcome.late_count:
             return None
-        batch = logged(self.application, self.lane)
+        batch = logged(self.application, self.query_batch)
+        # 0: Spark's log does not have the batch, so nobody knows it
         watermark_ms = 0 if batch is None else batch.watermark_before_ms
-        now_ms = time.time_ns() // 1_000_000
-        return LateNote(now_ms, watermark_ms, dropped_row_count, stream.watermarks.mover_to(watermark_ms))
+        return LateNote(
+            wall_ms=time.time_ns() // 1_000_000,
+            watermark_ms=watermark_ms,
+            rows=dropped_row_count,
+            mover=stream.watermarks.mover_to(watermark_ms),
+        )

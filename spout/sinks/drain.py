@@ -52,25 +52,25 @@ class Drain:
         """
         self._ledger = ledger
         self._ledger_batch: Batch = (_BATCH_PREFIX + query, batch)
-        self._run = uuid.uuid4().hex
+        self._run_id = uuid.uuid4().hex
 
     def with_drain(self, rows: DataFrame) -> DataFrame:
         """Return the same rows, with a drain behind them."""
         accumulator = self._ledger.accumulator
-        report_partition = partition_reporter(accumulator, self._ledger_batch, self._run)
+        report_partition = partition_reporter(accumulator, self._ledger_batch, self._run_id)
         # Spark neither merges it with other conditions nor moves it
-        keeps_all = column_function(report_partition, BooleanType())
+        keeps_row = column_function(report_partition, BooleanType())
         # In a column, which has the batch's partition; as an argument of the function it would
         # be the task's.
         numbered = rows.withColumn(PARTITION, sql.spark_partition_id())
-        return numbered.filter(keeps_all(sql.col(PARTITION))).drop(PARTITION)
+        return numbered.filter(keeps_row(sql.col(PARTITION))).drop(PARTITION)
 
     @property
     def ended_partitions(self) -> frozenset[int]:
         """The partitions that this run of the function has read to their end."""
         reports_by_task = self._ledger.accumulator.value.get(self._ledger_batch, {})
         # copied: Spark's thread adds to it meanwhile
-        return partitions_ended_in(list(reports_by_task.values()), self._run)
+        return partitions_ended_in(list(reports_by_task.values()), self._run_id)
 
     def find_unread(self, rows: DataFrame) -> Unread:
         """Return how many partitions of a batch were not read to their end; run a job if that is
@@ -79,12 +79,14 @@ class Drain:
         A function that read fewer columns has read them.
         """
         partition_count = partitions_of(rows)
-        unreported = sorted(set(range(partition_count)) - self.ended_partitions)
-        if not unreported:
+        unreported_partitions = sorted(set(range(partition_count)) - self.ended_partitions)
+        if not unreported_partitions:
             return Unread(0, partition_count)
         # a partition without rows reports nothing: one that has a row was not read
         evaluated = rows.select(sql.lit(1)).rdd
-        have_rows = evaluated.context.runJob(evaluated, lambda rows: [any(True for _ in rows)], unreported)
+        have_rows = evaluated.context.runJob(
+            evaluated, lambda rows: [any(True for _ in rows)], unreported_partitions
+        )
         return Unread(sum(have_rows), partition_count)
 
     def forget(self) -> None:
@@ -92,13 +94,13 @@ class Drain:
         self._ledger.accumulator.value.pop(self._ledger_batch, None)
 
 
-def partitions_ended_in(reports: Iterable[SentReport], run: str) -> frozenset[int]:
+def partitions_ended_in(reports: Iterable[SentReport], run_id: str) -> frozenset[int]:
     """Return the partitions that tasks of one run of a sink's function have read to their end."""
-    return frozenset(int(partition) for task_run, partition in reports if task_run == run)
+    return frozenset(int(partition) for reporter_id, partition in reports if reporter_id == run_id)
 
 
 def partition_reporter(
-    accumulator: Accumulator[Value], batch: Batch, run: str
+    accumulator: Accumulator[Value], ledger_batch: Batch, run_id: str
 ) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
     """Return the condition of the drain's filter: it keeps each row of a task.
 
@@ -115,7 +117,7 @@ def partition_reporter(
             yield pa.repeat(pa.scalar(value=True), len(column))
         if partition is not None:
             # in the place of the stream's id the run, in that of the report the partition
-            report: SentReport = run, str(partition).encode()
-            accumulator.add({batch: {uuid.uuid4().hex: report}})
+            report: SentReport = run_id, str(partition).encode()
+            accumulator.add({ledger_batch: {uuid.uuid4().hex: report}})
 
     return keep_all

@@ -85,9 +85,9 @@ class ExactSink:
         publisher = stream.publisher
         self._writer = ExactWriter(store, stream.group, publisher.topics, publisher.write)
         self._store_lock = threading.Lock()  # held by the thread that calls the store
-        # by epoch of a session: the id of the run of the query that first had a batch of it
-        self._run_by_epoch: dict[int, str] = {}
-        # by id of a run that was looked at: whether Spark shuffles its rows
+        # by the epoch of a session: the id of the run of the query that first had a batch of it
+        self._run_id_by_epoch: dict[int, str] = {}
+        # by the id of a run whose plan was checked: whether Spark shuffles its rows
         self._has_shuffle_by_run: dict[str, bool] = {}
 
     def open(self, epoch_min: int) -> int:
@@ -114,48 +114,48 @@ class ExactSink:
             UsageError: the rows are not those that the sink was made for.
         """
         context = rows.sparkSession.sparkContext
-        lane = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
-        run = context.getLocalProperty(RUN_PROPERTY) or ""
-        end = BatchEnd(self._application, lane)
+        query_batch = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
+        run_id = context.getLocalProperty(RUN_PROPERTY) or ""
+        end = BatchEnd(self._application, query_batch)
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
-            stack.callback(self._application.ledger.forget, *lane)
-            self._application.sunk.add(run)
-            self._refuse_unfit_run(rows, lane, run)
-            batch = logged(self._application, lane)
+            stack.callback(self._application.ledger.forget, *query_batch)
+            self._application.sunk.add(run_id)
+            self._check_plan_of_run(rows, query_batch, run_id)
+            batch = logged(self._application, query_batch)
             if batch is None:  # the query reads no tracked stream
                 raise self._for_other_rows(batch_id)
-            if batch.emitted_nothing:
+            if batch.emitted_nothing:  # there is nothing to write or to publish
                 return
             plan = plan_between(batch.start, batch.end, self._stream.group, self._stream.partitions)
-            if self._is_planned_by_this_start(plan, run, batch_id):
-                self._write(end, rows, run)
+            if self._accept_planned_batch(plan, run_id, batch_id):
+                self._write(end, rows, run_id)
 
-    def _refuse_unfit_run(self, rows: DataFrame, lane: BatchLane, run: str) -> None:
-        """Look at the plan of a run of the query, once for each run, and keep whether it has a
-        shuffle.
+    def _check_plan_of_run(self, rows: DataFrame, query_batch: BatchLane, run_id: str) -> None:
+        """Check the plan of a run of the query, once for each run; record whether it has a shuffle.
 
         Raises `UsageError`: its rows cannot be written exactly once.
         """
-        if run in self._has_shuffle_by_run:
+        if run_id in self._has_shuffle_by_run:
             return
         if ANCHOR not in rows.columns:
-            raise self._for_other_rows(lane.seq)
-        execution = running(rows.sparkSession, lane.name)
+            raise self._for_other_rows(query_batch.seq)
+        execution = running(rows.sparkSession, query_batch.name)
         refuse_mixed(execution.analyzedPlan())
         log_unfit_rules_of(execution.analyzedPlan(), self._application)
         planned_nodes = nodes(execution.lastExecution().executedPlan(), planned_children)
-        self._has_shuffle_by_run[run] = any(map(is_exchange, planned_nodes))
+        self._has_shuffle_by_run[run_id] = any(map(is_exchange, planned_nodes))
 
-    def _is_planned_by_this_start(self, plan: BatchPlan, run: str, batch_id: int) -> bool:
-        """Return whether this start of the query has planned a batch; log one of an earlier start.
+    def _accept_planned_batch(self, plan: BatchPlan, run_id: str, batch_id: int) -> bool:
+        """Return whether to write a batch: whether this start of the query has planned it.
 
-        Such a batch is not even evaluated. The first run that has a batch of a session is recorded
-        as that of the session's start. Raises `TrackingError`: no store was opened for the process
-        that planned it.
+        Of an earlier start it is passed over, and logged. The first run that has a batch of a
+        session is recorded as the run of that session. Raises `TrackingError`: no store was opened
+        for the process that planned it.
         """
-        # a query that is started again here has the same sink, which may not be open anew yet
-        is_of_this_run = self._run_by_epoch.setdefault(plan.epoch, run) == run
+        # a query that is started again in this process has the same sink, which may not have opened
+        # its store anew yet; the run tells the two starts apart
+        is_of_this_run = self._run_id_by_epoch.setdefault(plan.epoch, run_id) == run_id
         link = self._application.link(self._stream)
         if link.runs_again(plan) or not is_of_this_run:
             _LOGGER.info(
@@ -173,7 +173,7 @@ class ExactSink:
             )
         return True
 
-    def _write(self, end: BatchEnd, rows: DataFrame, run: str) -> None:
+    def _write(self, end: BatchEnd, rows: DataFrame, run_id: str) -> None:
         """Evaluate a batch, again where a task of it ran twice; commit and publish it."""
         ledger = self._application.ledger
         for evaluation in range(1, EVALUATIONS_MAX + 1):
@@ -181,10 +181,10 @@ class ExactSink:
                 self._evaluate_and_commit(end, rows)
             except RowsChanged as change:
                 # Spark keeps what it wrote before a shuffle, so that would not be evaluated again
-                if evaluation == EVALUATIONS_MAX or self._has_shuffle_by_run[run]:
+                if evaluation == EVALUATIONS_MAX or self._has_shuffle_by_run[run_id]:
                     raise
-                _LOGGER.warning("batch_is_evaluated_again batch=%d: %s", end.lane.seq, change)
-                ledger.forget(*end.lane)
+                _LOGGER.warning("batch_is_evaluated_again batch=%d: %s", end.batch_id, change)
+                ledger.forget(*end.query_batch)
             else:
                 return
 
@@ -195,12 +195,12 @@ class ExactSink:
         """
         # 1. evaluate it: the rows come here, and with them the reports of the tasks
         table = rows.toArrow()
-        reports = self._application.reports(*end.lane)
-        if end.find_stream(reports) is not self._stream or reports.plan is None:
-            raise self._for_other_rows(end.lane.seq)
+        reports = self._application.reports(*end.query_batch)
+        if end.record_and_find_stream(reports) is not self._stream or reports.plan is None:
+            raise self._for_other_rows(end.batch_id)
         # 2. settle it; this refuses tasks that ran twice before anything is settled
         settle = partial(end.settle, self._stream, reports)
-        batch = settled_batch(end.lane, reports.tasks, settle)
+        batch = settled_batch(end.query_batch, reports.tasks, settle)
         end.log_losses(self._stream, batch.outcome)
         # 3. commit its rows, each with its root, and what is to be published; then publish that
         rows_with_roots = rooted_rows(table, self._carry, batch.outcome.plan)

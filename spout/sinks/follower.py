@@ -72,10 +72,10 @@ class SparkBatches(Protocol):
     """What Spark says of the batches of one run of a query, by their ids."""
 
     def first_reported(self) -> int | None:
-        """Return the oldest batch of which a progress is remembered."""
+        """Return the oldest batch of which a progress is remembered; None: there is none."""
 
     def last_reported(self) -> int | None:
-        """Return the newest one; Spark has committed it."""
+        """Return the newest batch of which a progress is remembered: Spark has committed it."""
 
     def last_planned(self) -> int | None:
         """Return the batch that runs, or ran last; None: none was planned yet."""
@@ -85,8 +85,7 @@ class SparkBatches(Protocol):
 
 
 class CommittedBatches:
-    """Finds the batches of a run of a query that Spark has committed; each is returned once, in
-    their order.
+    """Finds the batches of a run of a query that Spark has committed; returns each once, in order.
 
     Attributes:
         next_batch: the lowest one that was not returned yet; None: the run has planned none.
@@ -104,7 +103,7 @@ class CommittedBatches:
         return self._take_to(self._batches.last_reported())
 
     def take_committed(self) -> range:
-        """Return the batches that Spark has committed since the last call, by its progress or its log."""
+        """Return the batches that Spark has committed since the last call, by progress or log."""
         self._find_first_batch()
         if self.next_batch is None:
             return range(0)
@@ -116,9 +115,7 @@ class CommittedBatches:
         return self._take_to(last_batch)
 
     def _find_first_batch(self) -> None:
-        """Set `next_batch` to the first batch of the run, if it is not set, and the run has planned
-        one.
-        """
+        """Set `next_batch` to the first batch of the run, unless it is set or none is planned."""
         if self.next_batch is not None:
             return
         # in this order: a batch that is planned in between is later than the one that is reported
@@ -129,7 +126,10 @@ class CommittedBatches:
         self.next_batch = planned if first_batch is None else min(first_batch, planned)
 
     def _take_to(self, last_batch: int | None) -> range:
-        """Return the batches from `next_batch` to the last one, which is included, and go on behind them."""
+        """Return the batches from `next_batch` to the last one, and go on behind them.
+
+        Empty: there is none; None: no last one is known.
+        """
         if self.next_batch is None or last_batch is None or last_batch < self.next_batch:
             return range(0)
         batches = range(self.next_batch, last_batch + 1)
@@ -228,7 +228,8 @@ class RunFollower:
         """
         link = self._application.link(stream)
         with self._registry_lock:
-            # what the planning process reads: None, no follower; empty, one without an error
+            # what the planning process reads: None, there is no follower; empty, one without an
+            # error; else the error of one
             former_message = link.follower
             link.set_follower("")
             try:
@@ -265,8 +266,8 @@ class RunFollower:
             if last_run is not None and last_run.runId == query.runId:
                 del self._application.started[query.id]
                 self._application.ledger.forget_all(query.id)
-            # nobody follows the stream any more
-            if run.stream.id not in {other.stream.id for other in self._run_by_id.values()}:
+            # nobody follows the stream any more, which None says
+            if run.stream.id not in {followed.stream.id for followed in self._run_by_id.values()}:
                 self._application.link(run.stream).set_follower(None)
 
     def _finish_ended(self, group: str) -> None:
@@ -278,9 +279,8 @@ class RunFollower:
     def _run(self, run: FollowedRun) -> None:
         """Publish the batches of a run until it ends, then forget it.
 
-        A thread's top, which raises nothing.
-
-        Where Spark does not answer, the planning process gets a message, and ends the query.
+        It is a thread's top, and raises nothing. If Spark does not answer, the planning process
+        gets a message, and ends the query.
         """
         leave_sigint_to_the_main_thread()
         try:
@@ -299,10 +299,10 @@ class RunFollower:
         self.forget_run(run)
 
     def committed_batches(self, run: FollowedRun) -> Iterator[range]:
-        """Yield the batches of a run that Spark has committed, as soon as that is seen, until it
-        has ended.
+        """Yield the batches of a run that Spark has committed, as soon as that is seen.
 
-        Each is yielded once; a range may be empty. The steps are those of the module's list.
+        Each is yielded once, until the run has ended; a range may be empty. The steps are those of
+        the module's list.
         """
         batches = CommittedBatches(BatchesOfExecution(java_query(run.query)))
         ledger = self._application.ledger
@@ -318,20 +318,21 @@ class RunFollower:
                     yield batches.take_reported()  # step 1
 
     def _publish_batch(self, run: FollowedRun, batch: int) -> None:
-        """Settle and publish one batch, unless a sink of ours within the query has done it."""
-        if run.query.runId in self._application.sunk:  # a `spout.sink` has had batches of this run
+        """Settle and publish one batch, unless a sink of ours within the query does it."""
+        if run.query.runId in self._application.sunk:  # a `spout.sink` gets the batches of this run
             return
-        lane = BatchLane(run.query.id, batch)
-        reports = self._application.reports(*lane)
-        end = BatchEnd(self._application, lane)
-        stream = end.find_stream(reports)
+        query_batch = BatchLane(run.query.id, batch)
+        reports = self._application.reports(*query_batch)
+        end = BatchEnd(self._application, query_batch)
+        stream = end.record_and_find_stream(reports)
         if stream is None:
             self._publish_unread(run, end)
         else:
-            # Spark plans no next batch before this one is published, so its last one is this
+            # Spark plans no next batch before this one is published, so the counts of its last
+            # batch are of this one
             dropped = dropped_rows(java_query(run.query), run.watermark_holds)
             end.publish(stream, end.settle(stream, reports), dropped)
-        self._application.ledger.forget(*lane)
+        self._application.ledger.forget(*query_batch)
         run.has_ended_a_batch = True
 
     def _publish_unread(self, run: FollowedRun, end: BatchEnd) -> None:
@@ -341,7 +342,7 @@ class RunFollower:
         Raises `TrackingError`: the sink cannot have written it before, so the query drops what it
         reads.
         """
-        batch = logged(self._application, end.lane)
+        batch = logged(self._application, end.query_batch)
         if batch is None or batch.emitted_nothing:
             return
         # only the first batch of a run may have run before, in the run that was stopped or killed

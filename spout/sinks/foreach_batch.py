@@ -128,24 +128,27 @@ class Sink:
                 restarted.
         """
         context = rows.sparkSession.sparkContext
-        lane = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
-        run = context.getLocalProperty(RUN_PROPERTY) or ""
-        end = BatchEnd(Application.of(rows.sparkSession), lane)
+        query_batch = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
+        run_id = context.getLocalProperty(RUN_PROPERTY) or ""
+        end = BatchEnd(Application.of(rows.sparkSession), query_batch)
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
-            stack.callback(end.application.ledger.forget, *lane)
-            # 1. look at the plan, once for each run; no name: somebody calls the sink outside of a
-            # query
-            if lane.name and run not in self._plan_by_run:
-                plan = running(rows.sparkSession, lane.name).analyzedPlan()
+            stack.callback(end.application.ledger.forget, *query_batch)
+            # 1. look at the plan, once for each run; without a name somebody calls the sink outside
+            # of a query, and there is no plan
+            if query_batch.name and run_id not in self._plan_by_run:
+                plan = running(rows.sparkSession, query_batch.name).analyzedPlan()
                 refuse_query(plan)
                 log_unfit_rules_of(plan, end.application)
-                self._plan_by_run[run] = RunPlan(is_wide(plan), watermark_holds(plan))
-            run_plan = self._plan_by_run.get(run, RunPlan())
+                self._plan_by_run[run_id] = RunPlan(is_wide(plan), watermark_holds(plan))
+            run_plan = self._plan_by_run.get(run_id, RunPlan())
             # batches of this run are published here, and nowhere else
-            end.application.sunk.add(run)
-            # 2. write; a drain tells which rows are read, where the bolts' reports do not
-            drain = self._drain_if_shuffled(end, rows) if run_plan.may_shuffle else None
+            end.application.sunk.add(run_id)
+            # 2. write. Behind a shuffle the bolts' reports do not tell which rows are read; a drain
+            # does
+            drain: Drain | None = None
+            if run_plan.may_shuffle:
+                drain = self._drain_if_shuffled(end, rows)
             if drain is not None:
                 stack.callback(drain.forget)
             result = self._write_batch(end, rows, run_plan, drain)
@@ -155,45 +158,49 @@ class Sink:
     def _write_batch(self, end: BatchEnd, rows: DataFrame, plan: RunPlan, drain: Drain | None) -> WriteResult:
         """Call the function; return whether it skipped the batch, and which rows Spark dropped.
 
-        Raises `TrackingError`: it has read a part of the rows.
+        `drain` tells which rows it reads; None: the reports of the bolts do. Raises
+        `TrackingError`: it has read a part of the rows.
         """
         application = end.application
-        lane = end.lane
-        # 1. call it; with a shuffle, Spark evaluates the stages before that by itself, and calls
-        # this sink then: so reports may be there already
-        count_before = application.ledger.count(*lane)
+        query_batch = end.query_batch
+        # 1. call it. Before a shuffle of its own Spark has evaluated the stages by itself, so that
+        # reports may be there already.
+        earlier_report_count = application.ledger.count(*query_batch)
         context = rows.sparkSession.sparkContext
-        run = context.getLocalProperty(RUN_PROPERTY) or ""
-        jobs_before = _job_fingerprint(context, run)
-        has_skipped = self._call(rows, drain, lane.seq)
+        run_id = context.getLocalProperty(RUN_PROPERTY) or ""
+        jobs_before = _job_fingerprint(context, run_id)
+        has_skipped = self._call(rows, drain, query_batch.seq)
         # 2. ask for dropped rows now: what is evaluated below, to find what was not read, counts
         # once more
         dropped = NOTHING_DROPPED
         if plan.watermark_holds:
-            dropped = dropped_rows(running(rows.sparkSession, lane.name), plan.watermark_holds)
+            execution = running(rows.sparkSession, query_batch.name)
+            dropped = dropped_rows(execution, plan.watermark_holds)
         if has_skipped:
             return WriteResult(has_skipped=True, dropped=dropped)
         # 3. it has written, if tasks have reported meanwhile, or there is nothing to read
         written = WriteResult(has_skipped=False, dropped=dropped)
-        have_bolts_reported = application.ledger.count(*lane) > count_before
+        have_bolts_reported = application.ledger.count(*query_batch) > earlier_report_count
         if drain is None and have_bolts_reported:
             return written
-        if application.reports(*lane).nothing_to_publish:
+        if application.reports(*query_batch).nothing_to_publish:
             return written
-        has_run_jobs = _job_fingerprint(context, run) != jobs_before
-        if drain is not None and _require_all_or_nothing_read(
-            drain, rows, lane.seq, has_run_jobs=has_run_jobs
-        ):
-            return written
-        batch = logged(application, lane)
+        has_run_jobs = _job_fingerprint(context, run_id) != jobs_before
+        if drain is not None:
+            has_read_all = _require_all_or_nothing_read(
+                drain, rows, query_batch.seq, has_run_jobs=has_run_jobs
+            )
+            if has_read_all:
+                return written
+        batch = logged(application, query_batch)
         if batch is None or batch.emitted_nothing:
             return written
+        # 4. it has read nothing, or not to the end, of a batch that has records
         if has_run_jobs:
             raise TrackingError(
-                f"batch {lane.seq} was evaluated in part only (take, limit, first, show): {_CURE}"
+                f"batch {query_batch.seq} was evaluated in part only (take, limit, first, show): {_CURE}"
             )
-        # 4. it has read nothing of a batch that has records, without a word: as if it had called
-        # `skipped`
+        # it has run nothing, so it has read nothing: as if it had called `skipped`
         return WriteResult(has_skipped=True, dropped=dropped)
 
     def _call(self, rows: DataFrame, drain: Drain | None, batch_id: int) -> bool:
@@ -210,21 +217,20 @@ class Sink:
         return batch_id in skipped_batches
 
     def _drain_if_shuffled(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
-        """Return a drain for a batch that Spark shuffled behind the last bolt; None: it did not
-        shuffle it.
+        """Return a drain for a batch that Spark shuffled behind the last bolt; None: it did not.
 
         Raises `TrackingError`: it was shuffled again before this sink got it.
         """
-        execution = running(rows.sparkSession, end.lane.name)
+        execution = running(rows.sparkSession, end.query_batch.name)
         if not crosses_stages(execution.lastExecution().executedPlan()):
             return None
-        if not stays(rows):
+        if not stays(rows):  # the partitions of a batch are not fixed where it is shuffled again
             raise TrackingError(
-                f"batch {end.lane.seq} was shuffled by its query and again before spout.sink"
+                f"batch {end.batch_id} was shuffled by its query and again before spout.sink"
                 " got it, where nobody can tell what was read: shuffle it within the function"
                 " that spout.sink was given"
             )
-        return Drain(end.application.ledger, *end.lane)
+        return Drain(end.application.ledger, *end.query_batch)
 
     def _publish(self, end: BatchEnd, rows: DataFrame, result: WriteResult) -> None:
         """Publish what became of a batch that the function has written or skipped.
@@ -232,29 +238,32 @@ class Sink:
         The roots of a batch that it skipped fail, unless the bolts emit the same as before.
         """
         has_skipped = result.has_skipped
-        # 1. what tasks have reported; without a report nobody knows the plan of a batch that was
-        # skipped
-        reports = end.application.reports(*end.lane)
+        # 1. what tasks have reported. A batch that was skipped must be evaluated for it, if its
+        # bolts are to count, or if nobody knows its plan.
+        reports = end.application.reports(*end.query_batch)
         if has_skipped and (self._is_deterministic or reports.plan is None):
             # Evaluate it without writing it. What has arrived is kept: stages before a shuffle
             # do not run again.
             if partitions_of(rows):
                 rows.write.format("noop").mode("overwrite").save()
-            reports = end.application.reports(*end.lane)
-        stream = end.find_stream(reports)
+            reports = end.application.reports(*end.query_batch)
+        stream = end.record_and_find_stream(reports)
         if stream is None:
             return
-        # 2. An earlier run of the query planned what is run again, and may have written it. What a
-        # sink has of a batch that this run planned is another query's, or of a later state of
-        # the checkpoint.
+        # 2. the outcome: roots of a batch that was skipped fail, unless the bolts emit the same
         plan = reports.plan
-        if has_skipped and plan is not None and not self._emits_the_same(end.application.link(stream), plan):
+        link = end.application.link(stream)
+        if has_skipped and plan is not None and not self._emits_the_same(link, plan):
             end.publish(stream, publish.skipped_outcome(plan, reports.absent))
         else:
             end.publish(stream, end.settle(stream, reports), result.dropped)
 
     def _emits_the_same(self, link: PlannerLink, plan: BatchPlan) -> bool:
-        """Return whether the bolts emit what they did when the sink wrote this batch."""
+        """Return whether the bolts emit what they did when the sink wrote this batch.
+
+        False also for a batch that this run has planned itself: what the sink has under its id is
+        of another query, or of a later state of the checkpoint.
+        """
         return self._is_deterministic and link.runs_again(plan)
 
 
@@ -282,14 +291,19 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     return Sink(write, deterministic=deterministic)
 
 
-def _require_all_or_nothing_read(drain: Drain, rows: DataFrame, batch_id: int, *, has_run_jobs: bool) -> bool:
-    """Return whether a function has read all rows of a batch.
+def _require_all_or_nothing_read(
+    drain: Drain,
+    rows: DataFrame,
+    batch_id: int,
+    *,
+    has_run_jobs: bool,
+) -> bool:
+    """Return whether a function has read all rows of a batch; raise `TrackingError` if only some.
 
-    `TrackingError`: it has read some of them.
-
-    False: it has read none, and run no job (`has_run_jobs`).
+    False: it has read none. `has_run_jobs`: whether it has run a Spark job.
     """
-    if not has_run_jobs and not drain.ended_partitions and partitions_of(rows):
+    has_read_nothing = not has_run_jobs and not drain.ended_partitions
+    if has_read_nothing and partitions_of(rows):
         return False
     unread = drain.find_unread(rows)
     if unread.unread_count:
@@ -301,13 +315,12 @@ def _require_all_or_nothing_read(drain: Drain, rows: DataFrame, batch_id: int, *
     return True
 
 
-def _job_fingerprint(context: SparkContext, run: str) -> tuple[int, ...]:
-    """Return what changes when a run of a query runs a job: how many Spark has, the first and last
-    id.
+def _job_fingerprint(context: SparkContext, run_id: str) -> tuple[int, ...]:
+    """Return what changes when a run of a query runs a job: count, first and last id of its jobs.
 
-    Empty: it has none yet. Spark forgets old jobs, so their number alone may stay.
+    Empty: there is none yet. Spark forgets old jobs, so that their count alone may stay the same.
     """
-    job_ids = jobs_of(context, run or None)
+    job_ids = jobs_of(context, run_id or None)
     if not len(job_ids):
         return ()
     return len(job_ids), job_ids[0], job_ids[len(job_ids) - 1]

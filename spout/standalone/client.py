@@ -31,25 +31,31 @@ class Client:
     get its open items, the oldest first. `KafkaSpout.client` returns one.
     """
 
-    def __init__(self, runner: Engine, limits: ClientLimits, on_close: Callable[[str], None]) -> None:
-        """Begin without an open item; `on_close` is called with the client's name once it is closed."""
-        self._runner = runner
+    def __init__(
+        self,
+        engine: Engine,
+        limits: ClientLimits,
+        on_close: Callable[[str], None],
+    ) -> None:
+        """Begin without an open item; `on_close` is called with its name once it is closed."""
+        self._engine = engine
         self._limits = limits
         self._name = limits.client
-        self._queues = runner.queues
-        self._lock = runner.lock
-        self._guard = runner.guard
+        self._queues = engine.queues
+        self._lock = engine.lock
+        self._guard = engine.guard
         self._is_closed = self._is_forked = False
-        self._first_index = 0  # of the input that `open_any` looks at first
+        self._first_queue_index = 0  # of the queue that `open_any` asks first
         self._on_close = on_close
         # called once the client is garbage-collected without being closed
-        self._finalizer = weakref.finalize(self, runner.add_orphan, limits.client, on_close)
+        self._finalizer = weakref.finalize(self, engine.add_orphan, limits.client, on_close)
         self._finalizer.atexit = False
         tell_of_forks(self)  # it calls `forked` in a child process
 
     def forked(self) -> None:
         """Refuse every further call: a forked child has none of the threads that would publish."""
-        self._lock = self._guard = Behind(f"client {self._name!r}", FORK_CURE)  # type: ignore[assignment]
+        refusal = Behind(f"client {self._name!r}", FORK_CURE)
+        self._lock = self._guard = refusal  # type: ignore[assignment]
         self._is_forked = True
         self._finalizer.detach()
 
@@ -85,12 +91,12 @@ class Client:
         """Do as `open`, with the inputs in turn; all returned items are of one input."""
         with self._guard:
             queues = list(self._usable_queues().by_name.values())
-            self._first_index = (self._first_index + 1) % len(queues)
-            queues_in_turn = queues[self._first_index :] + queues[: self._first_index]
+            self._first_queue_index = (self._first_queue_index + 1) % len(queues)
+            queues_in_turn = queues[self._first_queue_index :] + queues[: self._first_queue_index]
             return self._open(queues_in_turn, count, wait_ms)
 
     def peek(self, input_name: str | None = None) -> Item | None:
-        """Return the item that would be opened next, to be read but not settled; None without one."""
+        """Return the item that would be opened next, to be read, not settled; None: none waits."""
         with self._guard:
             queues = self._usable_queues()
             return queues.peek(queues.queue(input_name))
@@ -116,19 +122,31 @@ class Client:
                 all the same.
             WindhoverError: the error that stopped the spout.
         """
-        runner = self._runner
+        engine = self._engine
         with self._lock:  # the bare lock: the guard would cost as much as all the rest
-            if self._is_closed or not runner.is_fit:
-                self._usable_queues()
-            count = self._queues.confirm(self._name, what)
+            if self._is_closed or not engine.is_usable:
+                self._usable_queues()  # raises why not
+            confirmed_count = self._queues.confirm(self._name, what)
             if wait_ms is not None:
                 self._publish(wait_ms)
-            elif runner.is_idle and count:  # to notify for each of many would cost more than their work
-                runner.wake_publishing(at_once=False)
-            return count
+            # once is enough: to wake it for each of many would cost more than
+            # their work
+            elif engine.is_publishing_idle and confirmed_count:
+                engine.wake_publishing(at_once=False)
+            return confirmed_count
 
-    def confirm_oldest(self, count: int, input_name: str | None = None, *, wait_ms: int | None = None) -> int:
-        """Confirm the `count` oldest open items of this client, or none; it raises as `confirm` does."""
+    def confirm_oldest(
+        self,
+        count: int,
+        input_name: str | None = None,
+        *,
+        wait_ms: int | None = None,
+    ) -> int:
+        """Confirm the `count` oldest open items of this client, or none if it has fewer.
+
+        Arguments and errors as in `open` and `confirm`; returns how many are
+        confirmed.
+        """
         with self._guard:
             queues = self._usable_queues()
             confirmed_count = queues.confirm_oldest(self._name, queues.queue(input_name), count)
@@ -136,7 +154,7 @@ class Client:
             return confirmed_count
 
     def abort(self, what: Settleable) -> int:
-        """Put items back: the next `open` of any client returns them first, the oldest before the others.
+        """Put items back: the next `open` of any client returns them first, the oldest in front.
 
         The ackers do not notice: it is the same emission, and its timeout goes
         on. Use `fail` for items that should be replayed after a back-off, or
@@ -147,10 +165,10 @@ class Client:
             matter.
         """
         with self._guard:
-            count = self._usable_queues().abort(self._name, what)
-            if count:
+            returned_count = self._usable_queues().abort(self._name, what)
+            if returned_count:
                 self._guard.notify_all()
-            return count
+            return returned_count
 
     def fail(
         self, what: Settleable, why: BaseException | str | None = None, *, wait_ms: int | None = None
@@ -168,13 +186,14 @@ class Client:
             matter.
         """
         with self._guard:
-            count = self._usable_queues().fail(self._name, what, cause_of(self._name, why))
-            if count or wait_ms is not None:
+            cause = cause_of(self._name, why)
+            failed_count = self._usable_queues().fail(self._name, what, cause)
+            if failed_count or wait_ms is not None:
                 self._publish(wait_ms)
-            return count
+            return failed_count
 
     def reset_timeout(self, what: Settleable) -> int:
-        """Begin the timeouts of items anew, since the work on them goes on, as Storm's `resetTimeout`.
+        """Begin the timeouts of items anew, since work on them goes on: Storm's `resetTimeout`.
 
         Call it a few times within each timeout, for example after each page of
         a long document.
@@ -189,10 +208,11 @@ class Client:
             have it. Errors as in `confirm`, but open parts do not matter.
         """
         with self._guard:
-            count = self._usable_queues().reset_timeout(self._limits, what, self._runner.now_ms())
-            if count:
-                self._runner.wake_planning()
-            return count
+            now_ms = self._engine.now_ms()
+            reset_count = self._usable_queues().reset_timeout(self._limits, what, now_ms)
+            if reset_count:
+                self._engine.wake_planning()  # that thread sends the resets
+            return reset_count
 
     def split(self, item: Item, parts: int) -> list[Part]:
         """Split an item into parts for separate work; the item is confirmed when all its parts are.
@@ -210,12 +230,13 @@ class Client:
     def open_count(self, input_name: str | None = None) -> int:
         """Return how many items of an input this client has open."""
         with self._guard:
-            return self._queues.queue(input_name).store.open_of(self._name)
+            return self._queues.queue(input_name).store.open_count_of(self._name)
 
     def open_total(self) -> int:
         """Return how many items of all inputs this client has open."""
         with self._guard:
-            return sum(queue.store.open_of(self._name) for queue in self._queues.by_name.values())
+            queues = self._queues.by_name.values()
+            return sum(queue.store.open_count_of(self._name) for queue in queues)
 
     def close(self) -> int:
         """Put the open items back, the oldest first, and leave; return how many there were."""
@@ -238,44 +259,49 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or not self._is_forked:  # what ends a forked child is not hidden by a second error
+        # what ends a forked child is not hidden by a second error
+        if error is None or not self._is_forked:
             self.close()
 
     def _usable_queues(self) -> QueueCollection:
-        """Return the queues; refuse it to a client that is closed, or whose spout has stopped or is not open.
+        """Return the queues, if this client is not closed and its spout is open.
 
-        Raises `UsageError`, or the error that stopped the spout.
+        Raises `UsageError`: one of these is not so; or the error that stopped
+        the spout.
         """
         if self._is_closed:
             raise UsageError(f"client {self._name!r} is closed; make another one")
-        self._runner.check()
+        self._engine.check()
         return self._queues
 
     def _open(self, queues: Sequence[Queue], count: int, wait_ms: int) -> Items:
-        """Open items of the first of some queues that has any; wait for that, at most `wait_ms`."""
+        """Open items of the first of some queues that has any; wait for that, at most `wait_ms`.
+
+        Empty: none of them had any in time.
+        """
         if count < 1 or wait_ms < 0:
             raise UsageError(f"open({count}, wait_ms={wait_ms}): a count of 1 or more, a wait of 0 or more")
         items = self._open_at_once(queues, count)
         if items or not wait_ms:
-            self._runner.wake_planning()
+            self._engine.wake_planning()
             return items
-        until_ms = self._runner.now_ms() + wait_ms
+        until_ms = self._engine.now_ms() + wait_ms
         long_wait = LongWait()
         while not items:
-            remaining_ms = until_ms - self._runner.now_ms()
+            remaining_ms = until_ms - self._engine.now_ms()
             if remaining_ms <= 0:
                 break
             # records are planned for what clients that wait request; who waits
             # no more requests nothing
-            requests = [(queue, queue.room(self._limits, count)) for queue in queues]
-            for queue, room in requests:
-                queue.requested += room
+            requests = [(queue, queue.openable_count(self._limits, count)) for queue in queues]
+            for queue, requested_count in requests:
+                queue.requested_count += requested_count
             try:
-                self._runner.wake_planning()
+                self._engine.wake_planning()
                 self._guard.wait(min(remaining_ms, LOGGED_EVERY_MS) / 1000)
             finally:
-                for queue, room in requests:
-                    queue.requested -= room
+                for queue, requested_count in requests:
+                    queue.requested_count -= requested_count
             items = self._open_at_once(queues, count)
             if not items:
                 self._log_long_wait(long_wait, queues)
@@ -283,23 +309,23 @@ class Client:
 
     def _log_long_wait(self, long_wait: LongWait, queues: Sequence[Queue]) -> None:
         """Write each minute why there is no item for this client, which waits for one."""
-        waited_ms = long_wait.record_wait("items", self._runner.now_ms())
-        if waited_ms is None:
+        waited_ms = long_wait.record_wait("items", self._engine.now_ms())
+        if waited_ms is None:  # it is not yet time for the next message
             return
         if self._queues.is_active:
-            whys = [f"{queue.name}: {queue.why_none(self._limits)}" for queue in queues]
+            reasons = [f"{queue.name}: {queue.why_no_item(self._limits)}" for queue in queues]
         else:
-            whys = ["the spout is deactivated; activate() it"]
-        # no record for an hour is nothing to worry about: whoever wonders
-        # looks here
-        _LOGGER.info(
-            "waits_for_items client=%s waited_s=%d: %s", self._name, waited_ms // 1000, "; ".join(whys)
-        )
+            reasons = ["the spout is deactivated; activate() it"]
+        # as an info: no record for an hour is nothing to worry about, and
+        # whoever wonders finds it
+        reasons_text = "; ".join(reasons)
+        waited_s = waited_ms // 1000
+        _LOGGER.info("waits_for_items client=%s waited_s=%d: %s", self._name, waited_s, reasons_text)
 
     def _open_at_once(self, queues: Sequence[Queue], count: int) -> Items:
         """Open items of the first of some queues that has any; none if there is none."""
         collection = self._usable_queues()
-        now_ms = self._runner.now_ms()
+        now_ms = self._engine.now_ms()
         for queue in queues:
             items = collection.open(self._limits, queue, count, now_ms)
             if items:
@@ -311,23 +337,27 @@ class Client:
 
         None: do not wait; it is sent within some milliseconds.
 
-        Raises `Unreachable`: it was not durable in time.
+        Raises `Unreachable`: it was not durable in time; or the error that
+        stopped the spout.
         """
         publication = self._queues.publication
-        # an empty one is not published: then all that was settled is in the
-        # one before, or is durable
-        awaited_number = publication.number if publication else publication.number - 1
-        self._runner.wake_publishing(at_once=wait_ms is not None)
+        awaited_number = publication.number
+        if not publication:
+            # an empty one is not published: all that was settled is in the one
+            # before it, which is on its way or durable
+            awaited_number -= 1
+        self._engine.wake_publishing(at_once=wait_ms is not None)
         if wait_ms is None:
             return
-        until_ms = self._runner.now_ms() + wait_ms
-        while self._runner.durable_number < awaited_number:
-            remaining_ms = until_ms - self._runner.now_ms()
+        until_ms = self._engine.now_ms() + wait_ms
+        while self._engine.durable_number < awaited_number:
+            remaining_ms = until_ms - self._engine.now_ms()
             if remaining_ms <= 0:
                 raise Unreachable(
-                    f"the broker did not have the confirmation within {wait_ms} ms; it is on its way, and"
-                    " what was confirmed stays so; wait longer, or look at the broker"
+                    f"the broker did not have the confirmation within {wait_ms} ms; it is on its way,"
+                    " and what was confirmed stays so; wait longer, or look at the broker"
                 )
             self._guard.wait(remaining_ms / 1000)
-            if self._runner.durable_number < awaited_number:
-                self._runner.check()
+            # durable though the spout has stopped: no error
+            if self._engine.durable_number < awaited_number:
+                self._engine.check()

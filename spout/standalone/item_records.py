@@ -1,11 +1,16 @@
 """The records of items, and what clients settled of them until it is published; pure.
 
 An item is named by its *serial*, which counts the items of a group in the order
-in which they came. A run of serials is [start, end).
+in which they came. A run of serials is [start, end); its type is
+`PositionRun`, as for a run of positions.
 
-A message is dropped as soon as its item is settled, so that one open item does
-not keep its neighbours in memory. When a publication is durable, so is
-everything that was settled before it was taken.
+Records that come together are a *segment* (`Segment`): neighbouring serials,
+and a position for each of them. A message is dropped as soon as its item is
+settled, so that one open item does not keep its neighbours in memory.
+
+What clients settle is collected for the next *publication*: the events that
+one call of `SpoutService.publish` writes. When a publication is durable, so is
+everything that was settled before its outcome was taken.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ class Segment:
     """Consecutive serials from `start` on, of one source, with ascending positions.
 
     `messages` is parallel to `positions`; None in place of those that were
-    dropped. `topic_id` is Kafka's id of their topic, where it is known.
+    dropped. `topic_id` is Kafka's id of their topic; empty: it is not known.
     """
 
     start: int
@@ -49,12 +54,12 @@ class Segment:
         """The serial after the last item."""
         return self.start + len(self.positions)
 
-    def part(self, start: int, end: int) -> Segment:
+    def cut(self, start: int, end: int) -> Segment:
         """Return the items [start, end) as a separate segment, with its own list of messages."""
-        rows = slice(start - self.start, end - self.start)
-        return Segment(start, self.source, self.messages[rows], self.positions[rows], self.topic_id)
+        cut = slice(start - self.start, end - self.start)
+        return Segment(start, self.source, self.messages[cut], self.positions[cut], self.topic_id)
 
-    def rows(self) -> MessageRows:
+    def message_rows(self) -> MessageRows:
         """Return the messages as rows, one for each item."""
         rows = MessageRows(self.messages, self.source, self.positions)
         rows.topic_id = self.topic_id
@@ -62,7 +67,10 @@ class Segment:
 
 
 class _Piece(NamedTuple):
-    """The serials [start, end), which lie in one segment; `segment_index` is that in the list of segments."""
+    """The serials [start, end), which lie in one segment.
+
+    `segment_index`: where that is in `ItemRecords._segments`.
+    """
 
     segment: Segment
     segment_index: int
@@ -70,12 +78,12 @@ class _Piece(NamedTuple):
     end: int
 
     @property
-    def rows(self) -> slice:
+    def indices(self) -> slice:
         """Where they are among the segment's messages and positions."""
         return slice(self.start - self.segment.start, self.end - self.segment.start)
 
 
-_piece = tuple_maker(_Piece)
+_make_piece = tuple_maker(_Piece)
 
 
 class ItemRecords:
@@ -88,35 +96,36 @@ class ItemRecords:
         # serials at which they start, and how many of their items are not
         # settled
         self._segments: list[Segment] = []
-        self._starts: list[int] = []
-        self._open_counts: list[int] = []
+        self._first_serials: list[int] = []
+        self._unsettled_counts: list[int] = []
         # the same segments by source, each list in the order of the positions
         self._segments_by_source: dict[int, list[Segment]] = {}
 
     def __len__(self) -> int:
+        """Return how many segments there are."""
         return len(self._segments)
 
-    def put(self, source: int, messages: list[Message], positions: I64, topic_id: str = "") -> PositionRun:
-        """Add records, one or more, and return their items, as a run of serials."""
+    def add(self, source: int, messages: list[Message], positions: I64, topic_id: str = "") -> PositionRun:
+        """Add records, one or more, as a segment; return their items, as a run of serials."""
         segment = Segment(self.next_serial, source, messages, positions, topic_id)
         self.next_serial = segment.end
         self._segments.append(segment)
-        self._starts.append(segment.start)
-        self._open_counts.append(len(positions))
+        self._first_serials.append(segment.start)
+        self._unsettled_counts.append(len(positions))
         # copies of a source may come in another order than their positions
         insort(self._segments_by_source.setdefault(source, []), segment, key=_lowest_position)
         return PositionRun(segment.start, segment.end)
 
-    def segments(self, runs: Iterable[tuple[int, int]]) -> list[Segment]:
-        """Return items as segments of their own; all of them must be here."""
-        return [piece.segment.part(piece.start, piece.end) for piece in self._pieces(runs)]
+    def segments_of(self, runs: Iterable[tuple[int, int]]) -> list[Segment]:
+        """Return items, runs of serials, as segments of their own; all of them must be here."""
+        return [piece.segment.cut(piece.start, piece.end) for piece in self._pieces(runs)]
 
-    def positions(self, runs: Iterable[tuple[int, int]]) -> dict[int, I64]:
-        """Return the positions of items, ascending, by source."""
+    def positions_by_source(self, runs: Iterable[tuple[int, int]]) -> dict[int, I64]:
+        """Return the positions of items, which are runs of serials, ascending, by source."""
         parts_by_source: dict[int, list[I64]] = {}
         for piece in self._pieces(runs):
-            part = piece.segment.positions[piece.rows]
-            parts_by_source.setdefault(piece.segment.source, []).append(part)
+            positions = piece.segment.positions[piece.indices]
+            parts_by_source.setdefault(piece.segment.source, []).append(positions)
         return {source: np.sort(np.concatenate(parts)) for source, parts in parts_by_source.items()}
 
     def first_emission_marks(self, runs: Iterable[tuple[int, int]]) -> list[RootMarks]:
@@ -125,58 +134,66 @@ class ItemRecords:
         for piece in self._pieces(runs):
             source = piece.segment.source
             if is_replay(source):
-                rows = piece.segment.part(piece.start, piece.end).rows()
+                rows = piece.segment.cut(piece.start, piece.end).message_rows()
                 positions, wall_ms = rows.first_emissions()
                 roots = np.full(len(positions), source, np.int64), positions
                 marks.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
         return marks
 
-    def serials(self, source: int, positions: I64) -> list[PositionRun]:
-        """Return the items of positions of a source, by position; positions without an item are left out.
+    def serial_runs_at(self, source: int, positions: I64) -> list[PositionRun]:
+        """Return the items at positions of a source, as runs of serials, by position.
 
-        The positions may be in any order.
+        The positions may be in any order; those without an item are left out.
         """
         positions = np.sort(positions)
         segments = self._segments_by_source.get(source, [])
-        runs: list[PositionRun] = []
-        begin = 0
-        while begin < len(positions):
-            # Each position of a source is put once, so segments do not
-            # overlap: all positions from `begin` up to the lowest of the next
-            # segment can only be in the segment before that one.
-            next_index = bisect_right(segments, positions[begin], key=_lowest_position)
-            if next_index < len(segments):
-                end = int(np.searchsorted(positions, _lowest_position(segments[next_index])))
-            else:
-                end = len(positions)
-            if next_index:  # else they are below the lowest segment
-                segment = segments[next_index - 1]
-                is_sought = np.isin(segment.positions, positions[begin:end], assume_unique=True)
-                runs += PositionSet.of_positions(np.flatnonzero(is_sought) + segment.start)
-            begin = end
-        return runs
+        serial_runs: list[PositionRun] = []
+        begin_index = 0  # of the positions that are not looked up yet
+        while begin_index < len(positions):
+            # Each position of a source is added once, so segments do not
+            # overlap: all positions from `begin_index` up to the lowest of the
+            # next segment can only be in the segment before that one. With
+            # segments that begin at 10 and 40, of the positions 12, 15, 41
+            # those before 41 can only be in the first one.
+            next_segment_index = bisect_right(segments, positions[begin_index], key=_lowest_position)
+            end_index = len(positions)
+            if next_segment_index < len(segments):
+                next_lowest = _lowest_position(segments[next_segment_index])
+                end_index = int(np.searchsorted(positions, next_lowest))
+            # 0: they are below the lowest segment, so they have no item
+            if next_segment_index > 0:
+                segment = segments[next_segment_index - 1]
+                sought_positions = positions[begin_index:end_index]
+                is_sought = np.isin(segment.positions, sought_positions, assume_unique=True)
+                serials = np.flatnonzero(is_sought) + segment.start
+                serial_runs += PositionSet.of_positions(serials)
+            begin_index = end_index
+        return serial_runs
 
     def drop_records(self, runs: Iterable[tuple[int, int]]) -> None:
-        """Drop the records of settled items, and segments without another one; each item is dropped
-        once.
+        """Drop the records of settled items, and each segment that has no unsettled item any more.
+
+        An item may be dropped only once.
         """
+        # 1. the messages
         emptied_indices: list[int] = []
         for piece in self._pieces(runs):
-            count = piece.end - piece.start
-            piece.segment.messages[piece.rows] = [None] * count  # type: ignore[list-item]  # a settled item's message is not read again
-            self._open_counts[piece.segment_index] -= count
-            if not self._open_counts[piece.segment_index]:
+            dropped_count = piece.end - piece.start
+            nothing = [None] * dropped_count  # the message of a settled item is not read again
+            piece.segment.messages[piece.indices] = nothing  # type: ignore[assignment]
+            self._unsettled_counts[piece.segment_index] -= dropped_count
+            if not self._unsettled_counts[piece.segment_index]:
                 emptied_indices.append(piece.segment_index)
-        # from the end, so that the indices before stay what they are
+        # 2. the segments: from the end, so that the indices before stay what they are
         for index in sorted(emptied_indices, reverse=True):
             segment = self._segments[index]
             segments_of_source = self._segments_by_source[segment.source]
             lowest = _lowest_position(segment)
             del segments_of_source[bisect_left(segments_of_source, lowest, key=_lowest_position)]
-            del self._segments[index], self._starts[index], self._open_counts[index]
+            del self._segments[index], self._first_serials[index], self._unsettled_counts[index]
 
     def _pieces(self, runs: Iterable[tuple[int, int]]) -> Iterator[_Piece]:
-        """Cut runs at the bounds of segments; yield what of each lies in a segment.
+        """Cut runs of serials at the bounds of segments; yield what of each lies in a segment.
 
         With segments of the serials [0, 10) and [10, 30), the run [5, 12) is
         cut into [5, 10) and [10, 12).
@@ -184,17 +201,24 @@ class ItemRecords:
         for start, end in runs:
             # the last segment that starts at or before the run, up to the last
             # that starts before its end
-            first_index = max(0, bisect_right(self._starts, start) - 1)
-            for index in range(first_index, bisect_left(self._starts, end)):
+            first_index = max(0, bisect_right(self._first_serials, start) - 1)
+            for index in range(first_index, bisect_left(self._first_serials, end)):
                 segment = self._segments[index]
                 piece_start = max(start, segment.start)
                 piece_end = min(end, segment.end)
                 if piece_start < piece_end:
-                    yield _piece((segment, index, piece_start, piece_end))
+                    yield _make_piece((segment, index, piece_start, piece_end))
 
 
 def _lowest_position(segment: Segment) -> int:
     return int(segment.positions[0])
+
+
+class FailedRun(NamedTuple):
+    """Positions that were planned and that nobody could read; their roots fail by a cause."""
+
+    run: SourceRun
+    cause: Cause
 
 
 class NextPublication:
@@ -202,11 +226,12 @@ class NextPublication:
 
     Attributes:
         number: of the publication, 1 for the first.
-        confirmed: serials of items that were confirmed alone; append to it.
-        runs: items that were confirmed together; append to it.
-        absent: positions that were planned and have no record; append to it.
-        unreadable: positions that nobody could read, with the cause by which
-            they fail; append to it.
+        confirmed_serials: items that were confirmed one by one; append to it.
+        confirmed_runs: items that were confirmed together, as runs of serials;
+            append to it.
+        absent_runs: positions that were planned and have no record; append to
+            it.
+        unreadable_runs: positions that nobody could read; append to it.
     """
 
     def __init__(self) -> None:
@@ -216,25 +241,33 @@ class NextPublication:
 
     def _clear(self) -> None:
         """Begin without a settlement."""
-        self.confirmed: list[int] = []
-        self.runs: list[PositionRun] = []
-        self.absent: list[SourceRun] = []
-        self.unreadable: list[tuple[SourceRun, Cause]] = []
-        self._failed_runs: dict[Cause, list[PositionRun]] = {}
+        self.confirmed_serials: list[int] = []
+        self.confirmed_runs: list[PositionRun] = []
+        self.absent_runs: list[SourceRun] = []
+        self.unreadable_runs: list[FailedRun] = []
+        # by cause: items that failed, as runs of serials
+        self._failed_runs_by_cause: dict[Cause, list[PositionRun]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.confirmed or self.runs or self._failed_runs or self.absent or self.unreadable)
+        """Return whether there is anything to publish."""
+        return bool(
+            self.confirmed_serials
+            or self.confirmed_runs
+            or self._failed_runs_by_cause
+            or self.absent_runs
+            or self.unreadable_runs
+        )
 
     def fail(self, runs: Iterable[PositionRun], cause: Cause) -> None:
-        """Add items that failed."""
-        self._failed_runs.setdefault(cause, []).extend(runs)
+        """Add items that failed, as runs of serials."""
+        self._failed_runs_by_cause.setdefault(cause, []).extend(runs)
 
     def take_outcome(self, records: ItemRecords, plan_without_ranges: BatchPlan) -> BatchOutcome:
-        """Return everything as the outcome of a batch, drop its `records`, and begin the next
-        publication.
+        """Return all settlements as the outcome of a batch, and begin the next publication.
 
         The batch is one whose plan has exactly the positions that are settled
-        here: what has no mark is acked.
+        here: what has no mark is acked. `records` loses the records of the
+        settled items.
 
         1. Turn items into positions.
         2. Drop their records.
@@ -242,41 +275,52 @@ class NextPublication:
         4. Mark what failed.
         """
         # 1. positions
-        confirmed_runs = [*self.runs, *PositionSet.of_positions(np.array(self.confirmed, np.int64))]
-        confirmed = records.positions(confirmed_runs)
+        single_runs = PositionSet.of_positions(np.array(self.confirmed_serials, np.int64))
+        confirmed_runs = [*self.confirmed_runs, *single_runs]
+        confirmed_positions = records.positions_by_source(confirmed_runs)
         marks = records.first_emission_marks(confirmed_runs)
-        failed: dict[Cause, dict[int, I64]] = {}  # by cause, then by source: positions
-        for cause, runs in sorted(self._failed_runs.items()):
-            failed[cause] = records.positions(runs)
-        # 2. records
-        for settled_runs in (confirmed_runs, *self._failed_runs.values()):
+        # by cause, then by source
+        failed_positions: dict[Cause, dict[int, I64]] = {}
+        for cause, runs in sorted(self._failed_runs_by_cause.items()):
+            failed_positions[cause] = records.positions_by_source(runs)
+        # 2. records, from which positions and marks were made
+        for settled_runs in (confirmed_runs, *self._failed_runs_by_cause.values()):
             records.drop_records(settled_runs)
         # 3. unreadable positions
-        for run, cause in self.unreadable:
-            positions_by_source = failed.setdefault(cause, {})
+        for run, cause in self.unreadable_runs:
+            positions_by_source = failed_positions.setdefault(cause, {})
             unreadable = np.arange(run.start, run.end, dtype=np.int64)
             failed_before = positions_by_source.get(run.source, unreadable[:0])
             positions_by_source[run.source] = np.concatenate([failed_before, unreadable])
         # 4. marks
-        ranges = _ranges([confirmed, *failed.values()], self.absent)
-        for cause, positions_by_source in failed.items():
-            for source, positions in positions_by_source.items():
-                roots = np.full(len(positions), source, np.int64), positions
-                marks.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
+        marks += _failed_marks(failed_positions)
+        settled_positions = [confirmed_positions, *failed_positions.values()]
+        ranges = _ranges(settled_positions, self.absent_runs)
         outcome = BatchOutcome(
             replace(plan_without_ranges, ranges=ranges),
             RootMarks.together(marks),
-            Missing(RootSet.of_runs(self.absent)),
+            Missing(RootSet.of_runs(self.absent_runs)),
         )
         self._clear()
         self.number += 1
         return outcome
 
 
-def _ranges(settled: Iterable[Mapping[int, I64]], absent: Sequence[SourceRun]) -> tuple[SourceRun, ...]:
-    """Return all positions that are settled, by source, and those that are absent, as the fewest runs."""
+def _failed_marks(failed_positions: Mapping[Cause, Mapping[int, I64]]) -> Iterator[RootMarks]:
+    """Yield the marks of roots that failed, from their positions by cause and source."""
+    for cause, positions_by_source in failed_positions.items():
+        for source, positions in positions_by_source.items():
+            roots = np.full(len(positions), source, np.int64), positions
+            yield RootMarks.of_roots(RootMark.FAILED, roots, cause=cause)
+
+
+def _ranges(
+    settled_positions: Iterable[Mapping[int, I64]],
+    absent_runs: Sequence[SourceRun],
+) -> tuple[SourceRun, ...]:
+    """Return all settled positions, which are by source, and absent ones, as the fewest runs."""
     parts: list[tuple[int, I64]] = []
-    for positions_by_source in settled:
+    for positions_by_source in settled_positions:
         parts += positions_by_source.items()
-    roots = RootSet.of_parts(parts) | RootSet.of_runs(absent)
+    roots = RootSet.of_parts(parts) | RootSet.of_runs(absent_runs)
     return tuple(roots.runs())

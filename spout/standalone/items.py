@@ -1,9 +1,12 @@
-"""What a client gets: the items of one `open`, single items, and parts of an item."""
+"""What a client gets: the items of one `open`, single items, and parts of an item.
+
+The *lease* of an item (spout.standalone.store) tells who has it open; there it
+is named by its *serial*. A segment has the messages of neighbouring items.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from reprlib import Repr
 from typing import Any, Final, overload
 
@@ -15,8 +18,8 @@ from spout.tuples.tuple import Tuple
 SHOWN_CHARACTERS: Final = 60
 """How many characters of a wrong argument an error message shows."""
 
-_BRIEFLY: Final = Repr()
-_BRIEFLY.maxother = _BRIEFLY.maxstring = SHOWN_CHARACTERS
+_SHORT_REPR: Final = Repr()
+_SHORT_REPR.maxother = _SHORT_REPR.maxstring = SHOWN_CHARACTERS
 
 
 class Item(Tuple):
@@ -32,7 +35,7 @@ class Item(Tuple):
     __slots__ = ("lease", "serial")
 
     def __init__(self, rows: MessageRows, row: int, lease: Lease, serial: int) -> None:
-        """Be the item of a row, which a lease has, or had, under a serial."""
+        """Make the item of a row, which a lease has, or had, under a serial."""
         self._rows = rows
         self._row = row
         self.lease = lease
@@ -40,7 +43,7 @@ class Item(Tuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether its client has it open: not settled, not put back, not timed out, its spout not closed."""
+        """Whether its client has it open: it is not settled, put back or lost, nor its spout closed."""
         return self.serial in self.lease and not self.lease.store.is_closed
 
     def __hash__(self) -> int:
@@ -88,10 +91,16 @@ class Items(Sequence[Item]):
         self._segments = segments
 
     def column(self, name: str) -> list[Any]:
-        """Return one field of all items, in order, fast; `KeyError`: `spout.read_stream` has none such."""
+        """Return one field of all items, in order: faster than item by item.
+
+        Raises `KeyError`: records have no such field (`spout.read_stream`).
+        """
         if name not in GETTERS:
             raise KeyError(name)
-        return list(chain.from_iterable(segment.rows().values(name) for segment in self._segments))
+        values: list[Any] = []
+        for segment in self._segments:
+            values += segment.message_rows().values(name)
+        return values
 
     def __len__(self) -> int:
         return sum(len(segment.messages) for segment in self._segments)
@@ -102,7 +111,7 @@ class Items(Sequence[Item]):
         if lease is None:  # there are no items
             return
         for segment in self._segments:
-            rows = segment.rows()
+            rows = segment.message_rows()
             for row in range(len(segment.messages)):
                 yield Item(rows, row, lease, segment.start + row)
 
@@ -116,8 +125,8 @@ class Items(Sequence[Item]):
         row = range(len(self))[index]  # a negative index counts from the end
         for segment in self._segments:
             if row < len(segment.messages) and self.lease is not None:
-                return Item(segment.rows(), row, self.lease, segment.start + row)
-            row -= len(segment.messages)  # its place from the start of the next segment
+                return Item(segment.message_rows(), row, self.lease, segment.start + row)
+            row -= len(segment.messages)  # the row counts from the start of the next segment
         raise IndexError(index)
 
     def __repr__(self) -> str:
@@ -126,4 +135,4 @@ class Items(Sequence[Item]):
 
 def shortened(value: object) -> str:
     """Return a short text of a wrong argument, for an error message."""
-    return _BRIEFLY.repr(value)
+    return _SHORT_REPR.repr(value)

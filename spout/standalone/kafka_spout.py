@@ -1,4 +1,4 @@
-"""`KafkaSpout`: reads a group without Spark, like Storm's ``ISpout``, and creates Kestrel's clients.
+"""`KafkaSpout`: reads a group without Spark, as Storm's ``ISpout``, and makes Kestrel's clients.
 
 Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md,
 section H.
@@ -42,14 +42,14 @@ OPEN_MS: Final = 90_000
 MAX_OPEN: Final = 100_000
 """How many records of one input a client may have open at once."""
 
-TUPLES: Final = "spout"
+TUPLE_CLIENT: Final = "spout"
 """The name of the client with which `next_tuple` opens records."""
 
 _LOGGER = logging.getLogger("windhover.spout")
 
 
 class KafkaSpout:
-    """Reads inputs of one group, without Spark; every record is acked, or replayed, or becomes a dead letter.
+    """Reads inputs of one group, without Spark; every record is acked, replayed, or a dead letter.
 
     Use Kestrel's verbs with any number of clients in one process, or Storm's
     methods tuple by tuple:
@@ -102,12 +102,12 @@ class KafkaSpout:
                     f"input {input.name} has an ordering, which KafkaSpout does not keep: clients confirm as"
                     " they like; read it by read_stream, or set ordering: none"
                 )
-        self._runner = runner or _engine_for(topics, chosen_inputs, take_over=take_over)
+        self._engine = runner or _make_engine(topics, chosen_inputs, take_over=take_over)
         self._client_names: set[str] = set()
         # what `next_tuple` returned, as long as it is open
         self._tuple_by_root: dict[Root, Item] = {}
-        self._client = self.client(TUPLES)
-        self._is_open = False
+        self._tuple_client = self.client(TUPLE_CLIENT)
+        self._was_opened = False
 
     # -- Storm's methods
 
@@ -119,12 +119,12 @@ class KafkaSpout:
             SessionRefused: another process owns the group, and is alive.
         """
         self._refuse_behind_fork()
-        if self._is_open:
+        if self._was_opened:
             raise UsageError("this spout was opened before; make another one")
-        self._is_open = True
+        self._was_opened = True
         with ExitStack() as undo:
-            undo.callback(self._runner.stop)
-            self._runner.start(wait_ms)
+            undo.callback(self._engine.stop)
+            self._engine.start(wait_ms)
             undo.pop_all()  # it has begun: nothing is undone
         return self
 
@@ -134,7 +134,7 @@ class KafkaSpout:
         Pass the tuple's `message_id` to `ack` or `fail`. None: no record came
         within `wait_ms`, or the spout is deactivated.
         """
-        items = self._client.open_any(1, wait_ms=wait_ms)
+        items = self._tuple_client.open_any(1, wait_ms=wait_ms)
         if not items:
             return None
         self._forget_timed_out()
@@ -156,32 +156,32 @@ class KafkaSpout:
             TupleError: a client has the tuple open, or it is of another spout.
         """
         item = self._forget_tuple_of("ack", message_id)
-        return item is not None and self._client.confirm(item, wait_ms=wait_ms) > 0
+        return item is not None and self._tuple_client.confirm(item, wait_ms=wait_ms) > 0
 
     def fail(self, message_id: MessageId | Root | Item, why: BaseException | str | None = None) -> bool:
-        """Fail a tuple: it is FAILED, and replayed after a back-off; return whether it was pending."""
+        """Fail a tuple, which is replayed after a back-off; return whether it was pending."""
         item = self._forget_tuple_of("fail", message_id)
-        return item is not None and self._client.fail(item, why) > 0
+        return item is not None and self._tuple_client.fail(item, why) > 0
 
     def reset_timeout(self, message_id: MessageId | Root | Item) -> bool:
-        """Begin a tuple's timeout anew, since the work on it goes on; return whether it was pending."""
+        """Begin a tuple's timeout anew, since work on it goes on; return whether it was pending."""
         item = self._tuple_of("reset_timeout", message_id)
-        return item is not None and self._client.reset_timeout(item) > 0
+        return item is not None and self._tuple_client.reset_timeout(item) > 0
 
     def deactivate(self) -> None:
         """Emit no tuple and open no item until `activate`; open items may be settled meanwhile."""
-        with self._runner.guard:
-            self._runner.queues.is_active = False
+        with self._engine.guard:
+            self._engine.queues.is_active = False
 
     def activate(self) -> None:
         """Go on after `deactivate`."""
-        with self._runner.guard:
-            self._runner.queues.is_active = True
-            self._runner.guard.notify_all()
-            self._runner.wake_planning()
+        with self._engine.guard:
+            self._engine.queues.is_active = True
+            self._engine.guard.notify_all()
+            self._engine.wake_planning()
 
     def close(self) -> None:
-        """Publish what was settled, commit, and leave; the group's next session gets the open records.
+        """Publish what was settled, commit, and leave; the next session gets the open records.
 
         Raises:
             Unreachable: what was settled is not durable in time; what does not
@@ -189,10 +189,10 @@ class KafkaSpout:
             WindhoverError: the error that stopped the spout, unless a call has
                 raised it before.
         """
-        if self._is_open:
-            with self._runner.guard:
-                self._runner.queues.close()
-            self._runner.stop()
+        if self._was_opened:
+            with self._engine.guard:
+                self._engine.queues.close()
+            self._engine.stop()
 
     # -- Kestrel's clients
 
@@ -214,7 +214,7 @@ class KafkaSpout:
         """
         if max_open < 1 or (auto_abort_ms is not None and auto_abort_ms < 1):
             raise UsageError(f"max_open={max_open}, auto_abort_ms={auto_abort_ms}: each is 1 or more")
-        with self._runner.guard:
+        with self._engine.guard:
             client_name = name or f"client-{uuid.uuid4().hex[:8]}"
             if client_name in self._client_names:
                 raise UsageError(
@@ -222,11 +222,11 @@ class KafkaSpout:
                 )
             self._client_names.add(client_name)
         limits = ClientLimits(client_name, max_open, auto_abort_ms)
-        return Client(self._runner, limits, on_close=self._client_names.discard)
+        return Client(self._engine, limits, on_close=self._client_names.discard)
 
     def status(self) -> SpoutStatus:
         """Return the current status: pending roots, verdicts, waiting and open items."""
-        return self._runner.status()
+        return self._engine.status()
 
     def serve_metrics(self, port: int | str, allow_hosts: Sequence[str] = ()) -> None:
         """Serve the metrics of this spout to Prometheus, until the process ends.
@@ -243,7 +243,7 @@ class KafkaSpout:
         """
         self._refuse_behind_fork()
         serve(
-            Scraped(lambda: spout_metrics(self.status(), self._runner.now_ms())),
+            Scraped(lambda: spout_metrics(self.status(), self._engine.now_ms())),
             port,
             allow_hosts=allow_hosts,
         )
@@ -258,13 +258,13 @@ class KafkaSpout:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # an error that ends a forked child is not hidden
-        if error is None or self._runner.behind is None:
+        if error is None or self._engine.fork_refusal is None:
             self.close()
 
     def _refuse_behind_fork(self) -> None:
         """Refuse a call in a process that was forked from the one that made this spout."""
-        if self._runner.behind is not None:
-            self._runner.behind.refuse()
+        if self._engine.fork_refusal is not None:
+            self._engine.fork_refusal.refuse()
 
     def _tuple_of(self, verb: str, message_id: object) -> Item | None:
         """Return the tuple that is meant; None: `next_tuple` did not return it, or it is settled.
@@ -294,14 +294,14 @@ class KafkaSpout:
         return item
 
     def _forget_timed_out(self) -> None:
-        """Forget tuples that are open no more, such as timed-out ones, once there are many of them."""
-        if len(self._tuple_by_root) > 2 * self._client.open_total() + 1_000:
+        """Forget tuples that are not open any more, such as timed-out ones, once they are many."""
+        if len(self._tuple_by_root) > 2 * self._tuple_client.open_total() + 1_000:
             for root, item in list(self._tuple_by_root.items()):
                 if not item.is_open:
                     self._tuple_by_root.pop(root, None)
 
 
-def _engine_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> Engine:
+def _make_engine(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> Engine:
     """Return an engine that reads inputs from the cluster of topics.yaml, as a new session."""
     session_id = uuid.uuid4().hex[:16]
     who = Who.here(f"KafkaSpout of {Path(sys.argv[0]).name}", time.time_ns() // 1_000_000)
@@ -309,7 +309,7 @@ def _engine_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> 
     def connect() -> KafkaLog:
         return KafkaLog(topics.kafka, client_id=f"windhover-spout-{inputs[0].group}")
 
-    def make(guard: Condition) -> SpoutService:
+    def make_service(guard: Condition) -> SpoutService:
         return SpoutService(
             connect,
             lambda: connect().message_reader(),
@@ -323,24 +323,30 @@ def _engine_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> 
             spans=configured_spans(),
         )
 
-    return Engine(make)
+    return Engine(make_service)
 
 
 def _report(event: str, fields: Mapping[str, object]) -> None:
     """Write an event of the spout to the log."""
     levels = {"partition_stands": logging.ERROR, "session_began": logging.INFO}
     level = levels.get(event, logging.WARNING)
-    _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))
+    fields_text = " ".join(f"{name}={value}" for name, value in fields.items())
+    _LOGGER.log(level, "%s %s", event, fields_text)
 
 
 _PREFIX = "windhover_spout"
 
 
 def spout_metrics(status: SpoutStatus, now_ms: int) -> Iterator[Metric]:
-    """Yield the metrics of a spout; wall time now. Clients, whose names may be random, count together."""
+    """Yield the metrics of a spout; `now_ms` is wall time.
+
+    Clients, whose names may be random, count together.
+    """
     group = status.group.group
     yield from root_metrics(_PREFIX, {(group,): status.group}, now_ms)
-    open_by_input = {name: sum(open_by_client.values()) for name, open_by_client in status.open.items()}
+    open_by_input: dict[str, int] = {}
+    for name, open_by_client in status.open.items():
+        open_by_input[name] = sum(open_by_client.values())
     text = "records that are ready to be opened"
     yield _gauge_by_input("waiting_records", text, status.waiting, group)
     text = "records that clients have open"

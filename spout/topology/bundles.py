@@ -6,6 +6,10 @@ as a stream of Arrow. So ten thousand tuples cost as much as one. What Spark cop
 compresses is kept small: texts that repeat are written once, and hidden columns as narrow as
 they are.
 
+A row's *place* in its trees is its root and the *hops* from there to the row. A hop has a
+*subscription*, one bolt's receiving of one stream, and an *ordinal*: the number of the row among
+those that its parent had for that subscription (`spout.tuples.places`).
+
 Source: docs/design/protocol.md, section 5.2; Arrow's stream format,
 https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format.
 """
@@ -41,27 +45,24 @@ ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = (1 << 31) - 1
 """Bytes of all bundles of one batch: Arrow's binary columns have no more."""
 
-# In a bundle a row's place in its trees is kept as numbers, in hidden columns: `_windhover` has the
-# index of its root in the batch, `_windhover_0` its ordinal at the first hop (it is the so many-th
-# tuple that its parent emitted there), `_windhover_1` the one at the second hop, and so on.
+# In a bundle a row's place is kept as numbers, in hidden columns: `_windhover` has the index of its
+# root in the batch, `_windhover_0` its ordinal at the first hop, `_windhover_1` the one at the
+# second hop, and so on. The bundle's metadata has the subscriptions of the hops.
 
 _HOP_COLUMN: Final = ANCHOR + "_{}"
-"""The hidden column with the ordinals of a hop, by the hop's depth from 0."""
+"""The hidden column with the ordinals of a hop; in the brackets the hop's number, from 0."""
 
 _FIRST_ROOT: Final = b"windhover.first"
-"""In a bundle's metadata: the lowest index of a root, which is subtracted in the column of
-roots.
-"""
+"""In a bundle's metadata: the lowest index of a root; the column of roots counts from there."""
 
 _SAME_NUMBER: Final = b"windhover.same."
-"""In a bundle's metadata, before the name of a hidden column: the one number of all rows. There is
-no such column then.
+"""In a bundle's metadata, before the name of a hidden column: the number that all rows have.
+
+The column itself is left out then.
 """
 
 _SUBSCRIPTIONS: Final = b"windhover.subscriptions"
-"""In a bundle's metadata: the keys of the hops' subscriptions (`spout.tuples.places.Hop`), by
-commas.
-"""
+"""In a bundle's metadata: the keys of the hops' subscriptions, separated by commas."""
 
 _SAMPLE_ROWS: Final = 1_000
 """So many values of a column show whether its values repeat."""
@@ -105,45 +106,52 @@ class Bundling:
     """Which rows go to which of `tasks` tasks.
 
     Attributes:
-        fields: rows with equal values of them go to one task; none: rows are spread evenly.
-            Those of a stage of a topology name their tasks themselves.
+        fields: rows with equal values of them go to one task; none: rows are spread evenly. They
+            are not used where rows name their tasks (`PlacedRows.tasks`).
+        bytes_max: how many bytes all bundles of a batch may have together.
     """
 
     tasks: int
     fields: tuple[str, ...] = ()
     bytes_max: int = BYTES_MAX
 
-    def bundle(self, loads: Sequence[PlacedRows], rows_before: int = 0) -> pa.RecordBatch:
-        """Return a bundle for each load (rows that leave together) and each task that gets rows of
-        it.
+    def bundle(self, placed_batches: Sequence[PlacedRows], rows_before: int = 0) -> pa.RecordBatch:
+        """Return bundles, one for each batch of rows and each task that gets rows of it.
 
         `rows_before`: how many rows this task has sent before. Raises `TupleError`: all bundles
         together have more than `bytes_max` bytes.
         """
+        # 1. the bundles, and to which task each goes
         tasks: list[int] = []
         bundles: list[pa.Buffer] = []
-        for load in loads:
-            for task, bundle in self._bundles(load, rows_before):
+        row_count = 0
+        for placed in placed_batches:
+            for task, bundle in self._bundles(placed, rows_before + row_count):
                 tasks.append(task)
                 bundles.append(bundle)
-            rows_before += load.rows.num_rows
-        # as Arrow has a binary column: all bytes behind each other, and where each value
+            row_count += placed.rows.num_rows
+        # 2. as Arrow has a binary column: all bytes behind each other, and where each value
         # begins; of bundles of 10 and 30 bytes 0, 10 and 40
         offsets = np.cumsum([0, *(bundle.size for bundle in bundles)])
         if offsets[-1] > self.bytes_max:
             raise TupleError(
-                f"{sum(load.rows.num_rows for load in loads):,} tuples that bolts emitted at"
+                f"{row_count:,} tuples that bolts emitted at"
                 f" once have {offsets[-1]:,} bytes, and Spark takes {self.bytes_max:,} at most:"
                 " emit smaller tuples, or fewer for one record"
             )
-        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(bundles))]
+        no_nulls = None  # in the place of the bitmap of nulls
+        buffers = [no_nulls, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(bundles))]
         bundle_column = pa.BinaryArray.from_buffers(pa.binary(), len(bundles), buffers)
-        return pa.RecordBatch.from_arrays([pa.array(tasks, pa.int32()), bundle_column], schema=BUNDLES)
+        task_column = pa.array(tasks, pa.int32())
+        return pa.RecordBatch.from_arrays([task_column, bundle_column], schema=BUNDLES)
 
-    def _bundles(self, load: PlacedRows, rows_before: int) -> Iterator[tuple[int, pa.Buffer]]:
-        """Yield each task that gets rows of a load, and these rows as a stream of Arrow."""
-        batch = self.dictionary_encoded(load.rows)
-        keys = self._routing_keys(batch, rows_before) if load.tasks is None else load.tasks.view(np.uint64)
+    def _bundles(self, placed: PlacedRows, rows_before: int) -> Iterator[tuple[int, pa.Buffer]]:
+        """Yield each task that gets some of the rows, and these as a stream of Arrow."""
+        batch = self.dictionary_encoded(placed.rows)
+        if placed.tasks is None:
+            keys = self._routing_keys(batch, rows_before)
+        else:
+            keys = placed.tasks.view(np.uint64)
         tasks = modulo(keys, self.tasks)
         # rows of one task together, in the order in which they were
         sort_keys = tasks.astype(np.uint16) if self.tasks <= _RADIX_TASKS_MAX else tasks
@@ -151,16 +159,16 @@ class Bundling:
         # of tasks that get 2, 0 and 3 rows the first rows are 0, 2 and 2
         counts = np.bincount(tasks, minlength=self.tasks)
         starts = np.cumsum(counts) - counts
-        rows, hidden = self._with_hidden_columns(batch, load)
+        rows, hidden_names = self._with_hidden_columns(batch, placed)
         rows = rows.take(pa.array(order))
         for task in np.flatnonzero(counts).tolist():
-            yield task, _as_stream(rows.slice(starts[task], counts[task]), hidden)
+            yield task, _as_stream(rows.slice(starts[task], counts[task]), hidden_names)
 
     def dictionary_encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with the texts of a column as a dictionary and indices, where that is
-        shorter.
+        """Return rows with texts as a dictionary and indices, in each column where that is shorter.
 
-        Each task gets a dictionary of its own, so that the texts must repeat often enough.
+        Each task gets a dictionary of its own, so that the texts must repeat often enough. A struct
+        without nulls is encoded field by field.
         """
         for index, name in enumerate(batch.schema.names):
             column = batch.column(index)
@@ -175,30 +183,29 @@ class Bundling:
         return batch
 
     def _with_hidden_columns(
-        self, batch: pa.RecordBatch, load: PlacedRows
+        self, batch: pa.RecordBatch, placed: PlacedRows
     ) -> tuple[pa.RecordBatch, list[str]]:
-        """Return the rows with hidden columns for where they go and for their places, and the
-        columns' names.
+        """Return the rows with hidden columns, and the names of these.
 
-        A column of anchors is replaced by the index of the root and the ordinals of the hops, if
-        all rows have the same hops; else it stays. Each hidden column has the narrowest type that
-        holds its numbers.
+        Hidden columns tell where a row goes, and its place. A column of anchors is replaced by
+        them if all rows have the same hops; else it stays. `batch` has the rows of `placed`,
+        encoded. Each hidden column has the narrowest type that holds its numbers.
         """
         numbers_by_column: dict[str, Numbers] = {}
         metadata: dict[bytes, str] = {}
-        if load.tasks is not None:
-            numbers_by_column[TO] = load.to
-            if load.tasks.max() >= self.tasks:  # other tasks than the bundle's, behind the next stage
-                numbers_by_column[TASK] = load.tasks
-        places = load.places
-        anchor_index = batch.schema.get_field_index(ANCHOR)
-        packed = _packed_anchors(batch)
-        if packed is not None:
-            # packed: the root's index above the bits of the one ordinal
-            places = Places(packed >> ORDINAL_BITS, (Hop(0, packed & (ORDINALS_MAX - 1)),))
-        elif anchor_index >= 0 and batch.schema.field(anchor_index).type == PATHS_TYPE:
-            places = uniform_places(batch.column(anchor_index))  # None: the rows have different hops
+        # 1. where the rows go
+        if placed.tasks is not None:
+            numbers_by_column[TO] = placed.to
+            # behind the next stage rows may go to more tasks than the next stage has; there the
+            # task of the bundle does not tell the row's
+            if placed.tasks.max() >= self.tasks:
+                numbers_by_column[TASK] = placed.tasks
+        # 2. their places
+        places = placed.places
+        if places is None:
+            places = _places_in_column(batch)
         if places is not None and len(places):
+            anchor_index = batch.schema.get_field_index(ANCHOR)
             if anchor_index >= 0:
                 batch = batch.remove_column(anchor_index)
             # indices of a batch are near each other: with 70,000 as the first, 70,003 is
@@ -207,25 +214,25 @@ class Bundling:
             metadata[_FIRST_ROOT] = str(first_root)
             metadata[_SUBSCRIPTIONS] = ",".join(str(hop.key) for hop in places.hops)
             numbers_by_column[ANCHOR] = places.roots - first_root
-            for depth, hop in enumerate(places.hops):
-                numbers_by_column[_HOP_COLUMN.format(depth)] = hop.ordinals
-        # one number of all rows goes into the metadata, else each row's into a column
-        hidden: list[str] = []
+            for hop_number, hop in enumerate(places.hops):
+                numbers_by_column[_HOP_COLUMN.format(hop_number)] = hop.ordinals
+        # 3. a number that all rows have goes into the metadata, others into a column
+        hidden_names: list[str] = []
         for name, numbers in numbers_by_column.items():
             if isinstance(numbers, int):
                 metadata[_SAME_NUMBER + name.encode()] = str(numbers)
             else:
                 batch = batch.append_column(name, _narrowed(numbers))
-                hidden.append(name)
-        return batch.replace_schema_metadata(metadata), hidden
+                hidden_names.append(name)
+        return batch.replace_schema_metadata(metadata), hidden_names
 
     def _routing_keys(self, batch: pa.RecordBatch, rows_before: int) -> U64:
         """Return for each row the number whose remainder is its task.
 
         A tuple's number depends on the tuple alone, so that it goes to the same task again if this
-        one is run again.
+        one is run again. Rows that are not tracked have nothing of that kind; they are numbered.
         """
-        packed = None if self.fields else _packed_anchors(batch)
+        packed = None if self.fields else _packed_anchors(batch)  # None also if there are none
         keys: U64
         if self.fields:
             keys = value_keys(batch, self.fields)
@@ -242,27 +249,28 @@ class Bundling:
 
 def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of bundles, at most `ROWS_MAX` at once."""
-    for rows, places, *_ in unbundled_with_places(bundles, schema):
-        if places is None:
-            yield rows
+    for placed in unbundled_with_places(bundles, schema):
+        if placed.places is None:
+            yield placed.rows
             continue
-        columns_by_name = dict(zip(rows.schema.names, rows.columns, strict=True))
-        columns_by_name[ANCHOR] = places.column()
-        columns = [columns_by_name[name] for name in schema.names]
+        # its places become the column of anchors again
+        column_by_name = dict(zip(placed.rows.schema.names, placed.rows.columns, strict=True))
+        column_by_name[ANCHOR] = placed.places.column()
+        columns = [column_by_name[name] for name in schema.names]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def unbundled_with_places(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[PlacedRows]:
-    """Yield the rows of bundles as `unbundled` does, with places beside them in place of a column
-    of paths.
+    """Yield the rows of bundles, at most `ROWS_MAX` at once, with their places beside them.
 
-    That is where a bundle has hidden columns of root and ordinals; other paths stay a column.
+    A bundle without hidden columns of places has a column of anchors in their place.
     """
     for task, bundle in zip(*bundles.select([TASK, BUNDLE]).columns, strict=True):
         bundled = pa.ipc.open_stream(bundle.as_buffer()).read_next_batch()
-        places: Places | None = None
+        places: Places | None = None  # None: the rows have a column of anchors, or are not tracked
         fields = list(schema)
         has_places = _FIRST_ROOT in (bundled.schema.metadata or {})
+        # packed anchors become a column again
         if has_places and schema.field(ANCHOR).type == PATHS_TYPE:
             places = _places_of_bundle(bundled)
             fields = [field for field in schema if field.name != ANCHOR]
@@ -274,28 +282,48 @@ def unbundled_with_places(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterato
 
 
 def _dictionary_encoded(column: pa.Array, tasks: int) -> pa.Array:
-    """Return a column of texts with each value once, if a list of them for each task is at most
-    half as long.
+    """Return a column of texts as a dictionary of its values, and an index for each row.
 
-    Any other column is returned as it is.
+    That is if the dictionaries of all tasks together are at most half as long as the column; any
+    other column is returned as it is.
     """
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
-    rows = len(column)
+    row_count = len(column)
+    # 1. guess from a sample, which is cheaper than to encode the column
     sample = column.slice(0, _SAMPLE_ROWS)
-    repeated = len(sample) - len(sample.unique())
+    repeated_count = len(sample) - len(sample.unique())
     # Of V equally frequent values n rows have about n * n / 2V that occurred before. So V is
     # about n * n / (2 * repeated): with 1,000 rows and 100 repeated ones, 5,000. The list of V
     # for each task is to be at most half as long as the column.
-    if not repeated or len(sample) * len(sample) * tasks > rows * repeated:
+    if not repeated_count or len(sample) * len(sample) * tasks > row_count * repeated_count:
         return column
+    # 2. count
     encoded = column.dictionary_encode()
-    values = len(encoded.dictionary)
-    if 2 * values * tasks > rows:
+    value_count = len(encoded.dictionary)
+    if 2 * value_count * tasks > row_count:
         return column
-    # null is one more
-    indices = encoded.indices.cast(pa.from_numpy_dtype(_narrowest_type(values + 1)))
-    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
+    # the index of a null is one more
+    index_type = pa.from_numpy_dtype(_narrowest_type(value_count + 1))
+    return pa.DictionaryArray.from_arrays(encoded.indices.cast(index_type), encoded.dictionary)
+
+
+def _places_in_column(batch: pa.RecordBatch) -> Places | None:
+    """Return the places that rows have in their column of anchors.
+
+    None: there is no such column, the rows have different hops, or the anchors are of a form that
+    stays a column.
+    """
+    packed = _packed_anchors(batch)
+    if packed is not None:
+        # the root's index stands above the bits of the one ordinal; packed anchors have no
+        # subscription
+        ordinals = packed & (ORDINALS_MAX - 1)
+        return Places(packed >> ORDINAL_BITS, (Hop(0, ordinals),))
+    anchor_index = batch.schema.get_field_index(ANCHOR)
+    if anchor_index >= 0 and batch.schema.field(anchor_index).type == PATHS_TYPE:
+        return uniform_places(batch.column(anchor_index))
+    return None
 
 
 def _packed_anchors(batch: pa.RecordBatch) -> I64 | None:
@@ -330,21 +358,24 @@ def _narrowest_type(values: int) -> np.dtype[Any]:
 def _unbundled_column(bundled: pa.RecordBatch, field: pa.Field, task: int) -> pa.Array:
     """Return a column of a bundle's rows as it was before `Bundling.bundle`.
 
-    Nulls: it is another stream's.
-
     `task`: the one that the bundle goes to.
     """
     metadata = bundled.schema.metadata or {}
-    # packed anchors: paths became places before
+    # 1. packed anchors, from the hidden columns of root and ordinal; other anchors are no column
+    # of `field` any more where a bundle has places
     if field.name == ANCHOR and _FIRST_ROOT in metadata:
         ordinals = _hidden_numbers(bundled, _HOP_COLUMN.format(0))
         return pa.array(_root_indices(bundled) << ORDINAL_BITS | ordinals)
+    # 2. a column of the bundle
     if field.name in bundled.schema.names:
         return _with_type(bundled.column(field.name), field.type)
+    # 3. a number that all rows have
     if _SAME_NUMBER + field.name.encode() in metadata:
         return pa.array(_hidden_numbers(bundled, field.name), field.type)
-    if field.name == TASK:  # no hidden column where it is the bundle's own
+    # 4. the rows' task, where it is the bundle's
+    if field.name == TASK:
         return pa.array(np.full(bundled.num_rows, task), field.type)
+    # 5. the struct of another stream
     return pa.nulls(bundled.num_rows, field.type)
 
 
@@ -369,36 +400,34 @@ def _root_indices(bundled: pa.RecordBatch) -> I64:
 
 def _places_of_bundle(bundled: pa.RecordBatch) -> Places:
     """Return the places of a bundle's rows, from its hidden columns."""
-    keys = bundled.schema.metadata[_SUBSCRIPTIONS].decode()
-    subscriptions = [int(key) for key in keys.split(",") if key]
-    ordinals = [
-        _hidden_number_or_numbers(bundled, _HOP_COLUMN.format(depth)) for depth in range(len(subscriptions))
-    ]
-    return Places(_root_indices(bundled), tuple(map(Hop, subscriptions, ordinals)))
+    subscriptions_text = bundled.schema.metadata[_SUBSCRIPTIONS].decode()
+    hops: list[Hop] = []
+    for key in filter(None, subscriptions_text.split(",")):
+        ordinals = _hidden_number_or_numbers(bundled, _HOP_COLUMN.format(len(hops)))
+        hops.append(Hop(int(key), ordinals))
+    return Places(_root_indices(bundled), tuple(hops))
 
 
 def _with_type(column: pa.Array, original_type: pa.DataType) -> pa.Array:
-    """Return a column in the type that it had before `Bundling.dictionary_encoded` and
-    `_narrowed`.
-    """
+    """Return a column in its type before `Bundling.dictionary_encoded` and `_narrowed`."""
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
     if column.type == original_type or not pa.types.is_struct(original_type):
         return column.cast(original_type)
-    children = [
-        _with_type(child, field.type) for child, field in zip(column.flatten(), original_type, strict=True)
-    ]
+    children: list[pa.Array] = []
+    for child, field in zip(column.flatten(), original_type, strict=True):
+        children.append(_with_type(child, field.type))
     return pa.StructArray.from_arrays(children, fields=list(original_type))
 
 
-def _as_stream(rows: pa.RecordBatch, hidden: Sequence[str]) -> pa.Buffer:
+def _as_stream(rows: pa.RecordBatch, hidden_names: Sequence[str]) -> pa.Buffer:
     """Return rows as a stream of Arrow.
 
     A hidden column with the same number in all of these rows is left out; the number is in the
     metadata.
     """
     metadata = dict(rows.schema.metadata or {})
-    for name in hidden:
+    for name in hidden_names:
         numbers = np.asarray(rows.column(name))
         if (numbers == numbers[0]).all():
             metadata[_SAME_NUMBER + name.encode()] = str(numbers[0]).encode()

@@ -1,7 +1,11 @@
-"""A chain: bolts one behind the other on a DataFrame, which run in one Python function over a task's rows.
+"""A chain: bolts behind each other on a DataFrame, which run in one Python function of a task.
 
 A `Chain` is what is known while the DataFrame is built, bolt by bolt. `Chain.stage` turns it into a
 `StagePass`, which a task runs, as if it were a stage of a topology.
+
+Rows have their anchors in a hidden column, in one of the forms of `Carry`. A *subscription* is one
+bolt's receiving of one stream; edges are computed from its key. A *rich* bolt is a `Bolt`, which
+acks by hand; other bolts ack a tuple when their call returns.
 """
 
 from __future__ import annotations
@@ -24,7 +28,13 @@ from spout.tuples.tuple import DEFAULT_STREAM, SPARK, StreamId
 
 
 class Step(NamedTuple):
-    """A bolt in a chain: its name (unique in the query), itself, its output's Arrow schema, its hooks."""
+    """A bolt in a chain.
+
+    Attributes:
+        name: unique in the query.
+        schema: the Arrow schema of what it emits.
+        hooks: what watches it.
+    """
 
     name: str
     bolt: AnyBolt
@@ -38,9 +48,10 @@ class Chain:
 
     Attributes:
         steps: the bolts, in order; at least one.
-        upstream: the chain whose rows arrive directly; empty behind the source or Spark's
+        upstream: name of the chain whose rows arrive directly; empty behind the source or Spark's
             operators.
-        consumer: the chain that receives the rows directly; empty otherwise.
+        consumer: name of the chain that receives the rows directly; empty: the sink or Spark's
+            operators do.
         arrives: the form in which anchors arrive; `Carry.NONE` where nothing is tracked.
         subscriptions: the keys of the subscriptions over which the rows that arrive came from the
             source, in order; empty where the form of the anchors has them, or they are the roots
@@ -84,11 +95,10 @@ class Chain:
 
     @property
     def emitted_subscriptions(self) -> tuple[int, ...]:
-        """Return the keys of the subscriptions over which emitted rows came from the source, in
-        order.
+        """Return the keys of the subscriptions over which emitted rows came from the source, in order.
 
-        Empty where the form of their anchors has them: behind bolts that ack by hand, and behind
-        those.
+        Empty if each row has them in its own anchors: where a rich bolt is in this chain, or was in
+        one before.
         """
         if self.has_rich_bolts or self.arrives is Carry.HOPS:
             return ()
@@ -98,36 +108,38 @@ class Chain:
     @property
     def stage(self) -> StagePass:
         """Return what a task runs."""
-        streams = [self._stream(index) for index in range(len(self.steps))]
+        # 1. how rows arrive
         is_tracked = self.arrives is not Carry.NONE
-        # Spark's own operators may drop or repeat tuples. Behind them tuples are delivered by an
-        # edge of its own, as if Spark were a bolt.
+        # Spark's own operators may drop or repeat tuples. Behind them each tuple has an edge of its
+        # own, as if Spark were a bolt that had emitted it.
         is_behind_spark = is_tracked and not self.roots_arrive and not self.upstream
-        entry_key = 0
+        entry_key = 0  # none
         if is_behind_spark:
             entry_key = subscription_key(SPARK.component, DEFAULT_STREAM, self.steps[0].name)
         came_from = SPARK
         if self.upstream:  # the rows that arrive are of the last bolt of the chain before
-            came_from = StreamId(self.upstream.rpartition("+")[2])
+            last_bolt = self.upstream.rpartition("+")[2]
+            came_from = StreamId(last_bolt)
         frame = Frame(
             came_from=came_from,
             arrives=self.arrives,
             subscriptions=self.subscriptions,
             roots_arrive=self.roots_arrive,
-            entry=entry_key,
+            entry_key=entry_key,
             carry=self.carry,
             by_row=not self.has_rich_bolts,
         )
-        bolts = [
-            BoltPass(step.name, step.bolt, {DEFAULT_STREAM: stream}, tasks=0, hooks=step.hooks)
-            for step, stream in zip(self.steps, streams, strict=True)
-        ]
+        # 2. the bolts, each with its only stream
+        bolts: list[BoltPass] = []
+        for step_index, step in enumerate(self.steps):
+            streams = {DEFAULT_STREAM: self._stream(step_index)}
+            bolts.append(BoltPass(step.name, step.bolt, streams, tasks=0, hooks=step.hooks))
         return StagePass(
             name=self.name,
             bolts=tuple(bolts),
             schema=self.schema,
             tracked=is_tracked,
-            is_last=True,
+            is_last=True,  # no shuffle of ours is behind it
             upstream=self.upstream,
             consumer=self.consumer,
             frame=frame,
@@ -136,21 +148,24 @@ class Chain:
         )
 
     def _subscription(self, step_index: int) -> Subscription:
-        """Return the subscription to what a step emits: the next step's, or the consumer's first
-        bolt's.
+        """Return the subscription to what a step emits, by the next step.
+
+        By the first bolt of the consumer, if it is the last step; its name is empty if there is no
+        such bolt.
         """
         is_last = step_index + 1 == len(self.steps)
         reader = self.consumer.split("+")[0] if is_last else self.steps[step_index + 1].name
         return Subscription(StreamId(self.steps[step_index].name), reader, Kind.GLOBAL)
 
     def _stream(self, step_index: int) -> StreamPass:
-        """Return the stream that a step emits: to the next step, to another chain, or to the
-        sink.
+        """Return the stream that a step emits: to the next step, out of the chain, or to the sink.
+
+        Its column is empty: rows have the stream's own fields, not a struct of them.
         """
         step = self.steps[step_index]
         is_last = step_index + 1 == len(self.steps)
         stream_id = StreamId(step.name)
-        # without a column: the rows have the stream's own fields, not a struct of them
+        # rows without anchors leave as those of a sink
         if is_last and self.carry is Carry.NONE:
             output = SinkOutput(number=0, stream=stream_id, stage=0)
             return StreamPass(stream_id, step.schema, column="", routes=(), outputs=(output,), on_frame=True)
@@ -161,7 +176,12 @@ class Chain:
             last_stage=1 if is_last else 0,  # what the last step emits leaves the chain
             tasks=1,
         )
-        is_batched = not is_last and isinstance(self.steps[step_index + 1].bolt, ArrowBolt)
+        is_read_by_arrow_bolt = not is_last and isinstance(self.steps[step_index + 1].bolt, ArrowBolt)
         return StreamPass(
-            stream_id, step.schema, column="", routes=(route,), on_frame=True, batched=is_batched
+            stream_id,
+            step.schema,
+            column="",
+            routes=(route,),
+            on_frame=True,
+            is_read_by_arrow_bolt=is_read_by_arrow_bolt,
         )

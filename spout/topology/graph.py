@@ -39,7 +39,12 @@ BY_FIELDS = frozenset({Kind.FIELDS, Kind.PARTIAL_KEY})
 
 @dataclass(frozen=True, slots=True)
 class OutputStream:
-    """A stream that a component declares: the names of its fields, and whether its emitter names the task."""
+    """A stream that a component declares.
+
+    Attributes:
+        fields: their names.
+        direct: whether its emitter names the task that gets a tuple (direct grouping).
+    """
 
     fields: tuple[str, ...]
     direct: bool = False
@@ -47,9 +52,12 @@ class OutputStream:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A spout or a bolt: its name, its streams, and for a bolt how many tasks were asked for, or None.
+    """A spout or a bolt.
 
-    `is_keyed`: it is a bolt that holds tuples by key across micro-batches.
+    Attributes:
+        streams: what it emits, by the streams' names.
+        parallelism: in how many tasks a bolt is to run; None: nobody said so.
+        is_keyed: whether it is a bolt that holds tuples by key across micro-batches.
     """
 
     name: str
@@ -81,12 +89,12 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Components in the order in which they were set, and subscriptions in the order of their declaration."""
+    """Components in the order in which they were set, and subscriptions as they were declared."""
 
     components: Mapping[str, Component]
     subscriptions: tuple[Subscription, ...] = ()
     order: tuple[str, ...] = field(default=())
-    """Names of the components, every producer before its consumers; `checked` finds it."""
+    """Names of the components, every producer before its consumers; empty before `checked`."""
 
     def checked(self) -> Graph:
         """Return the graph with its `order`.
@@ -112,7 +120,7 @@ class Graph:
         return tuple(subscription for subscription in subscriptions if subscription.consumer == bolt)
 
     @property
-    def keyed(self) -> str:
+    def keyed_bolt(self) -> str:
         """Return the name of the keyed bolt; empty without one."""
         for component in self.components.values():
             if component.is_keyed:
@@ -120,16 +128,13 @@ class Graph:
         return ""
 
     def behind(self, bolt: str) -> frozenset[str]:
-        """Return the components that read what a bolt emits, directly or not.
-
-        It needs the `order`.
-        """
-        reached = {bolt}
-        for name in self.order:
+        """Return the components that read what a bolt emits, directly or not; only once `checked`."""
+        reached_names = {bolt}
+        for name in self.order:  # producers come first, so one pass is enough
             producers = {subscription.producer.component for subscription in self.inputs_of(name)}
-            if producers & reached:
-                reached.add(name)
-        return frozenset(reached - {bolt})
+            if producers & reached_names:
+                reached_names.add(name)
+        return frozenset(reached_names - {bolt})
 
     def stream(self, name: StreamId, reader: str) -> OutputStream:
         """Return a stream; `UsageError`: there is none of this name, and `reader` reads it."""
@@ -149,14 +154,16 @@ class Graph:
 
     def unread(self) -> tuple[StreamId, ...]:
         """Return the streams of bolts that no bolt subscribes to, in order."""
-        read = {subscription.producer for subscription in self.subscriptions}
-        unread: list[StreamId] = []
+        read_streams = {subscription.producer for subscription in self.subscriptions}
+        unread_streams: list[StreamId] = []
         for component in self.components.values():
             if component.is_spout:
                 continue
-            stream_ids = [StreamId(component.name, stream) for stream in component.streams]
-            unread += [stream_id for stream_id in stream_ids if stream_id not in read]
-        return tuple(unread)
+            for stream_name in component.streams:
+                stream_id = StreamId(component.name, stream_name)
+                if stream_id not in read_streams:
+                    unread_streams.append(stream_id)
+        return tuple(unread_streams)
 
     def check(self, subscription: Subscription) -> None:
         """Raise `UsageError` if its stream or a field does not exist, or its grouping does not
@@ -218,18 +225,18 @@ class Graph:
             producers_by_name[name] = {subscription.producer.component for subscription in subscriptions}
         while producers_by_name:
             # those whose producers were all yielded before
-            ready = [
+            next_names = [
                 name
                 for name, producers in producers_by_name.items()
                 if not producers & producers_by_name.keys()
             ]
-            if not ready:
+            if not next_names:
                 path = " -> ".join(_cycle(producers_by_name))
                 raise UsageError(
                     f"the topology has a cycle: {path}; a tree that never ends cannot be acked."
                     " Write what goes round to a topic, and read it by a spout"
                 )
-            for name in ready:
+            for name in next_names:
                 del producers_by_name[name]
                 yield name
 

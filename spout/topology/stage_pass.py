@@ -1,5 +1,4 @@
-"""One stage as its tasks get it: bolts, streams, who reads them, and the columns between two
-stages.
+"""One stage as its tasks get it: bolts, streams, who reads them, and columns between stages.
 
 A *pass* is one run of a stage's bolts over the rows of a task; the classes here say what it has to
 do. A chain of bolts on a DataFrame is a stage too (`spout.topology.chain`), with the DataFrame's
@@ -51,11 +50,11 @@ class StreamPass:
         schema: its fields, as Arrow types.
         column: the column that holds its tuples on their way to a later stage, or to one of
             several outputs.
-        routes: who reads it.
-        outputs: the sink's outputs that it is.
-        direct: whether its emitter names the task.
+        routes: its subscriptions, and in which stage each is read.
+        outputs: under which numbers the sink gets it; none: it does not.
+        direct: whether its emitter names the task that gets a tuple (direct grouping).
         on_frame: whether its bolt works on a DataFrame, where it has no other stream.
-        batched: whether an `ArrowBolt` of the same stage reads it.
+        is_read_by_arrow_bolt: whether an `ArrowBolt` of the same stage reads it.
     """
 
     id: StreamId
@@ -65,7 +64,7 @@ class StreamPass:
     outputs: tuple[SinkOutput, ...] = ()
     direct: bool = False
     on_frame: bool = False
-    batched: bool = False
+    is_read_by_arrow_bolt: bool = False
 
     @property
     def emits(self) -> EmittedStream:
@@ -74,28 +73,33 @@ class StreamPass:
         return EmittedStream(tuple(self.schema.names), outlets, self.direct, self.on_frame)
 
     @property
-    def deliveries(self) -> int:
+    def delivery_count(self) -> int:
         """Return to how many tasks of bolts each of its tuples goes."""
         return sum(route.copies for route in self.routes if route.subscription.consumer)
 
     @property
-    def leaves(self) -> bool:
-        """Return whether tuples of it leave the task."""
-        return bool(self.outputs) or any(not route.stays for route in self.routes)
+    def leaves_task(self) -> bool:
+        """Return whether its tuples leave the task: for a later stage, or for the sink."""
+        return bool(self.outputs) or any(not route.stays_in_task for route in self.routes)
 
     @property
-    def as_arrow(self) -> bool:
-        """Return whether its tuples are needed as Arrow rows, so that each of them must fit its
-        types.
+    def needs_arrow_rows(self) -> bool:
+        """Return whether its tuples become Arrow rows, so that each of them must fit its types.
 
-        A stream that says NOT NULL always is, since nobody else would find a null.
+        Those of a stream that says NOT NULL always do, since nobody else would find a null.
         """
-        return self.batched or self.leaves or any(map(has_not_null, self.schema))
+        return self.is_read_by_arrow_bolt or self.leaves_task or any(map(has_not_null, self.schema))
 
 
 @dataclass(frozen=True, slots=True)
 class BoltPass:
-    """A bolt in its stage. `tasks`: in how many of the stage's tasks it runs; 0: in all."""
+    """A bolt in its stage.
+
+    Attributes:
+        streams: what it emits, by the streams' names.
+        tasks: in how many of the stage's tasks it runs; 0: in all.
+        hooks: what watches it.
+    """
 
     name: str
     bolt: AnyBolt
@@ -105,9 +109,7 @@ class BoltPass:
 
 
 class Arrival(NamedTuple):
-    """What arrives under a number in ``_to``: the stream that the rows are of, and the bolt that
-    reads it.
-    """
+    """Rows that arrive under a number in ``_to``: their stream, and the bolt that reads it."""
 
     consumer: str
     stream: StreamPass
@@ -119,18 +121,18 @@ class Frame:
 
     Attributes:
         came_from: the stream of which the rows are.
-        arrives: this, the next two and `carry`: as in `spout.topology.chain.Chain`.
-        entry: key of the subscription on which Spark's operators deliver tuples, which they may
+        arrives, subscriptions, roots_arrive, carry: as in `spout.topology.chain.Chain`.
+        entry_key: key of the subscription on which Spark's operators deliver tuples, which they may
             drop or repeat; 0: what arrives is of the source, or of another chain of bolts.
-        by_row: whether every bolt acks or fails a tuple before its call returns, so that the place
-            of each row is enough.
+        by_row: whether every bolt acks or fails a tuple before its call returns: then it is enough
+            to know from which row each tuple descends (`spout.tuples.places.Descendants`).
     """
 
     came_from: StreamId
     arrives: Carry
     subscriptions: tuple[int, ...]
     roots_arrive: bool
-    entry: int
+    entry_key: int
     carry: Carry
     by_row: bool
 
@@ -142,17 +144,17 @@ class StagePass:
     Attributes:
         name: its components, joined by ``+``; the first identifies it.
         bolts: producers before their consumers.
-        spouts: in the first stage the spouts' streams, by the id of each input.
+        spouts: in the first stage the spouts' streams, by the id of each input; empty in others.
         arriving_schema: of the rows that arrive in bundles; None: they arrive one by one.
         bundling: how the rows that leave are put into bundles; None: they leave one by one.
-        keyed: in the stage of a keyed bolt the stream of what it emits; the other bolts are
-            behind it.
+        keyed_stream: in the stage of a keyed bolt the stream that it emits; the other bolts of the
+            stage are behind it. None: it is no such stage.
         is_behind_keyed: whether it is a keyed bolt's stage, or behind one: its roots are numbered
             by `spout.publishing.delayed.KeyedRoots`.
-        arrivals: in stages behind the first one what arrives for its own bolts, by the number in
-            ``_to``.
-        passing: in the last stage the sink's outputs that earlier stages emit, by the number in
-            ``_to``.
+        arrival_by_number: in stages behind the first one what arrives for its own bolts, by the
+            number in ``_to``.
+        passing_streams: in the last stage the sink's outputs that earlier stages emit, by the
+            number in ``_to``.
         schema: Arrow schema of the rows that leave.
         tasks: how many tasks each bolt of the topology has, for `BoltContext.tasks`.
         tracked: whether tuples are acked and failed.
@@ -168,15 +170,15 @@ class StagePass:
     tracked: bool
     is_last: bool
     spouts: Mapping[int, StreamPass] = field(default_factory=dict)
-    arrivals: Mapping[int, Arrival] = field(default_factory=dict)
-    passing: Mapping[int, StreamPass] = field(default_factory=dict)
+    arrival_by_number: Mapping[int, Arrival] = field(default_factory=dict)
+    passing_streams: Mapping[int, StreamPass] = field(default_factory=dict)
     tasks: Mapping[str, int] = field(default_factory=dict)
     upstream: str = ""
     consumer: str = ""
     frame: Frame | None = None
     arriving_schema: pa.Schema | None = None
     bundling: Bundling | None = None
-    keyed: StreamPass | None = None
+    keyed_stream: StreamPass | None = None
     is_behind_keyed: bool = False
 
     @property
@@ -187,7 +189,8 @@ class StagePass:
     def rows_of(self, batch: pa.RecordBatch) -> Iterator[PlacedRows]:
         """Return the rows that arrive in a batch of Spark's, taken out of their bundles.
 
-        Those of a DataFrame keep their column of anchors; others have places beside them.
+        Those of a DataFrame have a column of anchors; in a topology their places are beside them,
+        as far as the bundles have these.
         """
         if self.arriving_schema is None:  # no bundles: they arrive one by one
             return iter((PlacedRows(batch),))
@@ -201,7 +204,7 @@ class StagePass:
         return not self.is_last and ROOT in self.schema.names
 
     @property
-    def bare(self) -> bool:
+    def has_bare_rows(self) -> bool:
         """Return whether the rows that leave have the columns of the only output, and no more."""
         return self.is_last and self.carry is Carry.NONE and TO not in self.schema.names
 
@@ -215,7 +218,7 @@ class StagePass:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What passes have besides the layout: the bolts themselves, and what their streams look like.
+    """What `passes_of` needs besides the layout: the bolts, and what their streams look like.
 
     Attributes:
         bolts: each bolt, by its name.
@@ -232,63 +235,63 @@ class Parts:
     tracked: bool = True
 
 
-def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
+def passes_of(layout: Layout, parts: Parts) -> tuple[StagePass, ...]:
     """Return what the tasks of each stage do.
 
     That of a keyed bolt begins behind Spark's operator, which calls the bolt.
     """
     streams: dict[StreamId, StreamPass] = {}
     for number, stream_id in enumerate(parts.schemas):
-        streams[stream_id] = _stream(plan, parts, stream_id, number)
-    stage_names = ["+".join(components) for components in plan.stages]
-    tasks_by_bolt = _tasks_by_bolt(plan, parts)
+        streams[stream_id] = _stream_pass(layout, parts, stream_id, number)
+    stage_names = ["+".join(components) for components in layout.stages]
+    tasks_by_bolt = _tasks_by_bolt(layout, parts)
     passes: list[StagePass] = []
-    for stage, components in enumerate(plan.stages):
-        is_last = stage + 1 == len(plan.stages)
-        is_keyed = stage == plan.keyed_stage
-        # rows for a keyed bolt leave one by one
-        is_before_keyed = stage + 1 == plan.keyed_stage
+    for stage, components in enumerate(layout.stages):
+        is_last = stage + 1 == len(layout.stages)
+        is_keyed = stage == layout.keyed_stage
+        # rows for a keyed bolt go one by one, since Spark groups them by key
+        is_before_keyed = stage + 1 == layout.keyed_stage
         arrives_in_bundles = stage > 0 and not is_keyed
         bundling = None
         if not is_last and not is_before_keyed:
-            bundling = Bundling(plan.partitions[stage + 1])
+            bundling = Bundling(tasks=layout.partitions[stage + 1])
         passes.append(
             StagePass(
                 name=stage_names[stage],
-                bolts=tuple(_bolts(plan, parts, streams, components)),
+                bolts=tuple(_bolts(layout, parts, streams, components)),
                 spouts=_spout_streams(parts, streams, components),
-                arrivals=_arrivals(plan, streams, stage),
-                passing=_passing_outputs(plan, streams, stage) if is_last else {},
-                schema=_schema_leaving(plan, streams, stage),
+                arrival_by_number=_arrivals(layout, streams, stage),
+                passing_streams=_passing_outputs(layout, streams, stage) if is_last else {},
+                schema=_schema_leaving(layout, streams, stage),
                 tasks=tasks_by_bolt,
                 tracked=parts.tracked,
                 is_last=is_last,
                 upstream=stage_names[stage - 1] if arrives_in_bundles else "",
-                consumer="" if is_last else _consumer(plan, stage + 1),
+                consumer="" if is_last else _consumer(layout, stage + 1),
                 arriving_schema=passes[-1].schema if arrives_in_bundles else None,
                 bundling=bundling,
-                keyed=streams[StreamId(plan.keyed)] if is_keyed else None,
-                is_behind_keyed=0 <= plan.keyed_stage <= stage,
+                keyed_stream=streams[StreamId(layout.keyed_bolt)] if is_keyed else None,
+                is_behind_keyed=0 <= layout.keyed_stage <= stage,  # it is -1 without a keyed bolt
             )
         )
     return tuple(passes)
 
 
-def _tasks_by_bolt(plan: Layout, parts: Parts) -> dict[str, int]:
-    """Return how many tasks each bolt has.
+def _tasks_by_bolt(layout: Layout, parts: Parts) -> dict[str, int]:
+    """Return how many tasks each bolt has: its own number, or that of its stage.
 
-    One that runs in all tasks of its stage has as many as the stage; 0: Spark decides.
+    0: Spark decides, which is so in the first stage. The keyed bolt is left out.
     """
     tasks: dict[str, int] = {}
-    for stage, components in enumerate(plan.stages):
+    for stage, components in enumerate(layout.stages):
         for name in components:
             if name in parts.bolts:
-                tasks[name] = plan.tasks[name] or plan.partitions[stage]
+                tasks[name] = layout.tasks[name] or layout.partitions[stage]
     return tasks
 
 
 def _bolts(
-    plan: Layout, parts: Parts, streams: Mapping[StreamId, StreamPass], components: Iterable[str]
+    layout: Layout, parts: Parts, streams: Mapping[StreamId, StreamPass], components: Iterable[str]
 ) -> Iterator[BoltPass]:
     """Yield the bolts of a stage, each with its own streams by their names."""
     for name in components:
@@ -298,15 +301,13 @@ def _bolts(
         for stream_id, stream in streams.items():
             if stream_id.component == name:
                 own_streams[stream_id.stream] = stream
-        yield BoltPass(name, parts.bolts[name], own_streams, plan.tasks[name], parts.hooks)
+        yield BoltPass(name, parts.bolts[name], own_streams, layout.tasks[name], parts.hooks)
 
 
 def _spout_streams(
     parts: Parts, streams: Mapping[StreamId, StreamPass], components: Iterable[str]
 ) -> dict[int, StreamPass]:
-    """Return the stream on which a stage's spouts emit the records of each input, by the input's
-    id.
-    """
+    """Return the streams on which a stage's spouts emit, by the id of the input."""
     streams_by_input: dict[int, StreamPass] = {}
     for name in components:
         for input_id in parts.inputs.get(name, ()):  # a bolt reads none
@@ -314,12 +315,10 @@ def _spout_streams(
     return streams_by_input
 
 
-def _arrivals(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> dict[int, Arrival]:
-    """Return what arrives for the bolts of a stage from earlier ones, by the number of its
-    route.
-    """
+def _arrivals(layout: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> dict[int, Arrival]:
+    """Return what arrives for the bolts of a stage from earlier ones, by the route's number."""
     arrivals: dict[int, Arrival] = {}
-    for route in plan.routes:
+    for route in layout.routes:
         if route.first_stage < stage == route.last_stage:
             subscription = route.subscription
             arrivals[route.number] = Arrival(subscription.consumer, streams[subscription.producer])
@@ -327,17 +326,23 @@ def _arrivals(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) 
 
 
 def _passing_outputs(
-    plan: Layout, streams: Mapping[StreamId, StreamPass], last_stage: int
+    layout: Layout, streams: Mapping[StreamId, StreamPass], last_stage: int
 ) -> dict[int, StreamPass]:
-    """Return the sink's outputs that earlier stages emit, by number: the last stage only passes them on."""
-    outputs = plan.outputs
+    """Return the streams that earlier stages emit for the sink, by the output's number.
+
+    The last stage passes them on as they are.
+    """
+    outputs = layout.outputs
     return {output.number: streams[output.stream] for output in outputs if output.stage < last_stage}
 
 
-def _consumer(plan: Layout, stage: int) -> str:
-    """Return the name of the operator that gets the rows for a stage: its first component."""
-    component = plan.stages[stage][0]
-    return entry_of(component) if component == plan.keyed else component
+def _consumer(layout: Layout, stage: int) -> str:
+    """Return the name of the operator that gets the rows for a stage.
+
+    It is the stage's first component, or what hands tuples to the keyed bolt.
+    """
+    component = layout.stages[stage][0]
+    return entry_of(component) if component == layout.keyed_bolt else component
 
 
 def entry_of(bolt: str) -> str:
@@ -348,37 +353,43 @@ def entry_of(bolt: str) -> str:
     return f"{bolt}/hold"
 
 
-def _stream(plan: Layout, parts: Parts, stream_id: StreamId, number: int) -> StreamPass:
+def _stream_pass(layout: Layout, parts: Parts, stream_id: StreamId, number: int) -> StreamPass:
     """Return a stream as the stage that emits it knows it; `number` names its column."""
-    routes = tuple(route for route in plan.routes if route.subscription.producer == stream_id)
-    # bolts of the same stage
-    readers = [parts.bolts.get(route.subscription.consumer) for route in routes if route.stays]
-    output_stream = plan.graph.components[stream_id.component].streams[stream_id.stream]
+    routes = tuple(route for route in layout.routes if route.subscription.producer == stream_id)
+    is_read_by_arrow_bolt = False
+    for route in routes:
+        reader = parts.bolts.get(route.subscription.consumer)  # None: the keyed bolt
+        if route.stays_in_task and isinstance(reader, ArrowBolt):
+            is_read_by_arrow_bolt = True
+    output_stream = layout.graph.components[stream_id.component].streams[stream_id.stream]
     return StreamPass(
         id=stream_id,
         schema=parts.schemas[stream_id],
         column=COLUMN.format(number),
         routes=routes,
-        outputs=tuple(output for output in plan.outputs if output.stream == stream_id),
+        outputs=tuple(output for output in layout.outputs if output.stream == stream_id),
         direct=output_stream.direct,
-        batched=any(isinstance(reader, ArrowBolt) for reader in readers),
+        is_read_by_arrow_bolt=is_read_by_arrow_bolt,
     )
 
 
-def _schema_leaving(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> pa.Schema:
+def _schema_leaving(layout: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> pa.Schema:
     """Return the schema of the rows that leave a stage; the module's docstring has its columns."""
-    is_last = stage + 1 == len(plan.stages)
-    if is_last and len(plan.outputs) == 1:
-        # the sink's own columns, and no more
-        return streams[plan.outputs[0].stream].schema
-    stream_ids = tuple(output.stream for output in plan.outputs) if is_last else plan.crossing(stage)
-    structs: list[pa.Field] = []
-    for stream_id in dict.fromkeys(stream_ids):
-        stream = streams[stream_id]
-        structs.append(pa.field(stream.column, pa.struct(list(stream.schema))))
+    is_last = stage + 1 == len(layout.stages)
+    # 1. for a sink that gets one stream its fields, and no more
+    if is_last and len(layout.outputs) == 1:
+        return streams[layout.outputs[0].stream].schema
+    # 2. where a row goes, and to other stages also its place
     fields = [pa.field(TO, pa.int32())]
     if not is_last:
         fields += [pa.field(TASK, pa.int32()), pa.field(ANCHOR, PATHS_TYPE)]
-        if stage < plan.keyed_stage:
+        if stage < layout.keyed_stage:  # the keyed bolt holds tuples, and needs their roots later
             fields.append(pa.field(ROOT, ROOT_TYPE))
-    return pa.schema([*fields, *structs])
+    # 3. a struct for each stream that leaves; one that is several outputs has one
+    stream_ids = layout.crossing(stage)
+    if is_last:
+        stream_ids = tuple(output.stream for output in layout.outputs)
+    for stream_id in dict.fromkeys(stream_ids):
+        stream = streams[stream_id]
+        fields.append(pa.field(stream.column, pa.struct(list(stream.schema))))
+    return pa.schema(fields)

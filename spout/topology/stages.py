@@ -41,13 +41,13 @@ class Route:
     tasks: int
 
     @property
-    def stays(self) -> bool:
-        """Return whether its tuples never leave their task."""
+    def stays_in_task(self) -> bool:
+        """Return whether its tuples never leave the task that emitted them."""
         return self.first_stage == self.last_stage
 
     @property
     def copies(self) -> int:
-        """Return to how many tasks each tuple goes."""
+        """Return to how many tasks each tuple goes: to all of them, or to one."""
         return self.tasks if self.subscription.kind is Kind.ALL else 1
 
 
@@ -85,15 +85,15 @@ class Layout:
     outputs: tuple[SinkOutput, ...]
 
     @property
-    def keyed(self) -> str:
+    def keyed_bolt(self) -> str:
         """Return the name of the keyed bolt; empty without one."""
-        return self.graph.keyed
+        return self.graph.keyed_bolt
 
     @property
     def keyed_stage(self) -> int:
         """Return the number of the keyed bolt's stage; -1 without one."""
         for number, components in enumerate(self.stages):
-            if self.keyed in components:
+            if self.keyed_bolt in components:
                 return number
         return -1
 
@@ -110,10 +110,13 @@ class Layout:
 
 
 class _Placement(NamedTuple):
-    """Of each component the stage in which it runs, and its own tasks; 0: as many as its stage has.
+    """In which stage each component runs.
 
-    `order` has the components, producers before their consumers, and the keyed bolt as late as
-    it can be.
+    Attributes:
+        order: the components, producers before their consumers, and the keyed bolt as late as it
+            can be.
+        stage_by_name: the number of each component's stage.
+        tasks_by_name: in how many tasks each component runs; 0: as many as its stage has.
     """
 
     order: tuple[str, ...]
@@ -137,22 +140,21 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
     partitions: list[int] = []
     for number, names in enumerate(stages):
         tasks_of_bolts = [tasks_by_name[name] for name in names]
-        has_keyed_bolt = graph.keyed in names
+        has_keyed_bolt = graph.keyed_bolt in names
         partitions.append(_partitions(number, tasks_of_bolts, cores, is_keyed=has_keyed_bolt))
     routes: list[Route] = []
     for subscription in graph.subscriptions:
         consumer = subscription.consumer
         last_stage = stage_by_name[consumer]
         tasks = tasks_by_name[consumer] or partitions[last_stage]
-        if consumer == graph.keyed:
+        if consumer == graph.keyed_bolt:
             tasks = 1
         first_stage = stage_by_name[subscription.producer.component]
         routes.append(Route(len(routes), subscription, first_stage, last_stage, tasks))
-    # they are numbered on from the routes
-    sink_outputs = [
-        SinkOutput(number, stream, stage_by_name[stream.component])
-        for number, stream in enumerate(outputs, start=len(routes))
-    ]
+    # numbered on from the routes, since rows of both are in one column ``_to``
+    sink_outputs: list[SinkOutput] = []
+    for number, stream in enumerate(outputs, start=len(routes)):
+        sink_outputs.append(SinkOutput(number, stream, stage_by_name[stream.component]))
     return Layout(
         graph,
         stages=tuple(map(tuple, stages)),
@@ -164,40 +166,42 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
 
 
 def _placement(graph: Graph, cores: int) -> _Placement:
-    """Return the stage of each component: that of its producers, or the next one behind a
-    shuffle.
+    """Return the stage of each component: the last of its producers' stages, or the one behind it.
+
+    It is the one behind it if a grouping needs a shuffle.
     """
     stage_by_name: dict[str, int] = {}
     tasks_by_name: dict[str, int] = {}
     # The keyed bolt after all bolts that do not read from it, and before those that do. The sort is
     # stable, so that producers stay before their consumers.
-    behind_keyed = graph.behind(graph.keyed)
+    behind_keyed = graph.behind(graph.keyed_bolt)
     order = sorted(graph.order, key=lambda name: (name in behind_keyed, graph.components[name].is_keyed))
     for name in order:
         component = graph.components[name]
         subscriptions = graph.inputs_of(name)
+        parallelism = component.parallelism
         producers = [subscription.producer.component for subscription in subscriptions]
-        stages_before = [stage_by_name[producer] for producer in producers]
+        earlier_stages = [stage_by_name[producer] for producer in producers]
         if component.is_keyed:
             # nothing goes around it: it is behind all that was placed so far
-            stages_before = list(stage_by_name.values())
-        parallelism = component.parallelism
-        stays = all(_may_stay(subscription, parallelism) for subscription in subscriptions)
-        tasks_by_name[name] = 0
-        if component.is_spout or stays:
-            stage_by_name[name] = max(stages_before, default=0)
+            earlier_stages = list(stage_by_name.values())
+        may_all_stay = all(_may_stay(subscription, parallelism) for subscription in subscriptions)
+        if component.is_spout or may_all_stay:
+            # a spout reads nothing: it is in stage 0
+            stage_by_name[name] = max(earlier_stages, default=0)
+            tasks_by_name[name] = 0
             continue
-        stage_by_name[name] = max(stages_before) + 1
-        if not component.is_keyed:
-            tasks_by_name[name] = parallelism or cores
+        # behind a shuffle
+        stage_by_name[name] = max(earlier_stages) + 1
+        tasks_by_name[name] = 0 if component.is_keyed else parallelism or cores
     return _Placement(tuple(order), stage_by_name, tasks_by_name)
 
 
 def _partitions(stage: int, bolt_tasks: Sequence[int], cores: int, *, is_keyed: bool) -> int:
-    """Return how many tasks a stage has, for `Layout.partitions`: as its bolt with the most, or
-    `cores`.
+    """Return how many tasks a stage has: as many as its bolt with the most, or `cores`.
 
-    `bolt_tasks`: of each of its bolts; 0: as many as the stage.
+    0: Spark decides, as `Layout.partitions` says. `bolt_tasks`: those of each of its bolts; 0: as
+    many as the stage.
     """
     if stage == 0 or is_keyed:
         return 0

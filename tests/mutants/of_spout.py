@@ -425,8 +425,8 @@ MUTANTS = (
     Mutant(
         "a-running-spout-compares-its-logs",
         "spout/standalone/read_ahead.py",
-        "return OffsetAnswers(self.stable_ends(partitions), {}, epochs)",
-        "return OffsetAnswers(self.stable_ends(partitions), {})",
+        "return OffsetAnswers(self.stable_ends(partitions), troubles={}, epochs=epochs)",
+        "return OffsetAnswers(self.stable_ends(partitions), troubles={})",
         "tests/unit/spout/standalone/test_cut_logs_spout.py"
         "::test_with_skip_the_spout_goes_on_from_the_first_lost_offset",
         "records that have the offsets of lost ones would never be handed out",
@@ -949,7 +949,7 @@ MUTANTS = (
     Mutant(
         "tuples-for-a-task-behind-the-next-stage-name-it",
         "spout/topology/bundles.py",
-        "if load.tasks.max() >= self.tasks:",
+        "if placed.tasks.max() >= self.tasks:",
         "if False:",
         "tests/unit/spout/topology/test_bundles.py::test_rows_that_name_their_task_go_there",
         "tuples that pass through a stage of fewer tasks would reach others than those of their key",
@@ -1460,7 +1460,7 @@ MUTANTS = (
     Mutant(
         "rows-that-spark-repeats-have-edges-of-their-own",
         "spout/execution/stage_run.py",
-        "            if frame.entry:\n                places = self._with_hops_of_task_and_row(",
+        "            if frame.entry_key:\n                places = self._with_hops_of_task_and_row(",
         "            if False:\n                places = self._with_hops_of_task_and_row(",
         "tests/unit/spout/execution/test_repeated_rows.py"
         "::test_rows_that_an_arrow_bolt_leaves_open_in_two_tasks_do_not_cancel",
@@ -1758,7 +1758,7 @@ MUTANTS = (
     Mutant(
         "the-login-of-a-mirror-is-not-in-its-address",
         "spout/local/jars.py",
-        'return MirrorAddress(plain.geturl(), unquote(parts.username), unquote(parts.password or ""))',
+        "return MirrorAddress(without_login.geturl(), unquote(parts.username), password)",
         "return MirrorAddress(text)",
         "tests/unit/spout/test_planted_secrets.py"
         "::test_the_address_of_a_mirror_is_shown_without_its_password",
@@ -1890,7 +1890,7 @@ MUTANTS = (
     Mutant(
         "who-once-got-few-gets-more",
         "spout/standalone/queues.py",
-        "if len(lease) < room:",
+        "if len(lease) < openable_count:",
         "if False:",
         "tests/unit/spout/standalone/test_waiting_clients.py"
         "::test_a_client_that_once_got_less_than_it_requested_gets_as_much_as_there_is_later",
@@ -2072,8 +2072,8 @@ MUTANTS = (
     Mutant(
         "new-records-are-read-beside-copies",
         "spout/standalone/read_ahead.py",
-        "if self.new.count < count:",
-        "if are_too_few and self.new.count < count:",
+        "if self.new.count < wanted_count:",
+        "if are_too_few and self.new.count < wanted_count:",
         "tests/unit/spout/standalone/test_kestrel_holes.py"
         "::test_thousands_of_copies_that_were_fetched_keep_no_new_record_waiting",
         "copies that were fetched first would keep new records from being read",
@@ -2081,7 +2081,7 @@ MUTANTS = (
     Mutant(
         "a-client-gets-a-quarter-of-new-records",
         "spout/standalone/service.py",
-        "room_for_new = min(share.kept_in(room), ahead.new.count) if is_contested else 0",
+        "room_for_new = min(new_share.kept_in(room), input_ahead.new.count)",
         "room_for_new = 0",
         "tests/unit/spout/standalone/test_kestrel_holes.py"
         "::test_copies_that_never_end_leave_a_quarter_to_new_records",
@@ -2090,16 +2090,16 @@ MUTANTS = (
     Mutant(
         "a-client-learns-of-a-fork",
         "spout/standalone/client.py",
-        "self._lock = self._guard = Behind(",
-        "_ = Behind(",
+        "self._lock = self._guard = refusal",
+        "_ = refusal",
         "tests/unit/spout/standalone/test_forked_spouts.py::test_each_call_in_a_forked_child_says_what_to_do",
         "a forked worker would confirm records of which nobody ever hears",
     ),
     Mutant(
         "a-spout-learns-of-a-fork",
         "spout/standalone/engine.py",
-        "self.lock = self.guard = self._requested = self._to_publish = self.behind",
-        "_ = self.behind",
+        "self.lock = self.guard = refusal",
+        "_ = refusal",
         "tests/unit/spout/standalone/test_forked_spouts.py::test_each_call_in_a_forked_child_says_what_to_do",
         "to close a spout in a forked worker would hang",
     ),
@@ -2115,8 +2115,8 @@ MUTANTS = (
     Mutant(
         "an-item-is-confirmed-once",
         "spout/standalone/queues.py",
-        "if store.settle(client, lease, what.serial):\n                self.publication",
-        "if store.settle(client, lease, what.serial) or True:\n                self.publication",
+        "if store.confirm(client, lease, what.serial):\n                self.publication",
+        "if store.confirm(client, lease, what.serial) or True:\n                self.publication",
         "tests/unit/spout/standalone/test_kafka_spout.py::test_the_first_word_on_an_item_counts",
         "an item that timed out would be acked by a late client",
     ),
@@ -2141,7 +2141,7 @@ MUTANTS = (
     Mutant(
         "what-was-initialised-before-is-not-read",
         "spout/standalone/read_ahead.py",
-        "                    buffer.end = buffer.begin\n",
+        "                    buffer.end_offset = buffer.begin_offset\n",
         "",
         "tests/unit/spout/standalone/test_read_ahead.py"
         "::test_what_was_initialised_beyond_what_was_read_is_not_read",
@@ -2429,8 +2429,8 @@ MUTANTS = (
     Mutant(
         "a-new-generation-ends-a-doubt",
         "spout/standalone/read_ahead.py",
-        "        self.doubt = None  # planning",
-        "        # planning",
+        "        self.out_of_range = None\n",
+        "",
         "tests/unit/spout/standalone/test_read_ahead.py"
         "::test_a_partition_that_is_shorter_than_what_was_read_is_refused",
         "nothing would be handed out any more of a log that was cut",
@@ -2500,8 +2500,8 @@ MUTANTS = (
     Mutant(
         "an-empty-partition-is-no-reason-for-a-reader-that-is-out-of-its-log",
         "spout/standalone/read_ahead.py",
-        "if start > self._buffers[place].end\n",
-        "if start >= self._buffers[place].end\n",
+        "if start > self._buffers[partition].end_offset\n",
+        "if start >= self._buffers[partition].end_offset\n",
         "tests/unit/spout/standalone/test_read_ahead.py"
         "::test_a_partition_that_was_cut_is_noticed_whatever_is_beside_it",
         "a log that was cut would be read on without an error, where another partition is empty",
@@ -2571,15 +2571,16 @@ MUTANTS = (
     Mutant(
         "a-run-is-written-by-its-own-plan",
         "spout/sinks/foreach_batch.py",
-        "            if lane.name and run not in self._plan_by_run:",
-        "            run = lane.name\n            if lane.name and run not in self._plan_by_run:",
+        "            if query_batch.name and run_id not in self._plan_by_run:",
+        "            run_id = query_batch.name\n"
+        "            if query_batch.name and run_id not in self._plan_by_run:",
         "tests/unit/spout/sinks/test_two_runs.py::test_a_run_is_written_by_its_own_plan",
         "rows behind a shuffle that is new in a run would be acked unread",
     ),
     Mutant(
         "the-last-run-of-a-stream-takes-its-follower-away",
         "spout/sinks/follower.py",
-        "if run.stream.id not in {other.stream.id for other in self._run_by_id.values()}:",
+        "if run.stream.id not in {followed.stream.id for followed in self._run_by_id.values()}:",
         "if True:",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away",
@@ -2614,15 +2615,15 @@ MUTANTS = (
     Mutant(
         "a-lane-is-of-one-session",
         "spout/sinks/batch_end.py",
-        'f"{self.lane.name}/{outcome.plan.session}"',
-        'f"{self.lane.name}"',
+        'f"{self.query_batch.name}/{outcome.plan.session}"',
+        'f"{self.query_batch.name}"',
         "tests/unit/spout/sinks/test_follower.py::test_each_query_and_each_session_has_a_lane_of_its_own",
         "after a reset the batches of a query would count as seen already",
     ),
     Mutant(
         "a-lane-is-of-one-query",
         "spout/sinks/batch_end.py",
-        'f"{self.lane.name}/{outcome.plan.session}"',
+        'f"{self.query_batch.name}/{outcome.plan.session}"',
         'f"{outcome.plan.session}"',
         "tests/unit/spout/sinks/test_follower.py::test_each_query_and_each_session_has_a_lane_of_its_own",
         "batches of two queries would take each other's place",
@@ -2677,7 +2678,7 @@ MUTANTS = (
     Mutant(
         "what-nobody-opened-has-no-timeout",
         "spout/standalone/service.py",
-        "self.queues.keep_unopened(now_ms)",
+        "self.queues.reset_unopened_timeouts(now_ms)",
         "pass",
         "tests/unit/spout/standalone/test_unopened_items.py"
         "::test_records_that_nobody_opened_wait_for_their_client",
@@ -2686,16 +2687,16 @@ MUTANTS = (
     Mutant(
         "what-was-put-back-has-its-timeout",
         "spout/standalone/store.py",
-        "never_opened_runs += self._put_back.outside(waiting_start, older_end)",
-        "never_opened_runs.append(PositionRun(waiting_start, older_end))",
+        "runs += self._returned_serials.outside(waiting_start, older_end)",
+        "runs.append(PositionRun(waiting_start, older_end))",
         "tests/unit/spout/standalone/test_unopened_items.py::test_what_a_client_had_open_times_out_as_before",
         "a client that puts a record back again and again would keep it for ever",
     ),
     Mutant(
         "who-looks-again-requests-no-more",
         "spout/standalone/store.py",
-        "self._count_now = max(self._count_now, count)",
-        "self._count_now += count",
+        "self._window_count = max(self._window_count, count)",
+        "self._window_count += count",
         "tests/unit/spout/standalone/test_waiting_clients.py"
         "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
         "a client that waits for 10 would keep hundreds ready, which only time out",
@@ -2703,8 +2704,8 @@ MUTANTS = (
     Mutant(
         "who-waits-no-more-requests-nothing",
         "spout/standalone/client.py",
-        "queue.requested -= room",
-        "queue.requested -= 0",
+        "queue.requested_count -= requested_count",
+        "queue.requested_count -= 0",
         "tests/unit/spout/standalone/test_waiting_clients.py"
         "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
         "each wait would add to what is kept ready for ever",
@@ -2712,7 +2713,7 @@ MUTANTS = (
     Mutant(
         "a-client-requests-what-it-may-open",
         "spout/standalone/client.py",
-        "requests = [(queue, queue.room(self._limits, count)) for queue in queues]",
+        "requests = [(queue, queue.openable_count(self._limits, count)) for queue in queues]",
         "requests = [(queue, count) for queue in queues]",
         "tests/unit/spout/standalone/test_waiting_clients.py"
         "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
@@ -2721,7 +2722,8 @@ MUTANTS = (
     Mutant(
         "a-lost-item-has-no-parts",
         "spout/standalone/store.py",
-        "                lease.parts.pop(serial, None)\n                self._remove_open(lease, serial)",
+        "                lease.open_parts_by_serial.pop(serial, None)\n"
+        "                self._remove_open(lease, serial)",
         "                self._remove_open(lease, serial)",
         "tests/unit/spout/standalone/test_lost_items.py"
         "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
@@ -2730,8 +2732,9 @@ MUTANTS = (
     Mutant(
         "what-is-confirmed-whole-may-be-late",
         "spout/standalone/queues.py",
-        "            self.publication.runs += runs\n            self._record_all_late(what.lease)",
-        "            self.publication.runs += runs",
+        "            self.publication.confirmed_runs += runs\n"
+        "            self._record_late_items_of(what.lease)",
+        "            self.publication.confirmed_runs += runs",
         "tests/unit/spout/standalone/test_lost_items.py"
         "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
         "nobody would learn that work was done in vain",
@@ -2739,7 +2742,8 @@ MUTANTS = (
     Mutant(
         "what-is-failed-whole-may-be-late",
         "spout/standalone/queues.py",
-        "                self.publication.fail(runs, cause)\n            self._record_all_late(what.lease)",
+        "                self.publication.fail(runs, cause)\n"
+        "            self._record_late_items_of(what.lease)",
         "                self.publication.fail(runs, cause)",
         "tests/unit/spout/standalone/test_lost_items.py::test_all_of_an_open_is_failed_but_for_what_was_lost",
         "nobody would learn that work was done in vain",
@@ -2747,8 +2751,8 @@ MUTANTS = (
     Mutant(
         "a-late-item-counts-once",
         "spout/standalone/queues.py",
-        "why = lease.lost.pop(serial, None)",
-        "why = lease.lost.get(serial)",
+        "why = lease.why_lost_by_serial.pop(serial, None)",
+        "why = lease.why_lost_by_serial.get(serial)",
         "tests/unit/spout/standalone/test_lost_items.py"
         "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
         "an item that is settled twice would count as two",
@@ -2756,8 +2760,8 @@ MUTANTS = (
     Mutant(
         "each-late-item-counts",
         "spout/standalone/queues.py",
-        "for serial in list(lease.lost):",
-        "for serial in list(lease.lost)[:1]:",
+        "for serial in list(lease.why_lost_by_serial):",
+        "for serial in list(lease.why_lost_by_serial)[:1]:",
         "tests/unit/spout/standalone/test_lost_items.py"
         "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
         "of many late items one would count",

@@ -35,7 +35,7 @@ class KestrelMachine(RuleBasedStateMachine):
         lease = self.store.open(client, count, None if patience_ms is None else self.now_ms + patience_ms)
         assert (lease is None) == (not expected)
         if lease is not None:
-            assert [serial for run in lease.left() for serial in range(*run)] == expected
+            assert [serial for run in lease.open_runs() for serial in range(*run)] == expected
             self.where |= dict.fromkeys(expected, lease)
             self.leases.append(lease)
 
@@ -45,7 +45,7 @@ class KestrelMachine(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from(self.leases))
         serial = data.draw(st.integers(0, self.next))
         is_open = self.where.get(serial) is lease
-        act = self.store.put_back if stays else self.store.settle
+        act = self.store.put_back if stays else self.store.confirm
         assert act(lease.client, lease, serial) == is_open
         if is_open:
             self._move([serial], stays=stays)
@@ -58,7 +58,7 @@ class KestrelMachine(RuleBasedStateMachine):
         if stays:
             assert self.store.put_back_all(lease.client, lease) == len(expected)
         else:
-            runs = self.store.settle_all(lease.client, lease)
+            runs = self.store.confirm_all(lease.client, lease)
             assert [serial for run in runs for serial in range(*run)] == expected
         self._move(expected, stays=stays)
 
@@ -72,27 +72,29 @@ class KestrelMachine(RuleBasedStateMachine):
     def let_time_pass(self, ms: int) -> None:
         self.now_ms += ms
         over = [
-            lease for lease in self.leases if lease.until_ms is not None and lease.until_ms <= self.now_ms
+            lease
+            for lease in self.leases
+            if lease.put_back_at_ms is not None and lease.put_back_at_ms <= self.now_ms
         ]
         held = [serial for lease in over for serial in self._in(lease)]
-        assert self.store.expire(self.now_ms) == len(held)
+        assert self.store.put_back_expired(self.now_ms) == len(held)
         self._move(held, stays=True)
 
     @rule(serials=st.sets(st.integers(0, 30), max_size=6))
     def lose(self, serials: set[int]) -> None:
         expected = sorted(serials & self.where.keys())
-        runs = self.store.take_away(dict.fromkeys(serials, "timed out"))
+        runs = self.store.remove_lost(dict.fromkeys(serials, "timed out"))
         assert [serial for run in runs for serial in range(*run)] == expected
         self._move(expected, stays=False)
 
     @invariant()
     def the_books_agree(self) -> None:
         waiting = self._in(WAITING)
-        assert self.store.waiting == len(waiting)
+        assert self.store.waiting_count == len(waiting)
         assert self.store.peek() == (waiting[0] if waiting else None)
         for client in ("a", "b", "c"):
             held = [s for s, at in self.where.items() if isinstance(at, Lease) and at.client == client]
-            assert self.store.open_of(client) == len(held)
+            assert self.store.open_count_of(client) == len(held)
             assert [serial for _, serial in self.store.oldest(client, 3)] == sorted(held)[:3]
 
     def _in(self, place: str | Lease) -> list[int]:

@@ -51,7 +51,7 @@ class Steps(Engine):
         # A client that waits for its confirmation publishes it here itself, and so takes the lock again.
         self.lock = threading.RLock()
         self.guard = threading.Condition(self.lock)
-        self.is_fit = self.is_idle = True
+        self.is_usable = self.is_publishing_idle = True
         self.publishes = True
         self._world = world
         self.service = self._service = SpoutService(

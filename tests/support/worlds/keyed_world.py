@@ -55,7 +55,7 @@ class KeyedQuery:
         number = compiled.layout.keyed_stage
         stage, *behind = stages_of(compiled)[number:]
         entry = EntryTask(
-            compiled.layout.keyed, last.name, keyed_streams(compiled.layout, stage), "stream", ledger
+            compiled.layout.keyed_bolt, last.name, keyed_streams(compiled.layout, stage), "stream", ledger
         )
         left = [*ExitTask(stage, "stream", ledger)(self._held(compiled, pa.concat_batches(entry(rows))))]
         for each in behind:
@@ -66,14 +66,14 @@ class KeyedQuery:
 
     def _held(self, compiled: Compiled, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         layout = compiled.layout
-        [reads] = layout.graph.inputs_of(layout.keyed)
+        [reads] = layout.graph.inputs_of(layout.keyed_bolt)
         bolt = compiled.keyed
         assert bolt is not None
         key = [KEY.format(number) for number in range(len(reads.fields))] or [ONE_KEY]
         task = KeyedTask(
-            layout.keyed,
+            layout.keyed_bolt,
             bolt,
-            schema_of(layout.keyed, bolt.output),
+            schema_of(layout.keyed_bolt, bolt.output),
             tracked=True,
             streams={name: reads.producer for name in rows.schema.names if name not in (ANCHOR, *key)},
             has_one_key=not reads.fields,

@@ -174,7 +174,7 @@ class Ticks(Sum):
 
 def test_a_query_that_ends_when_nothing_is_pending_has_no_ticks() -> None:
     """Spark runs no batch while the source waits for the verdicts on what is held."""
-    reads = compiled(summed(words())).layout.keyed
+    reads = compiled(summed(words())).layout.keyed_bolt
     assert reads == "sum"
     for trigger in ({}, {"processingTime": "1 second"}, {"once": True}):
         check_trigger(reads, Ticks(), trigger)
@@ -210,7 +210,7 @@ def enter(
     """Hand the rows of the last stage to the keyed bolt, by two tasks."""
     ledger = FakeLedger()
     streams = keyed_streams(found.layout, stages_of(found)[-1])
-    task = EntryTask(found.layout.keyed, last.name, streams, "stream", ledger)
+    task = EntryTask(found.layout.keyed_bolt, last.name, streams, "stream", ledger)
     half = len(rows) // 2
     return [*task(rows[:half]), *task(rows[half:])], ledger.reports
 

@@ -217,7 +217,7 @@ def test_bolts_share_a_pass_until_a_grouping_moves_their_tuples() -> None:
     found = compiled(made)
     assert found.stages == (("lines", "a", "b"), ("wide", "after"), ("last",))
     assert found.partitions == (0, 3, 4)
-    stays = {str(route.subscription): route.stays for route in found.routes}
+    stays = {str(route.subscription): route.stays_in_task for route in found.routes}
     assert stays["a -> after, local_or_shuffle"] is False
     assert stays["wide -> after, none"] is True
     assert [route.tasks for route in found.routes] == [0, 0, 3, 3, 3, 4]

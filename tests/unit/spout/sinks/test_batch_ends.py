@@ -96,7 +96,7 @@ def reports_of(*streams: str, tasks: tuple[TaskReport, ...] = (TaskReport("read_
 def test_a_batch_is_of_the_one_tracked_stream_that_has_reported(world: tuple[World, LinkedDriver]) -> None:
     made, driver = world
     assert (
-        made.end.find_stream(reports_of("b", "untracked", "of another application"))
+        made.end.record_and_find_stream(reports_of("b", "untracked", "of another application"))
         is made.application.streams["b"]
     )
     assert {name for name, stream in made.application.streams.items() if stream.queries} == {"b", "untracked"}
@@ -109,22 +109,22 @@ def test_a_batch_without_reports_of_tasks_is_of_no_stream_and_its_query_is_remem
     world: tuple[World, LinkedDriver],
 ) -> None:
     made, _ = world
-    assert made.end.find_stream(reports_of("a", tasks=())) is None
+    assert made.end.record_and_find_stream(reports_of("a", tasks=())) is None
     assert made.stream.queries == {"q"}
-    assert made.end.find_stream(reports_of(tasks=())) is None
+    assert made.end.record_and_find_stream(reports_of(tasks=())) is None
 
 
 def test_a_batch_of_two_tracked_streams_or_of_none_is_refused(world: tuple[World, LinkedDriver]) -> None:
     made, _ = world
     for streams, count in ((("a", "b"), 2), (("untracked",), 0)):
         with pytest.raises(TrackingError, match=f"batch 7 reads {count} tracked streams; a query"):
-            made.end.find_stream(reports_of(*streams))
+            made.end.record_and_find_stream(reports_of(*streams))
 
 
 def test_where_nothing_of_ours_has_reported_nobody_counts_cores(world: tuple[World, LinkedDriver]) -> None:
     made, _ = world
     made.application._context = None  # type: ignore[assignment]
-    assert made.end.find_stream(reports_of("of another application", tasks=())) is None
+    assert made.end.record_and_find_stream(reports_of("of another application", tasks=())) is None
 
 
 # settling ---------------------------------------------------------------------------------------------------
@@ -411,10 +411,10 @@ def test_a_partition_that_nobody_reported_was_not_read_if_it_has_a_row(
     followed = Drain(ledger, "q", 7)
     other = Drain(ledger, "q", 7)
     assert followed.ended_partitions == frozenset()
-    value["drain of q", 7] = {str(number): (followed._run, str(number).encode()) for number in reported}
-    value["drain of q", 7]["x"] = (other._run, b"1")
-    value["drain of q", 8] = {"y": (followed._run, b"2")}
-    value["drain of p", 7] = {"z": (followed._run, b"0")}
+    value["drain of q", 7] = {str(number): (followed._run_id, str(number).encode()) for number in reported}
+    value["drain of q", 7]["x"] = (other._run_id, b"1")
+    value["drain of q", 8] = {"y": (followed._run_id, b"2")}
+    value["drain of p", 7] = {"z": (followed._run_id, b"0")}
     assert followed.ended_partitions == set(reported)
     faked: Any = rows
     assert followed.find_unread(faked) == Unread(unread, 3)

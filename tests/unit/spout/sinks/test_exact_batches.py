@@ -59,7 +59,7 @@ def test_a_batch_that_is_run_again_is_passed_over(
     sink = sink_of(link)
     epoch = sink.open(5)
     link.again = True
-    assert not sink._is_planned_by_this_start(plan_of(epoch), "run 2", 7), "though no run has had it"
+    assert not sink._accept_planned_batch(plan_of(epoch), "run 2", 7), "though no run has had it"
     assert "batch_of_an_earlier_start batch=7 group=g" in caplog.text
 
 
@@ -67,10 +67,10 @@ def test_a_batch_that_a_run_has_had_is_not_another_run_s_though_nobody_says_that
     """A query that is started again in one driver has the sink of before, which may not be open anew yet."""
     sink = sink_of(Link())
     epoch = sink.open(5)
-    assert sink._is_planned_by_this_start(plan_of(epoch), "run 1", 7)
-    assert not sink._is_planned_by_this_start(plan_of(epoch), "run 2", 7)
+    assert sink._accept_planned_batch(plan_of(epoch), "run 1", 7)
+    assert not sink._accept_planned_batch(plan_of(epoch), "run 2", 7)
     later_epoch = sink.open(5)
-    assert sink._is_planned_by_this_start(plan_of(later_epoch), "run 2", 8)
+    assert sink._accept_planned_batch(plan_of(later_epoch), "run 2", 8)
 
 
 @pytest.mark.parametrize("is_opened", [False, True])
@@ -79,4 +79,4 @@ def test_a_batch_that_a_session_without_the_store_has_planned_ends_the_run(is_op
     if is_opened:
         sink.open(5)
     with pytest.raises(TrackingError, match=r"call spout\.exact_sink before the query starts"):
-        sink._is_planned_by_this_start(plan_of(4), "run 1", 7)
+        sink._accept_planned_batch(plan_of(4), "run 1", 7)

@@ -161,9 +161,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         """Publishes into the world."""
 
         def __init__(self, application: Any, lane: Any) -> None:
-            self.application, self.lane = application, lane
+            self.application, self.query_batch = application, lane
+            self.batch_id = lane.seq
 
-        def find_stream(self, _reports: object) -> Any:
+        def record_and_find_stream(self, _reports: object) -> Any:
             return made.stream
 
         def settle(self, stream: Any, _reports: object) -> Any:

@@ -136,7 +136,7 @@ def test_a_completion_counts_from_the_first_emission_through_all_attempts() -> N
     assert world.acker is not None
     tally = world.acker.status().verdicts.inputs[1]
     assert (tally.verdicts["FAILED"], tally.verdicts["ACKED"]) == (1, 1)
-    assert copied_ms - emitted_ms <= tally.took_ms <= world.now_ms - emitted_ms + 500
+    assert copied_ms - emitted_ms <= tally.took_total_ms <= world.now_ms - emitted_ms + 500
 
 
 def test_a_client_has_no_more_open_than_it_may() -> None:
@@ -174,7 +174,7 @@ def test_a_client_that_waits_requests_no_more_than_it_may_open(monkeypatch: pyte
 
     monkeypatch.setattr(world.latest.guard, "wait", settle_and_wait)
     assert len(client.open(50, wait_ms=1_000)) == 1
-    assert world.latest.queues.by_name["sentences"].requested == 0
+    assert world.latest.queues.by_name["sentences"].requested_count == 0
 
 
 def test_clients_are_woken_when_open_items_are_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -782,11 +782,11 @@ def test_what_cannot_be_is_refused_when_it_is_asked_for() -> None:
 def test_a_client_that_waits_on_a_deactivated_spout_makes_it_plan_nothing() -> None:
     """S70: what would be planned for it would only time out."""
     _, spout_ = world_of(1)
-    queues = spout_._runner.queues
-    queues.by_name["sentences"].requested = 5
-    assert queues.lacking_counts(0) == {"sentences": 5}
+    queues = spout_._engine.queues
+    queues.by_name["sentences"].requested_count = 5
+    assert queues.lacking_count_by_input(0) == {"sentences": 5}
     spout_.deactivate()
-    assert queues.lacking_counts(0) == {}
+    assert queues.lacking_count_by_input(0) == {}
 
 
 def test_a_spout_serves_its_roots_and_its_records_by_input() -> None:

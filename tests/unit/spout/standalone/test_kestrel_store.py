@@ -39,7 +39,7 @@ def opened(store: PendingStore, client: str, count: int, until_ms: int | None = 
 
 def items_of(lease: Lease | None) -> list[int]:
     """Return the items of a lease that are open."""
-    return [] if lease is None else [serial for run in lease.left() for serial in range(*run)]
+    return [] if lease is None else [serial for run in lease.open_runs() for serial in range(*run)]
 
 
 def test_an_open_item_is_hidden_and_a_confirmed_one_is_gone() -> None:
@@ -47,8 +47,8 @@ def test_an_open_item_is_hidden_and_a_confirmed_one_is_gone() -> None:
     store = store_of(1)
     lease = opened(store, "a", 1)
     assert store.open("b", 1) is None
-    assert store.settle("a", lease, 0)
-    assert not store.settle("a", lease, 0)
+    assert store.confirm("a", lease, 0)
+    assert not store.confirm("a", lease, 0)
     assert store.put_back_of_client("a") == 0
     assert store.open("b", 1) is None
 
@@ -68,15 +68,15 @@ def test_a_lease_is_put_back_after_its_time_unless_it_is_settled_before() -> Non
     """S157: three opened, the first and the third confirmed: only the second returns, at 500 ms."""
     store = store_of(3)
     lease = opened(store, "a", 3, until_ms=500)
-    assert store.settle("a", lease, 0)
-    assert store.settle("a", lease, 2)
-    assert store.expire(499) == 0
-    assert store.expire(500) == 1
-    assert not store.settle("a", lease, 1)
+    assert store.confirm("a", lease, 0)
+    assert store.confirm("a", lease, 2)
+    assert store.put_back_expired(499) == 0
+    assert store.put_back_expired(500) == 1
+    assert not store.confirm("a", lease, 1)
     again = opened(store, "a", 3, until_ms=1_000)
     assert items_of(again) == [1]
     assert store.put_back("a", again, 1)
-    assert store.expire(2_000) == 0
+    assert store.put_back_expired(2_000) == 0
 
 
 def test_all_of_a_client_returns_when_it_leaves_and_nothing_of_the_others() -> None:
@@ -88,7 +88,7 @@ def test_all_of_a_client_returns_when_it_leaves_and_nothing_of_the_others() -> N
     assert store.put_back_of_client("a") == 3
     assert items_of(store.open("c", 10)) == [0, 1, 4, 5]
     assert items_of(other) == [2, 3]
-    assert store.open_by_client() == {"b": 2, "c": 4}
+    assert store.open_count_by_client() == {"b": 2, "c": 4}
 
 
 def test_a_client_that_left_is_forgotten_and_its_items_count_nothing() -> None:
@@ -97,8 +97,8 @@ def test_a_client_that_left_is_forgotten_and_its_items_count_nothing() -> None:
     lease = opened(store, "a", 1, until_ms=500)
     assert store.put_back_of_client("a") == 1
     assert not any("a" in value for value in vars(store).values() if isinstance(value, dict))
-    assert store.expire(500) == 0
-    assert store.settle_all("a", lease) == []
+    assert store.put_back_expired(500) == 0
+    assert store.confirm_all("a", lease) == []
     assert store.put_back_all("a", lease) == 0
     assert items_of(store.open("a", 3)) == [0, 1, 2]
 
@@ -108,10 +108,10 @@ def test_leases_that_were_settled_do_not_wait_for_their_deadlines() -> None:
     store = store_of(5_001)
     kept = opened(store, "a", 1, until_ms=1_000)
     for serial in range(1, 5_001):
-        assert store.settle("a", opened(store, "a", 1, until_ms=1_000), serial)
-    assert store.expire(0) == 0
+        assert store.confirm("a", opened(store, "a", 1, until_ms=1_000), serial)
+    assert store.put_back_expired(0) == 0
     assert sum(isinstance(each, Lease) for each in gc.get_objects()) < 1_000
-    assert store.expire(1_000) == 1
+    assert store.put_back_expired(1_000) == 1
     assert items_of(kept) == []
 
 
@@ -120,7 +120,7 @@ def test_peek_changes_nothing() -> None:
     store = store_of(2)
     assert store.peek() == 0
     assert store.peek() == 0
-    assert (store.waiting, store.open_by_client()) == (2, {})
+    assert (store.waiting_count, store.open_count_by_client()) == (2, {})
     opened(store, "a", 2)
     assert store.peek() is None
 
@@ -129,12 +129,12 @@ def test_another_clients_item_is_refused_by_name() -> None:
     """S163, P43: to confirm, abort, fail or split what another client has open changes nothing."""
     store = store_of(2)
     lease = opened(store, "a", 2)
-    for settle in (store.settle, store.put_back, store.drop):
+    for settle in (store.confirm, store.put_back, store.remove):
         with pytest.raises(TupleError, match="client 'b' settled what 'a' has open"):
             settle("b", lease, 0)
-    for settle_all in (store.settle_all, store.put_back_all, store.drop_all):
+    for act_on_all in (store.confirm_all, store.put_back_all, store.remove_all):
         with pytest.raises(TupleError, match=r"'b'.*'a'"):
-            settle_all("b", lease)
+            act_on_all("b", lease)
     with pytest.raises(TupleError, match=r"'b'.*'a'"):
         store.split("b", lease, 0, 2)
     assert items_of(lease) == [0, 1]
@@ -145,14 +145,14 @@ def test_an_item_in_parts_is_settled_by_the_last_of_them() -> None:
     store = store_of(1)
     lease = opened(store, "a", 1)
     assert store.split("a", lease, 0, 2)
-    assert not store.settle_part("a", lease, 0, 1)
-    assert not store.settle_part("a", lease, 0, 1)
+    assert not store.confirm_part("a", lease, 0, 1)
+    assert not store.confirm_part("a", lease, 0, 1)
     with pytest.raises(TupleError, match="1 parts are open"):
-        store.settle("a", lease, 0)
+        store.confirm("a", lease, 0)
     with pytest.raises(TupleError, match="twice"):
         store.split("a", lease, 0, 2)
     assert items_of(lease) == [0]
-    assert store.settle_part("a", lease, 0, 0)
+    assert store.confirm_part("a", lease, 0, 0)
     assert items_of(lease) == []
 
 
@@ -161,35 +161,35 @@ def test_the_parts_of_an_item_that_was_put_back_count_no_more() -> None:
     store = store_of(1)
     lease = opened(store, "a", 1)
     store.split("a", lease, 0, 2)
-    store.settle_part("a", lease, 0, 0)
+    store.confirm_part("a", lease, 0, 0)
     assert store.put_back_of_client("a") == 1
     again = opened(store, "b", 1)
-    assert not store.settle_part("a", lease, 0, 1)
+    assert not store.confirm_part("a", lease, 0, 1)
     assert items_of(again) == [0]
-    assert store.settle("b", again, 0)
+    assert store.confirm("b", again, 0)
 
 
 def test_a_lost_item_is_taken_away_wherever_it_is() -> None:
     """A root that timed out is replayed: neither waiting nor open may it be worked on to any effect."""
     store = store_of(4)
     lease = opened(store, "a", 2)
-    assert store.take_away({1: "late", 2: "late", 9: "never here"}) == [(1, 3)]
-    assert not store.settle("a", lease, 1)
-    assert lease.lost == {1: "late"}
+    assert store.remove_lost({1: "late", 2: "late", 9: "never here"}) == [(1, 3)]
+    assert not store.confirm("a", lease, 1)
+    assert lease.why_lost_by_serial == {1: "late"}
     assert items_of(lease) == [0]
     assert items_of(store.open("b", 5)) == [3]
-    assert store.take_away({1: "again"}) == []
+    assert store.remove_lost({1: "again"}) == []
 
 
 def test_lost_positions_are_found_wherever_they_were_put() -> None:
     """Of each source, between others and beyond them; what was put later may be lower."""
     records = ItemRecords()
     for source, at in ((A, [10, 12, 13]), (A + 1, [0, 1, 2]), (A, [0, 1, 2, 4]), (A, [20])):
-        records.put(source, [Message()] * len(at), np.array(at, np.int64))
+        records.add(source, [Message()] * len(at), np.array(at, np.int64))
     lost = np.array([20, 1, 2, 3, 4, 5, 10, 11, 13, 14, 21], np.int64)
-    assert records.serials(A, lost) == [(7, 10), (0, 1), (2, 3), (10, 11)]
+    assert records.serial_runs_at(A, lost) == [(7, 10), (0, 1), (2, 3), (10, 11)]
     records.drop_records([(0, 3)])
-    assert records.serials(A, lost) == [(7, 10), (10, 11)]
+    assert records.serial_runs_at(A, lost) == [(7, 10), (10, 11)]
 
 
 def test_a_lost_item_is_found_without_a_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_a_lost_item_is_found_without_a_look_at_all_others(monkeypatch: pytest.M
         return call
 
     monkeypatch.setattr(np, "isin", counted(np.isin))
-    for name in ("items", "left"):
+    for name in ("fill_open_set", "open_runs"):
         monkeypatch.setattr(Lease, name, counted(getattr(Lease, name)))
     queues = QueueCollection(list(parse(YAML, file="topics.yaml", environ={}).inputs.values()))
     for at in range(300):
@@ -213,8 +213,8 @@ def test_a_lost_item_is_found_without_a_look_at_all_others(monkeypatch: pytest.M
     looks.clear()
     for at in [*range(300)] * 2:
         where = pack_positions(np.array([at], np.int64))
-        queues.take_away(Lost(Verdict.TIMED_OUT, "g", "sentences", "t", "", "", "", 0, 0, 0, A, where))
-    assert (queues.queue(None).store.open_by_client(), len(queues.records)) == ({}, 0)
+        queues.remove_lost(Lost(Verdict.TIMED_OUT, "g", "sentences", "t", "", "", "", 0, 0, 0, A, where))
+    assert (queues.queue(None).store.open_count_by_client(), len(queues.records)) == ({}, 0)
     assert len(looks) < 20 * 600
 
 

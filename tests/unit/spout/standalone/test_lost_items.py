@@ -64,18 +64,18 @@ class Opened:
         if lost:
             at = pack_positions(np.array(lost, np.int64))
             lost_roots = Lost(Verdict.TIMED_OUT, "g", "sentences", "", "", "", "", 5, 5, 9, A, at)
-            assert self.queues.take_away(lost_roots)
+            assert self.queues.remove_lost(lost_roots)
 
     @property
     def open_count(self) -> int:
         """How many items the client has open."""
-        return self.queue.store.open_of(CLIENT.client)
+        return self.queue.store.open_count_of(CLIENT.client)
 
     @property
     def confirmed(self) -> list[int]:
         """The items whose confirmation is published, ascending."""
-        of_runs = [serial for run in self.queues.publication.runs for serial in range(*run)]
-        return sorted([*of_runs, *self.queues.publication.confirmed])
+        of_runs = [serial for run in self.queues.publication.confirmed_runs for serial in range(*run)]
+        return sorted([*of_runs, *self.queues.publication.confirmed_serials])
 
     def single(self) -> list[Item | Part]:
         """Return the items one by one, and for one that was split its parts."""
@@ -179,7 +179,7 @@ def test_what_is_put_back_or_confirmed_by_its_age_is_what_is_left(
         if how == "abort"
         else queues.put_back_of_client(CLIENT.client)
     )
-    assert returned == store.waiting == len(kept)
+    assert returned == store.waiting_count == len(kept)
     again = queues.open(CLIENT, opened.queue, COUNT, now_ms=1)
     assert len(again) == len(kept)
     assert queues.confirm(CLIENT.client, again) == len(kept)

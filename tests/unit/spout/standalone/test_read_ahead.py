@@ -11,7 +11,7 @@ from acker.identity import position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import SourceRun
 from spout.group.sources import SourceSpec, sources_of
-from spout.standalone.read_ahead import Reaches, ReadAhead
+from spout.standalone.read_ahead import GroupReach, ReadAhead
 from tests.support.memory.cluster import MemoryCluster
 from tests.support.worlds.kestrel_world import YAML, MemoryMessages
 
@@ -49,11 +49,11 @@ def test_only_what_is_shown_and_was_read_may_be_planned() -> None:
     world = ReadWorld()
     world.produce(5)
     world.produce(3, partition=1)
-    reach = Reaches([world.ahead])
+    reach = GroupReach([world.ahead])
     places = [PLACE, TopicPartition("sentences", 1)]
     assert dict(reach.stable_ends(places)) == dict.fromkeys(places, 0)
     assert world.ahead.poll(0, 100) == 8
-    world.ahead.show_only([A])
+    world.ahead.plan_only([A])
     assert dict(reach.stable_ends(places)) == {places[0]: 5, places[1]: 0}
     assert dict(reach.starts(places)) == dict.fromkeys(places, 0)
 
@@ -64,8 +64,8 @@ def test_copies_come_before_everything_else() -> None:
     world.produce(1, partition=1)
     world.produce(1, topic="sentences.g.replay")
     world.ahead.poll(0, 100)
-    assert world.ahead.groups(3)[0] == [COPIES]
-    assert sorted(world.ahead.groups(3)[1]) == [B]
+    assert world.ahead.source_groups(3)[0] == [COPIES]
+    assert sorted(world.ahead.source_groups(3)[1]) == [B]
 
 
 def test_a_plan_takes_its_records_and_leaves_the_others() -> None:
@@ -76,7 +76,7 @@ def test_a_plan_takes_its_records_and_leaves_the_others() -> None:
     assert offsets(world, 0, 5) == ([0, 1, 2, 3, 4], [])
     assert world.ahead.count == 1
     assert offsets(world, 5, 6) == ([5], [])
-    assert world.ahead.groups(3) == []
+    assert world.ahead.source_groups(3) == []
 
 
 def test_what_was_initialised_before_is_dropped_and_makes_room() -> None:
@@ -85,7 +85,7 @@ def test_what_was_initialised_before_is_dropped_and_makes_room() -> None:
     world.produce(10)
     world.ahead.poll(0, 100)
     assert offsets(world, 0, 2) == ([0, 1], [])
-    world.ahead.forget_below({A: 8})
+    world.ahead.drop_below({A: 8})
     assert world.ahead.count == 2
     assert offsets(world, 8, 10) == ([8, 9], [])
 
@@ -96,10 +96,10 @@ def test_what_was_initialised_beyond_what_was_read_is_not_read() -> None:
     world.produce(30)
     world.ahead.poll(0, 6)
     assert offsets(world, 0, 2) == ([0, 1], [])
-    world.ahead.forget_below({A: 20})
+    world.ahead.drop_below({A: 20})
     assert world.ahead.count == 0
     assert world.ahead.poll(0, 4) == 4
-    assert world.ahead.groups(3) == [[A]]
+    assert world.ahead.source_groups(3) == [[A]]
     assert offsets(world, 20, 24) == ([20, 21, 22, 23], [])
 
 
@@ -123,7 +123,7 @@ def test_what_left_the_log_shows_as_its_start() -> None:
     world.produce(6)
     world.cluster.delete_before(PLACE, 4)
     assert world.ahead.poll(0, 100) == 0
-    world.ahead.show_only([A])
+    world.ahead.plan_only([A])
     assert (world.ahead.starts([PLACE])[PLACE], world.ahead.stable_ends([PLACE])[PLACE]) == (4, 4)
     assert world.ahead.poll(0, 100) == 2
 
@@ -132,10 +132,10 @@ def test_a_partition_that_is_shorter_than_what_was_read_is_refused() -> None:
     """Nothing comes of it, and planning finds out why, until the source begins a new generation."""
     world = ReadWorld(free=position_at(0, 5))
     assert world.ahead.poll(0, 100) == 0
-    assert "no longer reaches" in str(world.ahead.doubt)
+    assert "no longer reaches" in str(world.ahead.out_of_range)
     world.produce(2)
     world.ahead.add_sources(world.sources, dict.fromkeys(world.sources, position_at(1, 0)))
-    assert (world.ahead.doubt, world.ahead.poll(0, 100)) == (None, 2)
+    assert (world.ahead.out_of_range, world.ahead.poll(0, 100)) == (None, 2)
 
 
 READ = 5
@@ -187,11 +187,11 @@ def test_a_partition_that_was_cut_is_noticed_whatever_is_beside_it(first: str, s
     came = sum(world.ahead.poll(0, 100) for _ in range(4))
 
     is_cut = any(STATES[state] is None for state in states.values())
-    assert (world.ahead.doubt is not None) == is_cut
+    assert (world.ahead.out_of_range is not None) == is_cut
     if not is_cut:
         expected = [STATES[state] or (0, 0) for state in states.values()]
         assert came == sum(count for _, count in expected)
-        world.ahead.show_only([A, B])
+        world.ahead.plan_only([A, B])
         places = [TopicPartition("sentences", partition) for partition in range(2)]
         starts = dict(world.ahead.starts(places))
         assert starts == {

@@ -47,8 +47,8 @@ class Engine:
         self.queue = self.queues.queue("sentences")
         self.lock = nullcontext()
         self.guard = Guard(self._wait)
-        self.is_fit = True
-        self.is_idle = False
+        self.is_usable = True
+        self.is_publishing_idle = False
         self.now = 1_000
         self.wake_ms = 10
         self.waits = 0
@@ -78,7 +78,7 @@ class Engine:
 
     def lacking(self) -> int:
         """Return how many more records are to be planned."""
-        return self.queues.lacking_counts(self.now).get("sentences", 0)
+        return self.queues.lacking_count_by_input(self.now).get("sentences", 0)
 
     def put(self, count: int, first: int = 0) -> None:
         """Let records be ready."""
@@ -110,7 +110,7 @@ def test_what_is_kept_ready_for_a_client_that_waits_does_not_grow(
         assert len(client.open(count, wait_ms=10**9)) == 0
         engine.now += 5  # the next one comes at once
     assert lacking <= {expected, 2 * expected}
-    assert engine.queue.requested == 0
+    assert engine.queue.requested_count == 0
     engine.now += 2 * WINDOW_MS_MAX
     assert engine.lacking() == 0, "nobody waits any more"
 
@@ -132,7 +132,7 @@ def test_for_several_clients_that_wait_so_many_are_kept_ready_as_all_of_them_req
     engine.happens = one_waits
     assert len(first.open(10, wait_ms=10**9)) == 0
     assert set(lacking) == {10 + 20 + 20}
-    assert engine.queue.requested == 0
+    assert engine.queue.requested_count == 0
 
 
 @pytest.mark.parametrize("at", [1, 2, WAKES])
@@ -151,9 +151,9 @@ def test_a_client_that_waited_gets_what_comes_and_the_next_one_begins_anew(at: i
         engine.happens = happens
         items = client.open(10, wait_ms=10**9)
         assert len(items) == 10
-        assert engine.queue.requested == 0
+        assert engine.queue.requested_count == 0
         assert max(lacking) <= 10 + 10 * (turn + 1), "requested now, and as many as were opened before"
-        assert engine.queue.store.waiting == 0
+        assert engine.queue.store.waiting_count == 0
 
 
 @pytest.mark.parametrize("pause_ms", [0, WINDOW_MS_MAX // 2, WINDOW_MS_MAX, 3 * WINDOW_MS_MAX])

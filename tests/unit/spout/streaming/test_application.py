@@ -158,7 +158,7 @@ def test_the_end_of_a_batch_says_how_many_cores_there_are_now(tmp_path: Path) ->
         planners = [driver.planner(name, name) for name in ("first", "second")]
         for seq, cores in enumerate((2, 6)):
             made._context = cast("Any", SimpleNamespace(defaultParallelism=cores))
-            BatchEnd(made, BatchLane("q", seq)).find_stream(
+            BatchEnd(made, BatchLane("q", seq)).record_and_find_stream(
                 BatchReports(frozenset({"first"}), (), has_untracked=False)
             )
             for planner in planners:
@@ -174,7 +174,7 @@ def test_a_query_publishes_its_tracked_stream_beside_one_that_is_not_tracked(tmp
     made._context = cast("Any", SimpleNamespace(defaultParallelism=2))
     report = reported(0, 0, 0, task_report("read_stream"))
     reports = BatchReports(frozenset({"free", "tracked"}), (report,), has_untracked=True)
-    assert BatchEnd(made, BatchLane("q", 1)).find_stream(reports) is made.streams["tracked"]
+    assert BatchEnd(made, BatchLane("q", 1)).record_and_find_stream(reports) is made.streams["tracked"]
 
 
 class Seq(list[SimpleNamespace]):

@@ -159,7 +159,13 @@ def __getattr__(name: str) -> Any:
         near = [] if name.startswith("_") else get_close_matches(name, __all__, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise AttributeError(f"module 'spout' has no attribute {name!r}{hint}")
-    return getattr(import_module(home), name)
+    try:
+        module = import_module(home)
+    except ImportError:
+        # beside an older Spark names are missing: then that is the error, with its version
+        import_module("spout.spark.versions")
+        raise
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -39,6 +39,7 @@ TOOLS = (
     "tests/torture",
     "tests/mutants",
     "tests/mutation",
+    "tests/matrix",
     "tests/support/memory",
 )
 """Programs that prove and measure the product. They may look into every room; no room knows them."""
@@ -294,6 +295,24 @@ def test_sparks_private_side_has_one_door() -> None:
         if name.startswith("pyspark.sql.pandas.types") or re.search(r"^pyspark\..*\._", name)
     ]
     assert [each for each in wrong if not each.startswith("spout/spark/private.py")] == []
+
+
+DIFFERS_BY_VERSION = re.compile(
+    r"arrow_udf|repartitionById|metadataOpt|prefer_timestamp_ntz|pyspark\.sql\.streaming\.datasource"
+    r"|execution\.streaming\.(checkpointing\.)?FileSystemBased|pyspark\.__version__|\bSparkVersion\b"
+)
+"""Names that not every version of Spark has, and the version itself."""
+
+
+def test_what_differs_between_versions_of_spark_stands_behind_one_door() -> None:
+    """Nobody else asks which version runs."""
+    wrong = [
+        f"{short(path)}: {match.group()}"
+        for path in FILES
+        if room_of(path) != "spout/spark"
+        for match in DIFFERS_BY_VERSION.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert wrong == []
 
 
 def test_nothing_is_planted_on_an_object_of_another_package() -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import types
 from pyspark.sql.types import DataType, StructField, StructType
 
 from spout.bolts.ddl import name_and_type, outer_parts, without_brackets
+from spout.spark.renamed import time_type
 
 _SIMPLE: Final[Mapping[str, type[DataType]]] = {
     "bigint": types.LongType,
@@ -101,7 +102,7 @@ def _type(text: str) -> DataType:
         precision, scale = [*numbers, *defaults]
         return types.DecimalType(precision, scale)
     if first_word == "time":
-        return types.TimeType(*numbers)
+        return time_type(*numbers)
     words = without_brackets(text).lower().split()
     if first_word == "interval":
         # ``interval day`` has one unit, which is the first and the last

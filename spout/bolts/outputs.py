@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from acker.errors import UsageError
 from spout.bolts.bolts import AnyBolt, OutputDeclarer
 from spout.bolts.ddl import field_names, refuse_repeated_names
-from spout.spark.private import arrow_schema_of
+from spout.spark.arrow_types import arrow_schema_of
 from spout.tuples.exact import zone_of
 from spout.tuples.tuple import DEFAULT_STREAM
 

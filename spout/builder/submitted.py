@@ -29,6 +29,7 @@ from spout.runtime.endpoints import serve
 from spout.runtime.forks import Owner
 from spout.runtime.metrics import Scraped, counter, gauge
 from spout.sinks.foreach_batch import sink as publishing
+from spout.spark.renamed import to_partitions
 from spout.streaming.application import Application, Stream, classic
 from spout.streaming.frames import Node, narrowed, node_of, through
 from spout.streaming.map_task import MapTask
@@ -187,7 +188,7 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
             rows = attach_keyed_bolt(rows, stage_before, entry_task, compiled.keyed, stage)
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
-            rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving_schema)
+            rows = through(to_partitions(rows, partitions, TASK), task, stage.leaving_schema)
     status_path = Path(node.options.status_path or "")
     return TopologyFrame(rows, stream, application.link(stream), status_path)
 

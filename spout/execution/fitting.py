@@ -355,6 +355,6 @@ class _ColumnFitter:
 
 def _spark_type_text(field: pa.Field) -> str:
     """Return the type of a field in Spark's words."""
-    from spout.spark.private import spark_type_of  # only where something does not fit
+    from spout.spark.arrow_types import spark_type_of  # only where something does not fit
 
     return str(spark_type_of(field.type).simpleString())

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from acker.errors import UsageError
 from spout.bolts.bolts import ArrowBolt, BatchCollector
 from spout.bolts.outputs import zone_or_utc
-from spout.spark.private import arrow_schema_of
+from spout.spark.arrow_types import arrow_schema_of
 from spout.streaming.frames import loose, node_of
 from spout.topology.chain import Step
 from spout.tuples.columns import ANCHOR

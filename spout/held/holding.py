@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import LongType
 
 from acker.errors import UsageError
 from acker.identity import I64, subscription_key
@@ -41,7 +41,9 @@ from spout.publishing.delayed import NEVER_MS, HeldAt, HeldTuples, RootPositions
 from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add_report, task_name
 from spout.publishing.root_marks import RootMark, RootMarks
-from spout.spark.private import logical_plan, spark_type_of
+from spout.spark.arrow_types import spark_type_of
+from spout.spark.column_functions import column_function
+from spout.spark.private import logical_plan
 from spout.streaming.application import Application
 from spout.streaming.frames import hidden_column, streams_behind, through
 from spout.streaming.query_plan import label, refuse_limit, streams_read
@@ -146,15 +148,13 @@ def _held_rows(timed: DataFrame, task: HoldTask) -> DataFrame:
         task: returns the edge of each row, by its anchor and `UNTIL`.
     """
 
-    # Spark derives the kind of a function from its type hints; plans show it under its name
+    # plans show it under its name
     def run(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         return task(columns)
 
     run.__name__ = label(task.name)
-    edge_function = arrow_udf(run, "bigint")  # type: ignore[call-overload]  # the stub requires the kind
-    # Not deterministic: otherwise Spark could call it twice for a row, or only for rows that a
-    # later filter keeps.
-    edge_function = edge_function.asNondeterministic()
+    # Spark calls it once for each row, and also for those that a later filter drops
+    edge_function = column_function(run, LongType())
     anchor = timed[ANCHOR]
     anchor_fields = [anchor[field.name] for field in WIDE_TYPE]
     edged = timed.select("*", edge_function(*anchor_fields, timed[UNTIL]).alias(EDGE))

@@ -243,7 +243,8 @@ def reported_by_keyed_bolt(
         normal = normal_key(sql.col(name), types[name], is_nullable=is_nullable)
         readable_keys.append(readable_key(normal, types[name]).alias(name))
     encoded_columns = [encoded_column(sql.col(name), types[name]).alias(name) for name in streams]
-    encoded_rows = rows.select(*readable_keys, *encoded_columns, ANCHOR)
+    anchor = encoded_column(sql.col(ANCHOR), rows.schema[ANCHOR].dataType)
+    encoded_rows = rows.select(*readable_keys, *encoded_columns, anchor.alias(ANCHOR))
     timeout_kind = GroupStateTimeout.NoTimeout
     if bolt.tick_ms or bolt.tick_every_ms:  # Spark calls for a key without a tuple, too
         timeout_kind = GroupStateTimeout.ProcessingTimeTimeout
@@ -550,7 +551,9 @@ class KeyedTask:
         for row_anchor, *structs in zip(frame[ANCHOR], *columns, strict=True):
             anchor: tuple[int, int, int] | None = None  # None: the tuple has no root
             if row_anchor is not None:
-                anchor = row_anchor["source"], row_anchor["position"], row_anchor["edge"]
+                # digits before Spark 4.2
+                source, position, edge = (int(row_anchor[name]) for name in HELD_TYPE.names)
+                anchor = source, position, edge
             for (column, stream), struct in zip(self.streams.items(), structs, strict=True):
                 if struct is None:  # the row is of another stream
                     continue

@@ -14,6 +14,8 @@ timestamp              microseconds since 1970         an hour of each autumn is
 timestamp_ntz          an interval since 1970          a time behind the year 9999 ends the query
 date                   days since 1970                 the same
 string                 its bytes                       one that is no UTF-8 ends the query
+whole number, before   its digits, as bytes            beside a null it becomes a float, which lacks
+Spark 4.2                                              the last bits of a large number
 array of double,       structs with one field          a null beside numbers becomes NaN
 float
 array of arrays with   structs with one field          arrays of different lengths, or a null
@@ -45,17 +47,23 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sql
 from pyspark.sql.types import (
     ArrayType,
+    ByteType,
     DataType,
     DateType,
     DoubleType,
     FloatType,
+    IntegerType,
+    IntegralType,
+    LongType,
     MapType,
+    ShortType,
     StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
+from spout.spark.versions import FRAMES_KEEP_WHOLE_NUMBERS
 from spout.tuples.exact import zone_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,7 +86,12 @@ _FLOAT_DTYPES: Final[Mapping[type[DataType], type]] = MappingProxyType(
 )
 """By Spark's types of floats: the types of NumPy."""
 
-_ENCODED_TYPES: Final = (TimestampType, TimestampNTZType, DateType, StringType)
+_WHOLE_NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType)
+
+_ENCODED_TYPES: Final[tuple[type[DataType], ...]] = (
+    *(TimestampType, TimestampNTZType, DateType, StringType),
+    *(() if FRAMES_KEEP_WHOLE_NUMBERS else _WHOLE_NUMBERS),
+)
 
 Decode = Callable[[Any], Any]
 """Returns the value that an encoded one, which is not None, stands for."""
@@ -193,11 +206,18 @@ def encoded_column(column: Column, spark_type: DataType) -> Column:
         return sql.transform_values(with_keys, lambda _, value: encoded_column(value, value_type))
     if isinstance(spark_type, StringType):
         return column.cast("binary")
+    if isinstance(spark_type, IntegralType):
+        return _encoded_number(column)
     if isinstance(spark_type, DateType):
-        return sql.unix_date(column)
+        return _encoded_number(sql.unix_date(column))
     if isinstance(spark_type, TimestampNTZType):
         return column - _ntz_column(_LOCAL_EPOCH)  # an interval
-    return sql.unix_micros(column)  # a timestamp: no other type is encoded
+    return _encoded_number(sql.unix_micros(column))  # a timestamp: no other type is encoded
+
+
+def _encoded_number(column: Column) -> Column:
+    """Return a column of whole numbers as it is, or as their digits where pandas makes floats."""
+    return column if FRAMES_KEEP_WHOLE_NUMBERS else column.cast("string").cast("binary")
 
 
 def _wrapped(column: Column, spark_type: DataType) -> Column:
@@ -211,15 +231,24 @@ def has_floats(spark_type: DataType) -> bool:
 
 
 def loses_nulls(spark_type: DataType) -> bool:
-    """Return whether pandas has NaN for nulls in a key: in floats, or in arrays of floats."""
+    """Return whether pandas has NaN for nulls in a key: in floats, or in arrays of floats.
+
+    Before Spark 4.2 whole numbers in an array with nulls are floats too.
+    """
     return type(spark_type) in _FLOAT_DTYPES or _has_arrays_of_floats(spark_type)
 
 
 def _has_arrays_of_floats(spark_type: DataType) -> bool:
-    """Return whether a type is an array of floats, or has one within."""
-    if isinstance(spark_type, ArrayType) and type(spark_type.elementType) in _FLOAT_DTYPES:
+    """Return whether a type is an array of what pandas makes floats of, or has one within."""
+    if isinstance(spark_type, ArrayType) and _becomes_floats(spark_type.elementType):
         return True
     return any(map(_has_arrays_of_floats, _types_within(spark_type)))
+
+
+def _becomes_floats(spark_type: DataType) -> bool:
+    """Return whether pandas may have floats for numbers of a type in an array with nulls."""
+    is_whole = type(spark_type) in _WHOLE_NUMBERS
+    return type(spark_type) in _FLOAT_DTYPES or (is_whole and not FRAMES_KEEP_WHOLE_NUMBERS)
 
 
 def normal_key(column: Column, spark_type: DataType, *, is_nullable: bool = True) -> Column:
@@ -362,6 +391,9 @@ class TupleDecoder:
             DateType: _decode_date,
             StringType: _decode_string,
         }
+        if not FRAMES_KEEP_WHOLE_NUMBERS:
+            # of bytes that are digits, too, `int` makes the number
+            decoder_by_leaf = {**decoder_by_leaf, **dict.fromkeys(_WHOLE_NUMBERS, int)}
         self._decoders = _decoders(self._types_by_field, decoder_by_leaf)
         # for the state of an earlier version, whose values are not encoded, and lack only the zone
         types_with_times = {

@@ -238,6 +238,11 @@ class DriverLink:
         """Why the store could not be opened for this process; empty: nobody has said that."""
         return self._driver_state.not_granted
 
+    @property
+    def trigger(self) -> str:
+        """The class of the query's trigger; empty: the driver has not said it."""
+        return self._driver_state.trigger
+
     def published(self, session: str, ranges: tuple[SourceRun, ...]) -> Published | None:
         """Return the message about a batch with these ranges, if it is the session's last one."""
         last = self._published.get(session)
@@ -253,6 +258,10 @@ class DriverLink:
     def ask_for_epoch(self, epoch_min: int) -> None:
         """Ask the driver to open the store; `granted_epoch` or `not_granted` is the answer."""
         self._set_own_state(replace(self._own_state, asks_for_epoch=epoch_min))
+
+    def ask_for_trigger(self) -> None:
+        """Ask the driver for the trigger of the query; `trigger` is the answer."""
+        self._set_own_state(replace(self._own_state, asks_for_trigger=True))
 
     def put_idle(self) -> None:
         """Report to the driver that the last batch has ended: Spark asks for the next one only then."""

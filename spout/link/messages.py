@@ -65,6 +65,7 @@ class DriverState:
         has_store: a store takes the rows and their acks: who takes the group asks first.
         granted_epoch: what the store has granted to this planning process; 0: nothing yet.
         not_granted: why the store could not be opened for it; empty: it could, or was not asked.
+        trigger: the class of its query's trigger, as Spark names it; empty: it was not asked for.
     """
 
     follower: str | None = None
@@ -77,6 +78,7 @@ class DriverState:
     has_store: bool = False
     granted_epoch: int = 0
     not_granted: str = ""
+    trigger: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,14 @@ class PlannerState:
         runs_again: `batch_name` of the batch that it runs again, which another process planned; else empty.
         asks_for_epoch: the lowest epoch with which it may take the group, once the store is open;
             0: it does not ask.
+        asks_for_trigger: it plans nothing before it knows its query's trigger.
     """
 
     asks_for_workers: bool = False
     idle_pause: int = 0
     runs_again: str = ""
     asks_for_epoch: int = 0
+    asks_for_trigger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,7 @@ def _message_of(kind: str, fields: _Fields) -> Message:
                 has_store=fields.flag("has_store"),
                 granted_epoch=fields.number("granted_epoch"),
                 not_granted=fields.text("not_granted"),
+                trigger=fields.text("trigger"),
             )
         case "published":
             return BatchPublished(fields.text("session"), fields.text("batch"), _published_of(fields))
@@ -197,6 +202,7 @@ def _message_of(kind: str, fields: _Fields) -> Message:
                 idle_pause=fields.number("idle_pause"),
                 runs_again=fields.text("runs_again"),
                 asks_for_epoch=fields.number("asks_for_epoch"),
+                asks_for_trigger=fields.flag("asks_for_trigger"),
             )
         case "hello":
             return Hello(fields.text("stream"), fields.text("process"))

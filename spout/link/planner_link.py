@@ -101,6 +101,8 @@ class PlannerLink:
         # dicts without values keep the order in which keys came, as sets do not
         self._processes_asking_for_workers: dict[str, None] = {}
         self._processes_with_workers: set[str] = set()
+        self._processes_asking_for_trigger: dict[str, None] = {}
+        self._trigger_by_process: dict[str, str] = {}
         self._open_store: OpenStore | None = None  # None: no store takes the rows
         self._epoch_min_by_process: dict[str, int] = {}  # of an `EpochQuestion`
         self._grant_by_process: dict[str, _Grant] = {}
@@ -190,6 +192,12 @@ class PlannerLink:
         """Answer a planning process that Spark has run a task."""
         with self._lock:
             self._processes_with_workers.add(process)
+        self._send_state_to_all()
+
+    def put_trigger(self, process: str, trigger: str) -> None:
+        """Answer a planning process with the class of its query's trigger."""
+        with self._lock:
+            self._trigger_by_process[process] = trigger
         self._send_state_to_all()
 
     def expect_store(self, open_store: OpenStore) -> None:
@@ -287,6 +295,7 @@ class PlannerLink:
                     others_run_again=any(other.state.runs_again for other in others),
                     granted_epoch=grant.epoch,
                     not_granted=grant.not_granted,
+                    trigger=self._trigger_by_process.get(receiver.process, ""),
                 )
             )
 
@@ -331,6 +340,8 @@ class PlannerLink:
             self._last_idle_pause = max(self._last_idle_pause, state.idle_pause)
             if state.asks_for_workers:
                 self._processes_asking_for_workers[sender.process] = None
+            if state.asks_for_trigger:
+                self._processes_asking_for_trigger[sender.process] = None
             if state.asks_for_epoch:
                 self._epoch_min_by_process[sender.process] = state.asks_for_epoch
             if state.runs_again:
@@ -348,6 +359,18 @@ class PlannerLink:
                 process
                 for process in self._processes_asking_for_workers
                 if process not in self._processes_with_workers
+            ]
+
+    def asks_for_trigger(self) -> list[str]:
+        """Return the planning processes that have asked for their query's trigger.
+
+        Those that have an answer are left out.
+        """
+        with self._lock:
+            return [
+                process
+                for process in self._processes_asking_for_trigger
+                if process not in self._trigger_by_process
             ]
 
     def runs_again(self, plan: BatchPlan) -> bool:

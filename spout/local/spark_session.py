@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from spout.local import java
 from spout.local.jars import cache_directory, make_folder, written_whole
+from spout.spark.renamed import CHECKPOINT_FILES
 
 SHUFFLE_PARTITIONS = 2
 """Partitions behind a shuffle; all runs on one machine, and each further partition costs a task per batch."""
@@ -75,9 +76,7 @@ def local_settings(cache: Path, further: Mapping[str, Any]) -> dict[str, Any]:
         # stopping a query with a long plan overflows the default stack
         "spark.driver.extraJavaOptions": "-Xss16m",
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
+        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
         **further,
     }
 

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BooleanType
 
 from spout.publishing.report_accumulator import Batch, ReportLedger, SentReport, Value
+from spout.spark.column_functions import column_function
 from spout.spark.private import partitions_of
 
 if TYPE_CHECKING:
@@ -56,13 +56,10 @@ class Drain:
 
     def with_drain(self, rows: DataFrame) -> DataFrame:
         """Return the same rows, with a drain behind them."""
-        # Spark derives the kind of the function from its type hints.
         accumulator = self._ledger.accumulator
         report_partition = partition_reporter(accumulator, self._ledger_batch, self._run_id)
-        # Spark would have the JVM read the name "boolean"; the stub requires the kind
-        keeps_row = arrow_udf(report_partition, BooleanType())  # type: ignore[call-overload]
-        # Not deterministic: otherwise Spark would merge it with other conditions, or move it.
-        keeps_row = keeps_row.asNondeterministic()
+        # Spark neither merges it with other conditions nor moves it
+        keeps_row = column_function(report_partition, BooleanType())
         # In a column, which has the batch's partition; as an argument of the function it would
         # be the task's.
         numbered = rows.withColumn(PARTITION, sql.spark_partition_id())

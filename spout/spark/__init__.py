@@ -1,1 +1,1 @@
-"""The private parts of Spark, in one place."""
+"""Spark's private side, and what differs from version to version, behind one door."""

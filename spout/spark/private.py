@@ -1,4 +1,4 @@
-"""What PySpark and Spark may change without notice: underscore names, Catalyst's nodes, Arrow types.
+"""What PySpark and Spark may change without notice: underscore names, Catalyst's nodes.
 
 No other file uses them. Each function returns plain values, or Java objects that are passed to
 another function of this file. If a name is missing, the error has the name and the cure.
@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
 import pyspark
 from py4j.java_gateway import JavaClass
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import DataType, StructType
 
 from acker.errors import TrackingError
 
@@ -53,7 +50,7 @@ _TASKS_MAX: Final = 1_000
 
 
 @contextmanager
-def _requiring(name: str) -> Iterator[None]:
+def requiring(name: str) -> Iterator[None]:
     """Raise `TrackingError`, with the cure, where the body finds that PySpark lacks a name."""
     try:
         yield
@@ -66,19 +63,19 @@ def _requiring(name: str) -> Iterator[None]:
 
 def logical_plan(rows: DataFrame) -> JavaObject:
     """Return the analyzed plan of rows, as it was written."""
-    with _requiring("DataFrame._jdf"):
+    with requiring("DataFrame._jdf"):
         return rows._jdf.queryExecution().analyzed()
 
 
 def physical_plan(rows: DataFrame) -> JavaObject:
     """Return the plan by which Spark runs rows, with its shuffles; to make it takes some ms."""
-    with _requiring("DataFrame._jdf"):
+    with requiring("DataFrame._jdf"):
         return rows._jdf.queryExecution().executedPlan()
 
 
 def partitions_of(rows: DataFrame) -> int:
     """Return how many partitions rows have; `rows.rdd` would plan them anew for Python."""
-    with _requiring("DataFrame._jdf"):
+    with requiring("DataFrame._jdf"):
         execution = rows._jdf.queryExecution()
         plan = execution.analyzed()
         # rows of foreachBatch are an RDD already; to plan them takes 5 ms of a batch
@@ -92,7 +89,7 @@ def execution_of(session: SparkSession, query: str) -> JavaObject | None:
     The rows of foreachBatch do not show the query's plan, and their session is a clone, without
     queries.
     """
-    with _requiring("SparkSession._jsparkSession or SparkContext._jvm"):
+    with requiring("SparkSession._jsparkSession or SparkContext._jvm"):
         # by its full name: the JVM would be asked for `java`, `java.util` and the class, for
         # every batch
         jvm: Any = session.sparkContext._jvm
@@ -103,13 +100,13 @@ def execution_of(session: SparkSession, query: str) -> JavaObject | None:
 
 def rows_of(writer: DataStreamWriter) -> DataFrame:
     """Return the rows that a writer would write."""
-    with _requiring("DataStreamWriter._df"):
+    with requiring("DataStreamWriter._df"):
         return writer._df
 
 
 def java_query(query: StreamingQuery) -> JavaObject:
     """Return the execution behind a query's handle."""
-    with _requiring("StreamingQuery._jsq"):
+    with requiring("StreamingQuery._jsq"):
         return query._jsq.streamingQuery()
 
 
@@ -140,8 +137,8 @@ def has_committed(execution: JavaObject, batch: int) -> bool:
 
 
 def trigger_of(query: StreamingQuery) -> str:
-    """Return the class of a query's trigger, without its package."""
-    return str(java_query(query).trigger().getClass().getSimpleName())
+    """Return the class of a query's trigger, without its package and the `$` of an object."""
+    return str(java_query(query).trigger().getClass().getSimpleName()).rstrip("$")
 
 
 def session_uuid(session: SparkSession) -> str:
@@ -149,19 +146,19 @@ def session_uuid(session: SparkSession) -> str:
 
     All Python objects of a session share it.
     """
-    with _requiring("SparkSession._jsparkSession"):
+    with requiring("SparkSession._jsparkSession"):
         return str(session._jsparkSession.sessionUUID())
 
 
 def has_ended(context: SparkContext) -> bool:
     """Return whether a SparkContext was stopped."""
-    with _requiring("SparkContext._jsc"):
+    with requiring("SparkContext._jsc"):
         return context._jsc is None
 
 
 def most_tasks(context: SparkContext, stage: int) -> int:
     """Return how many tasks the largest attempt of a stage had."""
-    with _requiring("SparkContext._jsc"):
+    with requiring("SparkContext._jsc"):
         store = context._jsc.sc().statusStore()
     # py4j does not fill in Scala's default arguments; Scala has a method for each:
     # stageData$default$2 and on
@@ -209,7 +206,7 @@ def counts_of_plan(plan: JavaObject) -> PlanCounts:
 
 def _watermark_count(node: JavaObject) -> WatermarkCount | None:
     """Return what a watermark's node saw; None: it saw no row."""
-    with _requiring("EventTimeWatermarkExec.eventTimeStats"):
+    with requiring("EventTimeWatermarkExec.eventTimeStats"):
         stats = node.eventTimeStats().value()
         if not int(stats.count()):
             return None
@@ -234,7 +231,7 @@ class TaskEnd(NamedTuple):
 
 def executors_of(context: SparkContext) -> list[SparkExecutor]:
     """Return the living executors; with a local master the driver is the only one."""
-    with _requiring("SparkContext._jsc"):
+    with requiring("SparkContext._jsc"):
         java_executors = context._jsc.sc().statusStore().executorList(True)
     drivers: list[SparkExecutor] = []
     executors: list[SparkExecutor] = []
@@ -253,7 +250,7 @@ def executors_of(context: SparkContext) -> list[SparkExecutor]:
 
 def task_ends_of(context: SparkContext, stage: int) -> list[TaskEnd]:
     """Return the tasks of a stage that have ended, as far as Spark has noted it yet."""
-    with _requiring("SparkContext._jsc"):
+    with requiring("SparkContext._jsc"):
         tasks = context._jsc.sc().statusStore().taskList(stage, 0, _TASKS_MAX)
     task_ends: list[TaskEnd] = []
     for task in sequence(tasks):
@@ -270,7 +267,7 @@ def jobs_of(context: SparkContext, group: str | None) -> JavaObject:
 
     A Python list would need a call to the JVM for each id.
     """
-    with _requiring("StatusTracker._jtracker"):
+    with requiring("StatusTracker._jtracker"):
         return context.statusTracker()._jtracker.getJobIdsForGroup(group)
 
 
@@ -349,32 +346,3 @@ def columns_read(operator: JavaObject) -> set[str]:
     """Return the names of the columns that an operator gets from the node below it."""
     attributes = operator.children().apply(0).output()
     return {str(attribute.name()) for attribute in sequence(attributes)}
-
-
-def arrow_schema_of(schema: StructType, zone: str = "UTC") -> pa.Schema:
-    """Return the Arrow schema for a Spark schema, with times in a zone."""
-    return _conversion("to_arrow_schema")(schema, timezone=zone)
-
-
-def arrow_type_of(spark_type: DataType, zone: str = "UTC") -> pa.DataType:
-    """Return the Arrow type for a Spark type, with times in a zone."""
-    return _conversion("to_arrow_type")(spark_type, timezone=zone)
-
-
-def spark_schema_of(schema: pa.Schema) -> StructType:
-    """Return the Spark schema for an Arrow schema."""
-    spark_schema: StructType = _conversion("from_arrow_schema")(schema)
-    return spark_schema
-
-
-def spark_type_of(arrow_type: pa.DataType) -> DataType:
-    """Return the Spark type for an Arrow type."""
-    spark_type: DataType = _conversion("from_arrow_type")(arrow_type)
-    return spark_type
-
-
-def _conversion(name: str) -> Callable[..., Any]:
-    """Return one of PySpark's functions between its own types and Arrow's."""
-    with _requiring(f"pyspark.sql.pandas.types.{name}"):
-        conversion: Callable[..., Any] = getattr(import_module("pyspark.sql.pandas.types"), name)
-    return conversion

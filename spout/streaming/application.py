@@ -39,6 +39,7 @@ from spout.publishing.report_accumulator import BatchReports, ReportLedger, Trac
 from spout.publishing.watermarks import TooLateLog, Watermarks
 from spout.runtime.forks import Owner, tell_of_forks
 from spout.spark.private import has_ended, most_tasks, session_uuid
+from spout.spark.versions import INSTALLED, RUNS_ON
 from spout.streaming.keeper import Keeper, KeptStream
 from spout.tuples.anchors import Carry
 from spout.tuples.counts import Counts, sum_of_counts
@@ -63,7 +64,8 @@ def classic(session: object) -> SparkSession:
     if isinstance(session, SparkSession):
         return session
     raise UsageError(
-        f"{type(session).__module__}.{type(session).__name__} is no classic Spark session: {_NO_CONNECT}"
+        f"{type(session).__module__}.{type(session).__name__} is no classic Spark session. Found is"
+        f" PySpark {INSTALLED}, and wanted is {RUNS_ON}: {_NO_CONNECT}"
     )
 
 
@@ -318,7 +320,8 @@ class Application:
 
     def _kept_streams(self) -> list[KeptStream]:
         """Return the streams that the keeper serves."""
-        return [KeptStream(self.link(stream), stream.session) for stream in self.all_streams()]
+        streams = self.all_streams()
+        return [KeptStream(self.link(stream), stream.session, stream.id) for stream in streams]
 
     @staticmethod
     def of(session: SparkSession) -> Application:

@@ -18,6 +18,7 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.publishing.publish import BatchLane
 from spout.publishing.settle import Moment
 from spout.spark.private import java_query, sequence
+from spout.spark.renamed import batch_metadata
 from spout.streaming.application import Application, Stream
 from spout.streaming.options import plan_between
 
@@ -129,7 +130,7 @@ def _entry(log: Any, batch: int) -> _Entry:
             # a query has one tracked stream; offsets of untracked ones have no session
             tracked_offset = offset
             break
-    metadata = entry.get().metadataOpt()
+    metadata = batch_metadata(entry.get())
     if not metadata.isDefined():
         return _Entry(tracked_offset)
     watermark_ms = int(metadata.get().batchWatermarkMs())

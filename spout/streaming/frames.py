@@ -16,12 +16,13 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
 from spout.bolts.groupings import Grouping
+from spout.spark.arrow_types import spark_schema_of
 from spout.spark.connect_back import tried_twice
-from spout.spark.private import logical_plan, spark_schema_of
+from spout.spark.private import logical_plan
+from spout.spark.renamed import to_partitions
 from spout.streaming.application import Application, Stream
 from spout.streaming.map_task import MapTask
 from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION, SealedStage, SourceOptions
@@ -158,7 +159,7 @@ class Node:
             arriving_schema=producer_chain.schema,
         )
         # a bundle has the number of its task, which is that of its partition then
-        base = bundles.repartitionById(tasks, sql.col(TASK))
+        base = to_partitions(bundles, tasks, TASK)
         names = (*self.names, step.name)
         return Node(self.session, self.stream, base=base, chain=consumer_chain, names=names)
 

@@ -1,10 +1,11 @@
 """A thread of the driver that serves its planning processes as long as the SparkContext lives.
 
 It makes the application's folder again where a cleaner of temporary files has removed it, and
-lets Spark run a first task for a planning process that asks for workers. It also opens the
-store for one that asks whether it may take a group that is written exactly once. The planning
-process emits nothing before: a root's timeout begins when it is emitted, and Spark may look for
-executors, or start Python on a busy machine, for minutes.
+lets Spark run a first task for a planning process that asks for workers. It tells a process the
+trigger of its query, if it asks for that, and opens the store for one that asks whether it may
+take a group that is written exactly once. The planning process emits nothing before: a root's
+timeout begins when it is emitted, and Spark may look for executors, or start Python on a busy
+machine, for minutes.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
 """
@@ -22,6 +23,7 @@ from pyspark import InheritableThread
 from spout.link.planner_link import EpochQuestion, PlannerLink
 from spout.spark.connect_back import SPARK_ERRORS, RunningQuery, SlowStarts, tried_twice
 from spout.spark.threads import leave_sigint_to_the_main_thread
+from spout.streaming.query_plan import trigger_of_reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,10 +52,11 @@ class Folder(Protocol):
 
 
 class KeptStream(NamedTuple):
-    """The link of a stream, and the session in which its query runs."""
+    """The link of a stream, the session in which its query runs, and the id that its plan shows."""
 
     link: PlannerLink
     session: SparkSession
+    id: str = ""
 
 
 class Keeper:
@@ -106,9 +109,24 @@ class Keeper:
             for process in stream.link.asks_for_workers():
                 if process not in self._processes_with_worker:
                     self._start_worker_for(stream, process)
+            for process in stream.link.asks_for_trigger():
+                self._answer_trigger(stream, process)
             for question in stream.link.epoch_questions():
                 if question.process not in self._processes_with_grant:
                     self._start_grant(stream.link, question)
+
+    def _answer_trigger(self, stream: KeptStream, process: str) -> None:
+        """Send a planning process its query's trigger.
+
+        The next step tries again if Spark has no such query yet.
+        """
+        try:
+            trigger = trigger_of_reader(stream.session, stream.id)
+        except (*SPARK_ERRORS, ConnectionError) as error:  # the JVM ends, or the query does
+            _LOGGER.debug("the trigger of stream %s cannot be asked for: %s", stream.id, error)
+            return
+        if trigger:
+            stream.link.put_trigger(process, trigger)
 
     def _start_worker_for(self, stream: KeptStream, process: str) -> None:
         """Run a first task for a planning process, in a thread: the first worker may take minutes."""

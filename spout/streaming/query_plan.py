@@ -24,6 +24,7 @@ from spout.spark.private import (
     execution_of,
     function_of,
     is_exchange,
+    java_query,
     logical_plan,
     nodes,
     option_of,
@@ -31,6 +32,7 @@ from spout.spark.private import (
     plan_children,
     planned_children,
     planned_function_of,
+    trigger_of,
 )
 from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
@@ -46,6 +48,18 @@ def streams_read(rows: DataFrame) -> frozenset[str]:
     """Return the ids of the tracked `read_stream` calls that a DataFrame reads."""
     stream_ids = map(stream_of, nodes(logical_plan(rows)))
     return frozenset(filter(None, stream_ids))
+
+
+def trigger_of_reader(session: SparkSession, stream_id: str) -> str:
+    """Return the class of the trigger of the running query that reads a stream.
+
+    Empty: there is no such query.
+    """
+    for query in session.streams.active:
+        plan = java_query(query).analyzedPlan()
+        if stream_id in map(stream_of, nodes(plan)):
+            return trigger_of(query)
+    return ""
 
 
 def refuse_limit(plan: JavaObject) -> None:

@@ -23,15 +23,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from acker.config.settings import longest_unreachable_ms
@@ -46,6 +41,8 @@ from spout.planning.plan import ReadTask
 from spout.planning_process.planner import TICK_EVERY_MS, Planner
 from spout.planning_process.sink_watch import SinkWatch
 from spout.planning_process.status import write_status
+from spout.spark.planning_calls import Offset
+from spout.spark.planning_reader import PlanningReader
 from spout.streaming.options import SourceOptions, batch_tasks, planner_spec, tasks_now
 
 if TYPE_CHECKING:
@@ -88,6 +85,9 @@ WORKERS_MS_MAX = 600_000
 STORE_MS_MAX = 600_000
 """How long a process waits until the driver has opened the store, at most; each call to a store has
 a shorter limit of its own."""
+
+TRIGGER_MS_MAX = 60_000
+"""How long a process waits until the driver has said its query's trigger, at most."""
 
 STATUS_EVERY_MS = 250
 """The status file is written at most this often."""
@@ -146,7 +146,7 @@ class SparkTask(InputPartition):
         self.runs_again = runs_again
 
 
-class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class WindhoverReader(PlanningReader):
     """The reader: in the planning process its callbacks plan, in a worker `read` reads."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -157,37 +157,29 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Drop the runner: workers only read."""
         return {"_options": self._options, "_runner": None}
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the offset before the first batch, which has no session."""
         return BEGINNING.to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that `maxOffsetsPerTrigger` sets."""
-        rows_max = self._options.max_offsets_per_trigger
-        if rows_max is None:
-            return ReadAllAvailable()
-        return ReadMaxRows(rows_max)
+    @property
+    def rows_max(self) -> int | None:
+        """The limit that `maxOffsetsPerTrigger` sets."""
+        return self._options.max_offsets_per_trigger
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def stop_at_ends(self) -> None:
         """Read the inputs and their replays up to the ends that they have now."""
         self._running().stop_at_ends()
 
-    def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, Any], limit: ReadLimit
-    ) -> dict[str, Any]:
+    def plan_batch(self, start: Offset, rows_max: int | None) -> Offset:
         """Plan the next batch and return its end; `start` itself when there is nothing to do."""
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         start_journal = journal_of(start)
         end_journal = self._running().plan(start_journal, rows_max)
         if end_journal == start_journal:
             return start
         return end_journal.to_json()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SparkTask]:
-        """Return the tasks of the batch between two offsets: a pure function of them.
-
-        Spark's first call may be this one: for a batch that the process before had planned.
-        """
+    def tasks_of_batch(self, start: Offset, end: Offset) -> Sequence[SparkTask]:
+        """Return the tasks of the batch between two offsets: a pure function of them."""
         start_journal = journal_of(start)
         end_journal = journal_of(end)
         runs_again = self._running().begin_batch(end_journal)
@@ -203,7 +195,7 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(f"the source was given a {type(partition).__name__} to read, not its own task")
         return read(partition.task, self._options, runs_again=partition.runs_again)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: Offset) -> None:
         """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
 
     def stop(self) -> None:
@@ -214,7 +206,9 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _running(self) -> Runner:
         """Return the runner, which the first call creates."""
         if self._runner is None:
-            self._runner = Runner(self._options)
+            # untracked records have nothing that a query could end too early for
+            refused_triggers = self.refused_triggers if self._options.tracked else {}
+            self._runner = Runner(self._options, refused_triggers=refused_triggers)
         return self._runner
 
 
@@ -226,8 +220,12 @@ class Runner:
         options: SourceOptions,
         planner: Planner | None = None,
         clock_s: Callable[[], float] = time.monotonic,
+        refused_triggers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Connect to Kafka; the first callback with a session starts the thread."""
+        """Connect to Kafka; the first callback with a session starts the thread.
+
+        `refused_triggers`: as `PlanningCalls` has them.
+        """
         self._options = options
         self._log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
         self._planner = planner or Planner(
@@ -253,6 +251,7 @@ class Runner:
         self._has_planned_batch = False
         # whether Spark has run a task since this process began
         self._has_workers = not options.awaits_workers
+        self._refused_triggers = refused_triggers  # empty: none is, or the query's was looked at
         self._clock_s = clock_s
         # since when there was nothing to plan, by clock_s; None: the last call planned a batch
         self._idle_since_s: float | None = None
@@ -264,6 +263,7 @@ class Runner:
         that runs again.
         """
         self._driver.wait_for_state()
+        self._refuse_trigger()
         if not self._planner.is_open:
             # before the group is taken: from then on the clock of the batch's roots moves
             self._wait_for_workers()
@@ -335,6 +335,7 @@ class Runner:
         """
         # 1. take the group, once the driver has answered and tasks can run
         self._driver.wait_for_state()
+        self._refuse_trigger()
         self._driver.catch_up()
         if start.session:
             # before the group is taken: from then on the clock of the pending roots moves
@@ -418,6 +419,31 @@ class Runner:
                 " Spark's UI whether it has executors, and what they do",
             )
         self._has_workers = True
+
+    def _refuse_trigger(self) -> None:
+        """Raise `UsageError` if the query has a trigger with which it would not end rightly.
+
+        Waits for the driver, which knows the query, for `TRIGGER_MS_MAX` at most; then raises
+        `Unreachable`.
+        """
+        if not self._refused_triggers:
+            return
+        wait = LongWait()
+        wait.record_wait("waits_for_trigger", self._clock_ms())
+        self._driver.ask_for_trigger()
+        while not self._driver.trigger:
+            if wait.waited_ms(self._clock_ms()) >= TRIGGER_MS_MAX:
+                raise Unreachable(
+                    f"group {self._options.group}: the driver has not said within"
+                    f" {TRIGGER_MS_MAX // 1000} s which trigger the query has; see the driver's log"
+                )
+            changes_seen = self._driver.changes
+            if not self._driver.trigger:
+                self._wait_for_driver(changes_seen)
+        why_refused = self._refused_triggers.get(self._driver.trigger)
+        if why_refused is not None:
+            raise UsageError(f"group {self._options.group}: {why_refused}")
+        self._refused_triggers = {}
 
     def _clock_ms(self) -> int:
         """Return the time of `clock_s`, which is no wall time."""

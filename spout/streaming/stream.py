@@ -47,8 +47,8 @@ from spout.isolation.safety import (
     tried_once,
 )
 from spout.runtime.tracing import configured_spans
-from spout.spark.private import spark_type_of
-from spout.streaming.application import Application, refuse_workers
+from spout.spark.arrow_types import spark_type_of
+from spout.streaming.application import Application, classic, refuse_workers
 from spout.streaming.frames import Node, loose, node_of
 from spout.streaming.options import SourceOptions
 from spout.topology.chain import Step
@@ -133,7 +133,7 @@ def read_stream(
     # 1. check what was given, and that workers can start
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     group, tracked = _group_and_tracked(topics, names, options)
-    context = spark.sparkContext
+    context = classic(spark).sparkContext
     let_workers_be_this_python(context)
     application = Application.of(spark)
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")

@@ -285,7 +285,7 @@ def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception 
 
     The error keeps the class of PyArrow's error.
     """
-    from spout.spark.private import spark_type_of  # only where something does not fit
+    from spout.spark.arrow_types import spark_type_of  # only where something does not fit
 
     for value, field in zip(row, schema, strict=True):
         try:

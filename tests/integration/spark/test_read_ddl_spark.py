@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spout.bolts.ddl_types import read_ddl
-from spout.spark.private import arrow_schema_of
+from spout.spark.arrow_types import arrow_schema_of
 
 OUTPUTS = (
     "word string", " a\n int ,\n b STRING NOT NULL\n", "a: int, b: array<int>",

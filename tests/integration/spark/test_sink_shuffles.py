@@ -11,6 +11,7 @@ from pyspark.sql import functions as sql
 
 import spout
 from spout.sinks.drain import Drain
+from spout.spark.renamed import to_partitions
 from spout.streaming.application import Application
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
 from tests.support.brokers import Broker
@@ -208,7 +209,8 @@ def test_what_leaves_rows_unread_stops_the_query_by_name(world: StreamWorld, nam
 def test_empty_partitions_do_not_stand_for_others(world: StreamWorld) -> None:
     """Rule 3: all rows lie in the last one of four; four tasks end an empty one, and none the last."""
     world.produce("halves", "a b c d e f", "g h i j k")
-    rows = words(world, "halves").repartitionById(4, sql.length("word") + 2)
+    numbered = words(world, "halves").withColumn("half", sql.length("word") + 2)
+    rows = to_partitions(numbered, 4, "half").drop("half")
     assert stopped(world, "halves", rows, halves).said == 0
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DateType,
     DoubleType,
     FloatType,
@@ -32,6 +33,7 @@ from spout.bolts.keyed_bolt import KeyedTuple
 from spout.held.keyed_exit import EMITTED, REPORT
 from spout.held.keyed_rows import TUPLE, KeyedTask, KeyForm
 from spout.held.keyed_values import TupleDecoder, has_times, needs_encoding, nested_array_within
+from spout.spark.versions import FRAMES_KEEP_WHOLE_NUMBERS
 from spout.tuples.columns import ANCHOR
 from tests.support.fake_state import FakeState
 
@@ -94,8 +96,8 @@ def test_the_clock_shows_local_time() -> None:
 def test_nulls_stay_nulls_and_a_stream_without_times_is_not_touched() -> None:
     nothing = dict.fromkeys(KIND.names)
     assert TupleDecoder(KIND, ZONE).decode(nothing) == nothing
-    plain = StructType([StructField("n", LongType()), StructField("sizes", ArrayType(LongType()))])
-    values = {"n": 7, "sizes": np.array([7])}
+    plain = StructType([StructField("is", BooleanType()), StructField("all", ArrayType(BooleanType()))])
+    values = {"is": True, "all": np.array([True])}
     assert not has_times(plain)
     assert not needs_encoding(plain)
     assert TupleDecoder(plain, ZONE).decode(values) is values
@@ -317,8 +319,9 @@ def test_arrays_of_different_lengths_have_forms_that_numpy_takes() -> None:
 def test_each_array_of_arrays_with_dictionaries_within_needs_a_form(kind: StructField) -> None:
     """O811: `numpy.array` is made of what is no form."""
     assert needs_encoding(kind.dataType)
-    assert not needs_encoding(ArrayType(ArrayType(ArrayType(LongType()))))
-    assert not needs_encoding(ArrayType(NUMBERED))
+    assert not needs_encoding(ArrayType(ArrayType(ArrayType(BooleanType()))))
+    # whole numbers are encoded where pandas would make floats of them
+    assert needs_encoding(ArrayType(NUMBERED)) is not FRAMES_KEEP_WHOLE_NUMBERS
 
 
 def test_a_key_that_may_have_no_form_is_told_from_others() -> None:

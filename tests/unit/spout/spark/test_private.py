@@ -9,10 +9,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pyspark
 import pytest
-from pyspark.sql.types import ArrayType, IntegerType, LongType, StructField, StructType, TimestampType
 
 from acker.errors import TrackingError
 from spout.spark import private
@@ -45,12 +43,3 @@ def test_a_name_that_is_gone_is_named_with_the_version_and_the_cure(
     assert name in str(raised.value)
     assert f"PySpark {pyspark.__version__} has no" in str(raised.value)
     assert f"run on {private.RUN_ON}: install one" in str(raised.value)
-
-
-def test_types_of_arrow_and_spark_are_each_others() -> None:
-    schema = StructType([StructField("at", TimestampType()), StructField("all", ArrayType(LongType()))])
-    arrow = private.arrow_schema_of(schema)
-    assert arrow.field("at").type == pa.timestamp("us", "UTC")
-    assert private.spark_schema_of(arrow) == schema
-    assert private.arrow_type_of(IntegerType()) == pa.int32()
-    assert private.spark_type_of(pa.int32()) == IntegerType()

@@ -62,6 +62,10 @@ class Entry:
         ]
         return SimpleNamespace(size=lambda: len(offsets), apply=lambda number: offsets[number])
 
+    def metadata(self) -> Option:
+        """Return it by the name that it has before Spark 4.2."""
+        return self.metadataOpt()
+
     def metadataOpt(self) -> Option:  # noqa: N802 - Spark's name
         if self.watermark_ms is None:
             return Option(None)

@@ -18,7 +18,7 @@ import pytest
 import pytz  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import Row
+from pyspark.sql import Row, types
 from pyspark.sql.types import VariantVal
 
 from acker.errors import TupleError
@@ -197,6 +197,8 @@ LOST: list[tuple[pa.DataType, Any]] = [
 @pytest.mark.parametrize(("kind", "value"), LOST)
 def test_a_value_that_would_lose_something_fails_alone(kind: pa.DataType, value: Any) -> None:
     """O802: 1.5 became 1, a time a date, 300 ns no time at all, a second of two one key of a map."""
+    if pa.types.is_time(kind) and not hasattr(types, "TimeType"):
+        pytest.skip("Spark 4.0 has no time of day")
     schema = pa.schema([("number", pa.int32()), ("value", kind)])
     rows = [(0, None), (1, value), (2, None)]
     [misfit] = misfits(rows, schema, "it")

@@ -1,0 +1,48 @@
+"""What Spark has renamed, moved or added from one version to the next."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, types
+from pyspark.sql import functions as sql
+from pyspark.sql.types import DataType
+
+from acker.errors import UsageError
+from spout.spark.hashed_partitions import hashed_to_partitions
+from spout.spark.private import JavaObject
+from spout.spark.versions import SPARK, SparkVersion
+
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+_PACKAGE: Final = f"{_STREAMING}.checkpointing" if SparkVersion(4, 1) <= SPARK else _STREAMING
+
+CHECKPOINT_FILES: Final = f"{_PACKAGE}.FileSystemBasedCheckpointFileManager"
+"""The class that keeps a checkpoint on a local disk, without asking Hadoop for each file."""
+
+
+def to_partitions(rows: DataFrame, partitions: int, number: str) -> DataFrame:
+    """Return rows after a shuffle into so many partitions.
+
+    The column `number` has the number of each row's partition.
+    """
+    if SparkVersion(4, 1) <= SPARK:
+        return rows.repartitionById(partitions, sql.col(number))
+    return hashed_to_partitions(rows, partitions, number)
+
+
+def time_type(*precision: int) -> DataType:
+    """Return the type of a time of day; `precision`: its digits behind the seconds, if any.
+
+    Raises `UsageError`: this version of Spark has no such type.
+    """
+    if SparkVersion(4, 1) > SPARK:
+        raise UsageError(
+            "the type time needs Spark 4.1 or later, and PySpark here is of 4.0: declare a string,"
+            " or a bigint of microseconds"
+        )
+    return types.TimeType(*precision)
+
+
+def batch_metadata(entry: JavaObject) -> JavaObject:
+    """Return the metadata of a batch in the offset log, as an option: its watermark and start."""
+    return entry.metadataOpt() if SparkVersion(4, 2) <= SPARK else entry.metadata()

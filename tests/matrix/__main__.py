@@ -1,0 +1,48 @@
+"""``python -m tests.matrix --spark 4.0``: run the tests of Spark on another version of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from tests.matrix.versions import PAGE, QUICK, RING, make_environment, run_tests, with_row
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command()
+def matrix(
+    spark: Annotated[list[str], typer.Option(help="A version, such as 4.0 or 4.1.4; may be repeated.")],
+    quick: Annotated[bool, typer.Option(help="Only what takes two minutes; no row is written.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where environments and logs are kept; default a temporary folder.")
+    ] = None,
+) -> None:
+    """Make an environment for each version, run the tests there, and write its row into limits.md.
+
+    Exits with 1 if a test fell. A version of which a test fell gets no row.
+    """
+    has_failed = False
+    with TemporaryDirectory() as temporary:
+        kept = folder or Path(temporary)
+        kept.mkdir(parents=True, exist_ok=True)
+        for version in spark:
+            python = make_environment(kept, version)
+            outcome = run_tests(python, QUICK if quick else RING, kept)
+            typer.echo(f"PySpark {outcome.version}: {outcome.counts or 'no tests ran'}")
+            if outcome.exit_code:
+                has_failed = True
+                typer.echo((kept / f"spark-{outcome.version}.log").read_text(encoding="utf-8"), err=True)
+            elif not quick:
+                page = PAGE.read_text(encoding="utf-8")
+                date = datetime.now(UTC).date().isoformat()
+                PAGE.write_text(with_row(page, outcome, date), encoding="utf-8")
+    raise typer.Exit(int(has_failed))
+
+
+if __name__ == "__main__":
+    app()

@@ -368,6 +368,6 @@ def pop_first(elements: list[T], count: int) -> list[T]:
 def outside_execute_error(bolt: str) -> TupleError:
     """Return the error for an emission that a `BasicBolt` made while ``execute`` did not run."""
     return TupleError(
-        f"bolt {bolt!r} emitted while no call of execute ran, in cleanup or from another thread; there is no"
-        " input to anchor on: make it a Bolt, which keeps its tuples until its work is done"
+        f"bolt {bolt!r} emitted while no call of execute ran, in cleanup or from another thread; there"
+        " is no input to anchor on: make it a Bolt, which keeps its tuples until its work is done"
     )

@@ -158,9 +158,9 @@ def fitted_sent(
         if not roots:
             output = "its output" if stream.on_frame else f"stream {stream.id.stream!r}"
             raise TupleError(
-                f"bolt {cause.operator!r} emitted, unanchored, what does not fit {output}: {cause.message};"
-                " no input fails for it, so the query ends: anchor it, and its input fails alone, or emit"
-                " what fits"
+                f"bolt {cause.operator!r} emitted, unanchored, what does not fit {output}:"
+                f" {cause.message}; no input fails for it, so the query ends: anchor it, and its input"
+                " fails alone, or emit what fits"
             )
         root_failures += [(root, cause) for root in roots]
     fitting = sent

@@ -37,8 +37,8 @@ class _Bound:
     Attributes:
         client_of: it holds for a client that has this setting, since that shows its kind: only a
             consumer has a ``group.id``. Empty: it holds for each client.
-        name_to_move: where both are a user's, and one of them means nothing to this client, the one
-            that is moved. Empty: the higher one.
+        name_to_move: the one that is moved, whoever set it: it means nothing to this client. Empty:
+            the higher one is moved, or the lower one if the higher one is a user's.
     """
 
     lower_name: str

@@ -149,7 +149,7 @@ class KafkaReader:
         self._positions: dict[TopicPartition, int] = {}
         # partitions that are assigned to this reader, and not to the client yet
         self._unfetched: set[TopicPartition] = set()
-        # why partitions cannot be read on; each poll raises one of them until the next `assign`
+        # why partitions cannot be read on; each poll raises one of them until `_forget_errors`
         self._error_by_place: dict[TopicPartition, WindhoverError] = {}
         # damage at which partitions stand; the client does not read these any more
         self._damage_by_place: dict[TopicPartition, Damaged] = {}

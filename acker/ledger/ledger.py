@@ -15,8 +15,8 @@ other words.
 
 A contribution or fail for a root that is not open, or that belongs to another session, is counted
 and changes nothing else. In one step the caller applies inits, then `Ledger.fail`, then
-`Ledger.absent`, then `Ledger.fold`, then `Ledger.expire` and `Ledger.abandon`. By this order FAILED
-goes before ABSENT, and ABSENT before ACKED.
+`Ledger.settle_absent`, then `Ledger.fold`, then `Ledger.expire` and `Ledger.abandon`. By this order
+FAILED goes before ABSENT, and ABSENT before ACKED.
 
 Source: docs/design/protocol.md, section 3 (rules 1 to 4 and 8) and section 5.3.
 """
@@ -278,8 +278,8 @@ class Ledger:
         `pin`.
 
         A verdict above the watermark was committed without the State that has the root's init. It
-        is kept: when the init is read again, `init` settles the root. The attribute `ahead_pin` is
-        the place of the first of these.
+        is kept: when the init is read again, `open_run` settles the root. The attribute `ahead_pin`
+        is the place of the first of these.
         """
         for run in verdicts.done_runs():
             self._keep_ahead(run, pin)

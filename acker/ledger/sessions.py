@@ -267,7 +267,7 @@ class Sessions:
         was_freed = stored is not None and stored.group == FREE
         if stored is None or source.generation > stored.generation:
             generation, from_position = source.generation, source.from_
-        elif was_freed:  # whichever group takes it now goes on where the former one ended
+        elif was_freed:  # in the generation that was kept, from the offset that the taker names
             generation = stored.generation
             from_position = position_at(generation, offset_of(source.from_))
         else:  # a restart of its session, mostly: what is stored counts

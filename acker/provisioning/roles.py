@@ -136,7 +136,7 @@ NEEDS: Final = (
     Need(Role.OBSERVER, Of.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
     Need(Role.OBSERVER, Of.QUARANTINE, (_READ,), "`sql`, `picture`: what ackers could not apply"),
     Need(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
-    Need(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`: its copies"),
+    Need(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`, `sql`, `picture`: copies"),
     Need(
         Role.OBSERVER,
         Of.DEAD_LETTERS,

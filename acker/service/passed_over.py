@@ -141,7 +141,7 @@ def read_ack_topic(
     """Yield the records of an ack topic's partition in [`start`, `end`).
 
     A damaged batch is left out if it is marked. The other arguments are those of `read_piece`:
-    `committed` leaves out records of aborted transactions, and `alive` is called before each poll.
+    `committed` leaves out records of aborted transactions, and `alive` is its `report_alive`.
     Raises `Damaged`: a damaged batch is not marked; the error names the way out.
     """
     on_damage = damage_handler(log, wait_ms)

@@ -316,7 +316,7 @@ RUNS_MAX: Final = 32
 
 
 class _Unusual(Exception):
-    """Something that only the generic decoder reads: garbage, or a form that our writers do not use."""
+    """What only the generic decoder reads: garbage, a form of others, or over `RUNS_MAX` runs."""
 
 
 class _Cursor:

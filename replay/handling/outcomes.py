@@ -260,14 +260,21 @@ class RedriveOutcomes:
 
     def letters(self) -> Iterator[FollowedLetter]:
         """Yield each letter that a redrive has handled, with what became of it so far."""
+        without_copy = self._outcome_without_copy()
         for letter, action in self._action_by_letter.items():
             is_replayed = action is LetterAction.REPLAYED
-            yield FollowedLetter(*letter, self._outcome_of(letter) if is_replayed else None)
+            outcome = self._outcome_of(letter, without_copy) if is_replayed else None
+            yield FollowedLetter(*letter, outcome)
 
-    def _outcome_of(self, letter: _HandledLetter) -> LetterOutcome:
-        """Return the outcome of a letter that a redrive replays."""
-        # of a letter whose copy was not read: while not all is read, it may come
-        without_copy = LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
+    def _outcome_without_copy(self) -> LetterOutcome:
+        """Return the outcome of letters whose copy was not read; until all is read, it may come."""
+        return LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
+
+    def _outcome_of(self, letter: _HandledLetter, without_copy: LetterOutcome) -> LetterOutcome:
+        """Return the outcome of a letter that a redrive replays.
+
+        `without_copy` is `_outcome_without_copy`, which a caller asks for once for all letters.
+        """
         outcome = self._outcome_by_letter.get(letter, without_copy)
         # the verdict of an open one may be in what is no longer there
         if outcome is LetterOutcome.OPEN and letter.redrive in self._incomplete_redrives:
@@ -276,8 +283,9 @@ class RedriveOutcomes:
 
     def outcome_by_letter(self, redrive: str) -> Mapping[str, LetterOutcome]:
         """Return the outcome of each letter that a redrive replays, by the letter's place."""
+        without_copy = self._outcome_without_copy()
         return {
-            letter.place: self._outcome_of(letter)
+            letter.place: self._outcome_of(letter, without_copy)
             for letter, action in self._action_by_letter.items()
             if letter.redrive == redrive and action is LetterAction.REPLAYED
         }

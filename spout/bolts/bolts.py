@@ -279,9 +279,8 @@ class BatchCollector:
         Raises `TupleError`: they are no whole numbers, or one is no row of the batch.
         """
         parent_rows = np.asarray(parents)
-        are_whole_numbers = parent_rows.dtype.kind in "iu"
-        if not len(parent_rows):  # an empty list has another type
-            are_whole_numbers = True
+        # an empty list has another type
+        are_whole_numbers = parent_rows.dtype.kind in "iu" or not parent_rows.size
         if parent_rows.ndim != 1 or not are_whole_numbers:
             raise TupleError(
                 f"bolt {self._bolt!r} emitted with parents of {parent_rows.dtype}, shape"

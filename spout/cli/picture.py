@@ -107,7 +107,7 @@ def picture(
     from spout.picture.database import open_picture
 
     if out.exists():
-        open_picture(out).close()  # nothing else than a picture is replaced
+        open_picture(out, may_lack_tables=True).close()  # nothing else than a picture is replaced
     elif not out.resolve().parent.is_dir():
         raise NoRoom(f"{out}: there is no folder {out.parent}; make it, or name a file elsewhere with --out")
     of_topics = _of_topics(config, inputs or (), groups or (), since, has_payloads=with_payloads)

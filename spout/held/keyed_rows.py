@@ -57,6 +57,7 @@ from spout.held.keyed_values import (
 )
 from spout.publishing.delayed import by_key
 from spout.publishing.report_accumulator import TaskName, task_name
+from spout.spark.versions import FRAMES_KEEP_WHOLE_NUMBERS
 from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS, HELD, HELD_TYPE
 from spout.tuples.columns import ANCHOR
@@ -551,9 +552,10 @@ class KeyedTask:
         for row_anchor, *structs in zip(frame[ANCHOR], *columns, strict=True):
             anchor: tuple[int, int, int] | None = None  # None: the tuple has no root
             if row_anchor is not None:
-                # digits before Spark 4.2
-                source, position, edge = (int(row_anchor[name]) for name in HELD_TYPE.names)
-                anchor = source, position, edge
+                anchor = row_anchor["source"], row_anchor["position"], row_anchor["edge"]
+                if not FRAMES_KEEP_WHOLE_NUMBERS:
+                    source, position, edge = anchor  # each as its digits
+                    anchor = int(source), int(position), int(edge)
             for (column, stream), struct in zip(self.streams.items(), structs, strict=True):
                 if struct is None:  # the row is of another stream
                     continue

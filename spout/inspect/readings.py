@@ -305,7 +305,7 @@ def source_progress(
 
 
 def late_counts(views: Sequence[Reading[AckerView]], group: str) -> Reading[LateCounts]:
-    """Join what came too late of a group in all acker partitions; `last` is the latest note of any."""
+    """Join what came too late of a group in all acker partitions; its note is the newest."""
     total = LateCounts()
     for number, view in enumerate(views):
         if view.unknown or view.value is None:

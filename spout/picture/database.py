@@ -255,8 +255,13 @@ class Picture:
                 assert_never(column.kind)
 
 
-def open_picture(path: Path) -> sqlite3.Connection:
+def open_picture(path: Path, *, may_lack_tables: bool = False) -> sqlite3.Connection:
     """Open the file of a picture for reading.
+
+    Args:
+        path: the file.
+        may_lack_tables: a file is taken that an older Windhover made, which knew fewer tables: for
+            whoever replaces it.
 
     Raises:
         NoPicture: there is no such file, or it is something else.
@@ -285,7 +290,7 @@ def open_picture(path: Path) -> sqlite3.Connection:
             )
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
         missing_names = sorted(TABLES.keys() - names)
-        if missing_names:
+        if missing_names and not may_lack_tables:
             raise NoPicture(f"{path}: lacks table {missing_names[0]}; make it again")
         connection.execute("PRAGMA temp_store = MEMORY")
     except sqlite3.DatabaseError as error:

@@ -21,6 +21,9 @@ from spout.picture.database import ROWS_BUFFERED, Picture, Row, Value, time_colu
 from spout.picture.holes import Holes
 from spout.picture.places import origin_row
 
+_NO_TIME_MS: Final = -1
+"""The time of a record without one, as Kafka says it."""
+
 PAYLOAD_BYTES_MAX: Final = 256 << 20
 """Of all payloads and headers together; those of further letters are a hole."""
 
@@ -158,15 +161,22 @@ class LetterTables:
             "timed_out": letter.lineage.timed_out,
             "payload_bytes": None if letter.missing else len(record.value or b""),
             "first_emitted_at": letter.lineage.first_emitted_ms,
-            "record_at": None if letter.time is None else letter.time.ms,
+            "record_at": self._record_ms(letter, record),
             "history": history_json(letter.history).decode(),
             "stack": read_stack(parted_headers(record.headers, OUR_PREFIXES).added),
         }
 
+    def _record_ms(self, letter: Letter, record: Record) -> int | None:
+        """Return the time of a letter's own record; None: the letter does not say it."""
+        if letter.time is None:
+            return None
+        return self._checked_time("letters.record_at", record, letter.time.ms)
+
     def _checked_time(self, column: str, record: Record, time_ms: int) -> int:
         """Return a time; one that no calendar has is a hole: its writer may count microseconds."""
-        if time_ms >= 0 and time_column(time_ms) is None:
-            why = f"no calendar has its time: {time_ms} ms after 1970"
+        if time_ms != _NO_TIME_MS and time_column(time_ms) is None:
+            side = "after" if time_ms >= 0 else "before"
+            why = f"no calendar has its time: {abs(time_ms)} ms {side} 1970"
             self._holes.note_record(column, record, why)
         return time_ms
 

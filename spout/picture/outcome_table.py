@@ -9,7 +9,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import Unreachable, WindhoverError
 from acker.kafka.port import Log
-from replay.handling.outcomes import RedriveOutcomes
+from replay.handling.outcomes import LetterOutcome, RedriveOutcomes
 from replay.records.headers import parse_location
 from replay.records.redrives import RedriveBegun
 from spout.picture.database import Picture, Row
@@ -71,13 +71,15 @@ class OutcomeTable:
 
         Raises `Unreachable`: nothing more came.
         """
-        outcomes.read()
         share_before = -1.0  # less than any share that was read
-        while not outcomes.is_whole:
+        while True:
             limit = reading.why_it_ends()
             if limit:
                 why = f"what became of the redrives of {input.name} is not read to its end: {limit}"
                 reading.note_cut(Hole(TABLE, why, input.dead_letter.topic))
+                return
+            outcomes.read()
+            if outcomes.is_whole:
                 return
             if outcomes.fraction_read <= share_before:
                 raise Unreachable(
@@ -85,7 +87,6 @@ class OutcomeTable:
                     " nothing more came"
                 )
             share_before = outcomes.fraction_read
-            outcomes.read()
 
     def close(self) -> None:
         """Close what reads the topics."""
@@ -94,12 +95,19 @@ class OutcomeTable:
 
 
 def _rows(input: Input, followed: _Followed) -> Iterator[Row]:
-    """Yield a row for each letter that one of these redrives has handled."""
+    """Yield a row for each letter that one of these redrives has handled.
+
+    While not all is read, a letter of which nothing was read yet has no outcome: it may have one.
+    """
+    is_whole = followed.outcomes.is_whole
     redrive_ids = {begun.redrive for begun in followed.redrives}
     for letter in followed.outcomes.letters():
         # a mark may name a redrive whose beginning nobody knows
         if letter.redrive not in redrive_ids:
             continue
+        outcome = letter.outcome
+        if outcome is LetterOutcome.OPEN and not is_whole:
+            outcome = None
         topic, partition, offset = parse_location(letter.place) or (None, None, None)
         yield {
             "input": input.name,
@@ -107,5 +115,5 @@ def _rows(input: Input, followed: _Followed) -> Iterator[Row]:
             "topic": topic,
             "partition": partition,
             "offset": offset,
-            "outcome": None if letter.outcome is None else letter.outcome.value,
+            "outcome": None if outcome is None else outcome.value,
         }

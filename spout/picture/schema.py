@@ -313,7 +313,7 @@ OUTCOMES: Final = Table(
             "outcome",
             "`OPEN`: its copy is not settled; `ACKED`; `DIED`: it is a dead letter again;"
             " `GONE`: its copy left the replay topic unread; `UNKNOWN`: its copy or its verdict is"
-            " no longer in the log; NULL: it was dropped",
+            " no longer in the log; NULL: it was dropped, or not all copies were read",
         ),
     ),
 )

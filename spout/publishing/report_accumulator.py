@@ -26,7 +26,7 @@ from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from acker.errors import TrackingError
-from acker.root_sets.root_set import NO_ROOTS, RootSet
+from acker.root_sets.root_set import RootSet
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.causes import error_class
 from spout.planning.plan import BatchPlan
@@ -216,10 +216,7 @@ class BatchReports(NamedTuple):
     def absent(self) -> RootSet:
         """Positions for which the log holds no record, by any evaluation: between two, records may
         have left the log."""
-        absent = NO_ROOTS
-        for report in self.tasks:
-            absent |= report.missing.absent
-        return absent
+        return RootSet.union_of(report.missing.absent for report in self.tasks)
 
     @property
     def nothing_to_publish(self) -> bool:

@@ -40,7 +40,7 @@ from acker.errors import TrackingError
 from acker.hot_paths import among, distinct
 from acker.identity import I64, root_edges
 from acker.kafka.port import DamagedRun
-from acker.root_sets.root_set import NO_ROOTS, RootSet
+from acker.root_sets.root_set import RootSet
 from acker.units import any_time_text
 from acker.wire.causes import HELD, LATE
 from acker.wire.events import SourceRun
@@ -214,17 +214,18 @@ def _missing(reports: Iterable[TaskReport], counted: Iterable[TaskReport]) -> Mi
     missing in the later one only.
     """
     counted_stages = {report.task.stage for report in counted}
-    absent = NO_ROOTS
+    absent_sets: list[RootSet] = []
     damaged_runs: set[DamagedRun] = set()
     lost_counts = dict.fromkeys(counted_stages, 0)
     for report in reports:
         stage = report.task.stage
         if stage in counted_stages:  # reports of bolts have an empty `missing`
-            absent |= report.missing.absent
+            absent_sets.append(report.missing.absent)
             damaged_runs.update(report.missing.damaged)
             lost_counts[stage] += report.missing.lost_count
     return Missing(
-        absent=absent,
+        # all at once: a union for each of a thousand tasks would sort those of the others again
+        absent=RootSet.union_of(absent_sets),
         # of two readings the later one misses all that the earlier one missed
         lost_count=max(lost_counts.values(), default=0),
         damaged=tuple(sorted(damaged_runs)),

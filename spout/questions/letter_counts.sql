@@ -3,7 +3,7 @@
 -- Of each kind the values with the most letters have a row, and all others one row together, which
 -- says how many values they are. Of two values with as many letters, the one of which a letter died
 -- first comes first.
-WITH counted_letters AS MATERIALIZED (
+WITH counted_letters AS (
     SELECT
         input, dead, error, operator, key, has_key, died_at, number,
         coalesce(handled, 'no') AS handled,

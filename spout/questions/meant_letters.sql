@@ -19,7 +19,7 @@ WHERE (:error IS NULL OR error = :error)
     -- a JSON list of the places of letters, or of their origins, behind the names of their inputs
     AND (
         :places IS NULL
-        OR input || ' ' || format('%s/%d@%d', topic, partition, offset) IN (SELECT value FROM json_each(:places))
-        OR input || ' ' || format('%s/%d@%d', origin_topic, origin_partition, origin_offset)
+        OR input || ' ' || printf('%s/%d@%d', topic, partition, offset) IN (SELECT value FROM json_each(:places))
+        OR input || ' ' || printf('%s/%d@%d', origin_topic, origin_partition, origin_offset)
             IN (SELECT value FROM json_each(:places))
     )

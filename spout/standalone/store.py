@@ -306,8 +306,8 @@ class PendingStore:
         """Return the oldest items that a client has open, at most `count`, ascending."""
         lease_by_serial: dict[int, Lease] = {}
         for lease in self._leases_by_client.get(client, ()):
-            for serial in lease.fill_open_set():
-                lease_by_serial[serial] = lease
+            # a client may have 100,000 open: this is a third of the time of a loop
+            lease_by_serial.update(dict.fromkeys(lease.fill_open_set(), lease))
         oldest_serials = nsmallest(count, lease_by_serial)
         return [OpenItem(lease_by_serial[serial], serial) for serial in oldest_serials]
 

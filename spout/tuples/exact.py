@@ -746,5 +746,6 @@ def _is_missing(value: Any) -> bool:
     if isinstance(value, pa.Scalar):
         return not value.is_valid
     value_class = type(value)
-    is_pandas = value_class.__module__.startswith("pandas.")
-    return is_pandas and value_class.__name__ in ("NaTType", "NAType")
+    # the name first: nearly no value is of such a class, and not every class has a module
+    has_name_of_null = value_class.__name__ in ("NaTType", "NAType")
+    return has_name_of_null and value_class.__module__.startswith("pandas.")

@@ -585,7 +585,7 @@ MUTANTS = (
         "acker/ledger/ledger.py",
         "        if not count:\n            return\n        self.open_count -= count",
         "        if not count or (verdict is not self.verdict_next and cohort.bin_number is not None):\n"
-        "            return\n        self.open -= count",
+        "            return\n        self.open_count -= count",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_of_carried_roots_without_their_state_are_not_given_again",
         "a record that is open for long would get a second verdict, and a second copy",
@@ -839,7 +839,7 @@ MUTANTS = (
         "the-leader-of-now-is-taken-for-the-silent-one",
         "acker/kafka/cluster.py",
         "_Silence(error, now_s + SILENT_AGAIN_S, leader)",
-        "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leaders(silent).get(place))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leaders(silent_errors).get(place))",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_a_leader_that_is_new_while_the_old_one_is_waited_for_is_asked_next",
         "nobody would ask the new leader, since it would be silent by mistake",

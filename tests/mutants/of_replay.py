@@ -464,7 +464,7 @@ MUTANTS = (
         "a-copy-shows-the-time-of-its-record",
         "spout/tuples/messages.py",
         '"timestamp": lambda message: _datetime_of(message, time_of_original(message).ms),',
-        '"timestamp": lambda message: _datetime_of(message, _own_time(message).ms),',
+        '"timestamp": lambda message: _datetime_of(message, _time_in_log(message).ms),',
         "tests/unit/spout/standalone/test_record_lives.py"
         "::test_a_record_has_its_time_at_each_attempt_in_its_letter_and_when_it_lives_again",
         "a record dated 0 would be of the present at its second attempt",
@@ -529,7 +529,7 @@ MUTANTS = (
         "the-last-entry-of-a-root-counts",
         "replay/worker/waiting.py",
         "waiting: I64 = rows[is_last_of_root & is_entry]",
-        "live: I64 = rows[rows[:, 3] != _TOMBSTONE]",
+        "waiting: I64 = rows[is_entry]",
         "tests/unit/replay/worker/test_replay_schedule.py"
         "::test_of_a_log_the_last_record_of_each_key_counts_and_a_tombstone_ends_it",
         "after a restart every record that was ever replayed would be replayed again",

@@ -67,6 +67,12 @@ def test_the_parts_of_a_run_are_one_run_again(data: st.DataObject, source: int, 
     assert (halves[0] | halves[1]).table.tolist() == [[source, 0, 31]]
 
 
+@given(st.lists(RUNS))
+def test_the_union_of_many_is_that_of_sets(many_runs: list[list[Run]]) -> None:
+    union = RootSet.union_of(RootSet.of_runs(runs) for runs in many_runs)
+    require_same(union, {root for runs in many_runs for root in roots_of(runs)})
+
+
 @given(ROOTS)
 def test_positions_in_any_order_become_their_set(roots: list[Root]) -> None:
     require_same(set_of(roots), set(roots))

@@ -86,9 +86,19 @@ class LettersWorld:
         return offset
 
     def let_die(
-        self, topic: str, partition: int, kind: Kind, age_ms: int, key: bytes | None, value: bytes = b"{}"
+        self,
+        topic: str,
+        partition: int,
+        kind: Kind,
+        age_ms: int,
+        key: bytes | None,
+        value: bytes = b"{}",
+        record_time: RecordTime | None = None,
     ) -> str:
-        """Write a letter of a record that died so long ago; return its place."""
+        """Write a letter of a record that died so long ago; return its place.
+
+        `record_time`: of the record; None: the letter has the time of the death.
+        """
         input = next(input for input in self.topics.inputs.values() if input.dead_letter.topic == topic)
         place = TopicPartition(topic, partition)
         number = self.log.ends([place])[place]
@@ -108,6 +118,7 @@ class LettersWorld:
             (DEAD, kind.dead.encode()),
             *missing,
             *build_headers(lineage),
+            *(time_headers(record_time) if record_time else ()),
             (HISTORY, history_json((loss,))),
         )
         payload = None if kind.missing else value

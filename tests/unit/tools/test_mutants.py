@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,37 @@ def test_a_planted_bug_fits_into_the_code_once_and_names_a_test(mutant: Mutant) 
     file, _, name = mutant.test.partition("::")
     tests = ast.parse((PROJECT / file).read_text(encoding="utf-8")).body
     assert name in {each.name for each in tests if isinstance(each, ast.FunctionDef)}, mutant.test
+
+
+def test_a_planted_bug_uses_only_names_that_there_are(tmp_path: Path) -> None:
+    """Else every test falls, by a name that a refactoring has taken away, and the bug shows nothing."""
+    for mutant in MUTANTS:
+        if mutant.file.endswith(".py"):
+            (tmp_path / f"{mutant.name}.py").write_text(mutant.planted(PROJECT), encoding="utf-8")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821,F823", "--quiet"]
+    checked = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def own_attributes(text: str) -> set[str]:
+    """Return the names that stand behind `self.`, and those of functions and of fields of classes."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            names.add(node.attr)
+        elif isinstance(node, ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            fields = [field.target for field in node.body if isinstance(field, ast.AnnAssign)]
+            names |= {field.id for field in fields if isinstance(field, ast.Name)}
+    return names
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_uses_only_attributes_that_there_are(mutant: Mutant) -> None:
+    if mutant.file.endswith(".py"):
+        present = own_attributes((PROJECT / mutant.file).read_text(encoding="utf-8"))
+        assert own_attributes(mutant.planted(PROJECT)) <= present
 
 
 @pytest.mark.parametrize("text", ["", "x = 1\nx = 1\n"])

@@ -6,10 +6,11 @@ import csv
 import io
 import json
 import shlex
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,21 @@ def test_one_topic_that_does_not_answer_is_a_hole_beside_the_rest(
     assert capsys.readouterr().out.splitlines()[1] == "3"
     assert cli.run(["sql", "--csv", f"SELECT topic FROM unknown WHERE topic = '{topic}'"]) == 0
     assert topic in capsys.readouterr().out.splitlines()[1:]
+
+
+@pytest.mark.usefixtures("world")
+def test_a_picture_of_an_older_version_is_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It lacks a table that was added since; asked, it says that."""
+    path = tmp_path / "nightly"
+    assert cli.run(["picture", "--out", str(path)]) == 0
+    with closing(sqlite3.connect(path)) as older:
+        older.execute("DROP TABLE outcomes")
+    assert cli.run(["sql", "--picture", str(path), "SELECT 1"]) == 2
+    assert "lacks table outcomes; make it again" in capsys.readouterr().err
+    assert cli.run(["picture", "--out", str(path)]) == 0
+    assert cli.run(["sql", "--picture", str(path), "SELECT 1"]) == 0
 
 
 class Typed:

@@ -97,9 +97,24 @@ def test_outcomes_behind_a_limit_are_a_hole(monkeypatch: pytest.MonkeyPatch) -> 
     with closing(picture), closing(loader):
         loader.read(NOW_MS)
         holes = values_of(picture, "SELECT topic, why FROM unknown WHERE what = 'outcomes'")
+        # what is not read yet may be settled
+        assert values_of(picture, "SELECT count(*) FROM outcomes WHERE outcome = 'OPEN'") == [(0,)]
     why = "what became of the redrives of {} is not read to its end: the time of one reading is over"
     assert holes == [(SENTENCES, why.format("sentences")), (ORDERS, why.format("orders"))]
     assert list(loader.cuts)[:1] == [f"{SENTENCES}: {why.format('sentences')}"]
+
+
+def test_nothing_is_read_of_redrives_once_the_time_of_a_reading_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = recorded_redrives()
+    reads: list[str] = []
+    monkeypatch.setattr(outcomes.RedriveOutcomes, "read", lambda _: reads.append("read"))
+    picture = Picture(has_payloads=False)
+    loader = PictureLoader(world.log, TOPICS, picture, lambda: 0, limits=Limits(time_ms_max=0))
+    with closing(picture), closing(loader):
+        loader.read(NOW_MS)
+    assert reads == []
 
 
 def test_a_record_that_only_redrives_wrote_is_read_without_letters() -> None:

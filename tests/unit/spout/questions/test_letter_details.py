@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from acker.kafka.port import TimestampType
 from replay.records.letters import LetterAction
+from replay.records.record_time import RecordTime
 from spout.picture import database, letter_tables
 from spout.picture.loader import PicturePart
 from spout.questions.letters import details_of
@@ -34,6 +36,30 @@ def test_a_payload_of_any_size_is_whole(world: LettersWorld, monkeypatch: pytest
     for details in details_of(world.log, TOPICS, places):
         assert details["payload"] == "%FF" * len(value)
         assert details["payload_bytes"] == len(value)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "shown"),
+    [
+        (1_700_000_000_000_000, "1700000000000000 ms after 1970"),
+        (-(1 << 60), "1152921504606846976 ms before 1970"),
+        (1_782_864_000_987, "2026-07-01T00:00:00.987Z"),
+        (0, "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_a_time_that_no_calendar_has_is_shown_and_is_a_hole_of_a_picture(
+    world: LettersWorld, time_ms: int, shown: str
+) -> None:
+    """A producer may count microseconds; somebody who looks for it needs the number."""
+    time = RecordTime(time_ms, TimestampType.CREATED)
+    letter = world.let_die(SENTENCES, 0, Kind(), HOUR_MS, b"k", record_time=time)
+    other = world.let_die(SENTENCES, 0, Kind(), HOUR_MS, b"k")
+    details = details_of(world.log, TOPICS, [letter, other])
+    assert details[0]["timestamp"] == shown
+    assert details[1]["timestamp"] != shown
+    made = picture_of(world.log, TOPICS, NOW_MS)
+    holes = values_of(made, "SELECT why FROM unknown WHERE what = 'letters.record_at'")
+    assert [why.partition(": ")[2] for (why,) in holes] == [shown] * ("1970" in shown and "Z" not in shown)
 
 
 def test_only_letters_that_are_named_are_kept(world: LettersWorld) -> None:

@@ -26,6 +26,11 @@ NARROW = (
     Narrow("cp437"),
 )
 
+KINDS_OF_NARROW = [
+    pytest.param(narrow, marks=() if narrow.encoding == "ascii" else pytest.mark.slow) for narrow in NARROW
+]
+"""The same for tests of every command: ASCII lacks all that the others lack, so these are run more seldom."""
+
 
 class Written:
     """What a command has written."""

@@ -53,7 +53,7 @@ from spout.ui.serve import LOOPBACK
 from spout.ui.watch import CauseWatch, Watch
 from tests.support.hostile import HOSTILE, MARK, texts_in, unseen, wrong_document, wrong_lines, wrong_page
 from tests.support.memory.cluster import MemoryLog
-from tests.support.narrow import NARROW, Narrow, written_on
+from tests.support.narrow import KINDS_OF_NARROW, Narrow, written_on
 from tests.support.page_server import pages_of
 from tests.support.worlds.planning import World, batch, yaml_of
 
@@ -275,7 +275,7 @@ def test_an_operator_and_an_error_as_they_are_shown_find_their_letters_alone(
 
 
 @pytest.mark.usefixtures("world")
-@pytest.mark.parametrize("narrow", NARROW, ids=str)
+@pytest.mark.parametrize("narrow", KINDS_OF_NARROW, ids=str)
 @pytest.mark.parametrize("command", [*COMMANDS, *MORE_COMMANDS])
 def test_a_command_works_where_the_terminal_lacks_signs(command: str, narrow: Narrow) -> None:
     """D1501: with any text, and with the same exit code."""
@@ -293,7 +293,7 @@ def test_a_command_works_where_the_terminal_lacks_signs(command: str, narrow: Na
 
 
 @pytest.mark.usefixtures("world")
-@pytest.mark.parametrize("narrow", NARROW, ids=str)
+@pytest.mark.parametrize("narrow", KINDS_OF_NARROW, ids=str)
 @pytest.mark.parametrize("command", DOCUMENTS)
 def test_a_document_is_the_same_where_the_terminal_lacks_signs(command: str, narrow: Narrow) -> None:
     """D1502: its signs are escapes of JSON and YAML."""
@@ -328,7 +328,7 @@ def subcommands() -> list[str]:
     return list(below(get_command(cli.app), ""))
 
 
-@pytest.mark.parametrize("narrow", NARROW, ids=str)
+@pytest.mark.parametrize("narrow", KINDS_OF_NARROW, ids=str)
 def test_the_help_and_the_errors_of_each_command_work_where_the_terminal_lacks_signs(
     narrow: Narrow, tmp_path: Path
 ) -> None:

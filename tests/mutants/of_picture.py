@@ -33,9 +33,9 @@ MUTANTS = (
     ),
     Mutant(
         "a-place-means-letters-of-all-inputs",
-        "spout/questions/letters.py",
-        "for input, of_input in filters for place in of_input.places",
-        "for input, _ in filters for _, of_one in filters for place in of_one.places",
+        "spout/inspect/dead_letters.py",
+        "            place = _place(input, text)\n",
+        "            place = next(filter(None, [_place(other, text) for other in inputs]), None)\n",
         f"{_COUNTS}::test_a_place_means_the_letters_of_its_input_alone",
         "a letter of another input could be shown, and be meant by the sample of a redrive",
     ),

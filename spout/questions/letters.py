@@ -66,19 +66,7 @@ class LetterPicture:
 
     def details(self) -> list[dict[str, Any]]:
         """Return all that is known of letters that were named, and read with `has_details`."""
-        rows = [_detailed_row(row) for row in ask_picture(self._picture, "letter_details", {})]
-        for row in rows:
-            row["timestamp"] = row["timestamp"] or self._time_in_no_calendar(row["letter"])
-        return rows
-
-    def _time_in_no_calendar(self, letter: str) -> str | None:
-        """Return the time of a letter's record as its producer wrote it: ``N ms after 1970``.
-
-        None: the record has none. `letter` is the letter's place.
-        """
-        strange_times = ask_picture(self._picture, "strange_record_times", {})
-        text_by_place = {place_of_row(time): str(time["ms_text"]) for time in strange_times}
-        return text_by_place.get(letter)
+        return [_detailed_row(row) for row in ask_picture(self._picture, "letter_details", {})]
 
     @property
     def other_records_text(self) -> str:
@@ -219,7 +207,7 @@ def _detailed_row(row: AnswerRow) -> dict[str, Any]:
         "abandoned": row["abandoned"],
         "timed_out": row["timed_out"],
         "first_emitted": stored_moment(row["first_emitted_at"]),
-        "timestamp": stored_moment(row["record_at"]),
+        "timestamp": stored_moment(row["record_at"]) or row["time_in_no_calendar"],
         "why_handled": row["handled_why"] or "",
         "left_out": left_out_of(history),
         "stack": row["stack"],

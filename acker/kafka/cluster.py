@@ -893,11 +893,10 @@ def _patiences_s() -> Iterator[float]:
 def missing_in(
     metadata: ClusterMetadata, names: Collection[str], silent_numbers: Collection[int] = ()
 ) -> list[MissingBroker]:
-    """Return the brokers that metadata name as replicas of topics, and do not list among the
-    brokers.
+    """Return the brokers that have a copy of a topic's partition, and are not there.
 
-    `silent_numbers` are those of listed brokers that did not answer us: these
-    are returned, too.
+    Not there is a broker that the cluster's metadata do not list, or that is listed and did not
+    answer us: `silent_numbers` are the numbers of these.
     """
     # by a broker's number: how many partitions have a copy on it, and how many of these no leader
     copy_counts: Counter[int] = Counter()

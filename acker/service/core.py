@@ -347,15 +347,15 @@ class PartitionCore:
                     pin = Pin(record.offset, self.ack_bytes)
                     accepted_records.append(_AcceptedAcks(session, event, contribution, pin))
                     self._forward_notes(record, session)
+            # None: it cannot be decoded, and `_decode_acks` has seen to it
             elif event is not None:
                 self._quarantine(record, f"{type(event).__name__} does not belong into this topic")
             self.ack_bytes += read_cost_bytes(record.value)
             self.ack_next = record.offset + 1
         # 2. settle the roots that the records call absent
-        for accepted in accepted_records:
-            acks = accepted.acks
+        for session, acks, _contribution, _pin in accepted_records:
             if acks.absent:
-                self.ledger.settle_absent(accepted.session, acks.source, acks.absent)
+                self.ledger.settle_absent(session, acks.source, acks.absent)
         # 3. fold the values, which settles what is complete; then move deadlines of what stays open
         for session, acks, contribution, pin in accepted_records:
             self.ledger.fold(session, contribution, pin)

@@ -178,6 +178,15 @@ class PictureLoader:
                 self._holes.note(Hole(f"{table}.{column}", why))
             self._picture.replace("unknown", self._holes.rows())
 
+    def read_or_raise(self, now_ms: int) -> None:
+        """Read what is new; raise the first error that kept the reading from any of it.
+
+        For commands whose answer would be wrong about a part of the topics.
+        """
+        self.read(now_ms)
+        if self.errors:
+            raise self.errors[0]
+
     @property
     def errors(self) -> Sequence[WindhoverError]:
         """What kept the last reading from topics, for a command that needs all that it reads."""

@@ -146,9 +146,7 @@ def letters_read(
             letter_places=places_by_input if any(places_by_input.values()) else None,
         )
         with closing(loader), uncollected():
-            loader.read(now_ms=0)  # nothing that is read here depends on it
-        if loader.errors:
-            raise loader.errors[0]
+            loader.read_or_raise(now_ms=0)  # nothing that is read here depends on it
         ask_picture(picture, "meant_letters", _bound_filters(filters))
         (total,) = picture.connection.execute("SELECT count(*) FROM meant").fetchone()
         yield LetterPicture(picture, total, loader.other_letter_records, loader.cuts)

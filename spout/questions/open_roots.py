@@ -71,9 +71,7 @@ class RootPicture:
         Raises what keeps it from a State, such as `TopicError` and `Disagreement`: a part of the
         roots would be taken for all.
         """
-        self._loader.read(now_ms)
-        if self._loader.errors:
-            raise self._loader.errors[0]
+        self._loader.read_or_raise(now_ms)
         unknown, old_ms = self._unknown_ackers(now_ms)
         emitted_until = time_column(now_ms - older_than_ms)
         run_values: BoundValues = {

@@ -83,9 +83,7 @@ def _redrives_read(
             followed_redrive=redrive,
         )
         with closing(loader), uncollected():
-            loader.read(now_ms=0)  # nothing that is read here depends on it
-        if loader.errors:
-            raise loader.errors[0]
+            loader.read_or_raise(now_ms=0)  # nothing that is read here depends on it
         yield picture
 
 

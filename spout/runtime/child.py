@@ -143,8 +143,9 @@ class Child:
 
         If it runs: that it is not ready after `timeout_s`.
         """
-        state = f"is not ready after {timeout_s:.0f} s"
-        if self.exit_code is not None:
+        if self.exit_code is None:
+            state = f"is not ready after {timeout_s:.0f} s"
+        else:
             state = f"ended with exit code {self.exit_code}"
         return f"the {self.kind} {state}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 

@@ -26,8 +26,8 @@ MUTANTS = (
     Mutant(
         "letters-of-a-part-are-counted-as-all",
         "spout/questions/letters.py",
-        "        if loader.errors:\n",
-        "        if False:\n",
+        "            loader.read_or_raise(now_ms=0)",
+        "            loader.read(now_ms=0)",
         f"{_COUNTS}::test_numbers_of_a_part_are_not_shown_as_those_of_all",
         "while a broker is away, numbers of a part would be taken for those of all",
     ),
@@ -76,8 +76,8 @@ MUTANTS = (
     Mutant(
         "outcomes-of-some-redrives-are-told-as-those-of-all",
         "spout/questions/redrives.py",
-        "        if loader.errors:\n",
-        "        if False:\n",
+        "            loader.read_or_raise(now_ms=0)",
+        "            loader.read(now_ms=0)",
         f"{_OUTCOMES}::test_numbers_of_some_outcomes_are_not_shown_as_those_of_all",
         "an operator would read that no letter of a redrive was acked, where nobody knows it",
     ),
@@ -101,8 +101,8 @@ MUTANTS = (
     Mutant(
         "open-roots-of-a-part-are-shown-as-all",
         "spout/questions/open_roots.py",
-        "        if self._loader.errors:\n",
-        "        if False:\n",
+        "        self._loader.read_or_raise(now_ms)",
+        "        self._loader.read(now_ms)",
         f"{_RECORDED_ROOTS}::test_roots_prints_what_was_recorded",
         "while a State cannot be read, its roots would be missing, and nothing would say so",
     ),

@@ -277,16 +277,20 @@ def printed_in(situation: str) -> dict[str, Printed]:
     return printed
 
 
-def recorded() -> Mapping[str, Mapping[str, Printed]]:
-    """Return what was recorded, by situation and the words of the command."""
-    document = json.loads(PATH.read_text(encoding="utf-8"))
+def recorded(path: Path = PATH) -> Mapping[str, Mapping[str, Printed]]:
+    """Return what was recorded in a file, by situation and the words of the command."""
+    document = json.loads(path.read_text(encoding="utf-8"))
     return {
         situation: {words: Printed(*printed) for words, printed in by_words.items()}
         for situation, by_words in document.items()
     }
 
 
+def write_recorded(path: Path, printed_by_situation: Mapping[str, Mapping[str, Printed]]) -> None:
+    """Write what `recorded` reads."""
+    text = json.dumps(printed_by_situation, indent=1, ensure_ascii=False)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    of_situations = {situation: printed_in(situation) for situation in SITUATIONS}
-    text = json.dumps(of_situations, indent=1, ensure_ascii=False)
-    PATH.write_text(f"{text}\n", encoding="utf-8")
+    write_recorded(PATH, {situation: printed_in(situation) for situation in SITUATIONS})

@@ -6,7 +6,6 @@ where the change is meant: a command that answers in another way has to say the 
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -23,7 +22,7 @@ from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
 from spout.inspect.readings import OLD_MS
 from tests.support.memory.cluster import Faults, NoFaults
-from tests.support.recorded import Printed
+from tests.support.recorded import Printed, write_recorded
 from tests.support.worlds.planning import World, batch
 from tests.support.worlds.roots_world import YAML, world_of_roots
 
@@ -197,15 +196,5 @@ def _printed_by(view: _View, words: str) -> Printed:
     return Printed(exit_code, out.getvalue().splitlines(), err.getvalue().splitlines())
 
 
-def recorded() -> Mapping[str, Mapping[str, Printed]]:
-    """Return what was recorded, by situation and the words of the command."""
-    document = json.loads(PATH.read_text(encoding="utf-8"))
-    return {
-        situation: {words: Printed(*printed) for words, printed in by_words.items()}
-        for situation, by_words in document.items()
-    }
-
-
 if __name__ == "__main__":
-    of_situations = {situation: printed_in(situation) for situation in SITUATIONS}
-    PATH.write_text(f"{json.dumps(of_situations, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+    write_recorded(PATH, {situation: printed_in(situation) for situation in SITUATIONS})

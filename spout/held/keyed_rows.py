@@ -124,8 +124,9 @@ def keyed(
     ...         collector.ack(*held)
     >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
     >>> by_user = lines.selectExpr("CAST(key AS string) AS user", "value", "_windhover")
-    >>> sessions = by_user.transform(spout.hold(None)).transform(spout.keyed(Sessions(),
-    by=["user"])) >>> sessions.dtypes
+    >>> held = by_user.transform(spout.hold(None))
+    >>> sessions = held.transform(spout.keyed(Sessions(), by=["user"]))
+    >>> sessions.dtypes
     [('user', 'string'), ('lines', 'int')]
 
     Use it behind `spout.hold(None)`, as the last operator, in output mode

@@ -225,7 +225,11 @@ class KafkaSpout:
         return Client(self._engine, limits, on_close=self._client_names.discard)
 
     def status(self) -> SpoutStatus:
-        """Return the current status: pending roots, verdicts, waiting and open items."""
+        """Return the current status: pending roots, verdicts, waiting and open items.
+
+        Waiting and open items are counted now. What the planner counts (`group`)
+        is up to 250 ms old, so it can still lack an item just confirmed.
+        """
         return self._engine.status()
 
     def serve_metrics(self, port: int | str, allow_hosts: Sequence[str] = ()) -> None:

@@ -36,6 +36,15 @@ def test_no_example_is_skipped(name: str) -> None:
         assert not any(example.options.get(doctest.SKIP) for example in test.examples)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_is_python_also_where_it_needs_a_server(name: str) -> None:
+    """Otherwise an example on Spark that was cut into lines wrongly is seen by the slow tests alone."""
+    for test in examples_of(name):
+        assert ">>>" not in "".join(example.source + example.want for example in test.examples)
+        for example in test.examples:
+            compile(example.source, test.name, "single")
+
+
 @pytest.mark.parametrize("name", sorted(set(NAMES) - ON_SPARK - ON_KAFKA - ON_POSTGRES))
 def test_an_example_without_a_server_does_what_it_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new name falls here when its example needs more: say so in `tests.support.documented`."""

@@ -27,6 +27,7 @@ from spout.local.spark_session import local_session
 from tests.support import spark_classes
 from tests.support.brokers import CONTAINER, EMBEDDED, Broker, running
 from tests.support.lacking import lacking
+from tests.support.turns import turn_of_day
 
 # the same examples in every run, and no deadline for one: a machine that stands still finds nothing
 settings.register_profile("windhover", settings.get_profile("ci"))
@@ -36,6 +37,8 @@ _TESTS = Path(__file__).parent
 _MARK_OF_FIXTURE = {"broker": "kafka", "spark": "spark", "docker": "docker"}
 _NUMBERS = itertools.count(1)
 _TAKES_MINUTES = (
+    "e2e/test_exact_sink.py",
+    "e2e/test_exact_chain.py",
     "e2e/test_examples_run.py",
     "integration/tools/test_benchmarks.py",
     "containers/test_compose.py",
@@ -69,6 +72,15 @@ _TAKES_MINUTES = (
 """Files that take longest, longest first: begun last, one would run alone at the end, beside an idle core."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option by which CI runs a third of the tests that are marked `by_turns`."""
+    parser.addoption(
+        "--day",
+        type=int,
+        help="of tests marked by_turns run those of this day: a number. Without it all run.",
+    )
+
+
 def pytest_configure() -> None:
     """Let every Spark that a test starts, in this process or in another one, start as fast as it can."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_classes.submit_options(os.environ))
@@ -94,8 +106,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark tests by the servers that they ask for, before pytest selects by mark; then sort their files.
+
+    With ``--day`` tests whose turn is another day are deselected, which pytest counts.
 
     xdist keeps the order with ``--no-loadscope-reorder``. Else it begins with the file of most tests.
     """
@@ -103,6 +117,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         for fixture, mark in _MARK_OF_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
+    day: int | None = config.getoption("--day")
+    if day is not None:
+        by_turns = [item for item in items if item.get_closest_marker("by_turns")]
+        of_day = turn_of_day((item.nodeid for item in by_turns), day)
+        other_days = [item for item in by_turns if item.nodeid not in of_day]
+        config.hook.pytest_deselected(items=other_days)
+        items[:] = [item for item in items if item not in set(other_days)]
     yield
     if "PYTEST_XDIST_WORKER" in os.environ:
         places = {_TESTS / name: place for place, name in enumerate(_TAKES_MINUTES)}

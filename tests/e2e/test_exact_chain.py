@@ -19,7 +19,7 @@ from tests.support.waiting import committed, eventually
 from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
 from tests.torture.exact.struck_store import Order
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.by_turns]
 
 KILLS: Final = 3
 """Of each of the two queries."""

@@ -29,7 +29,7 @@ from tests.support.waiting import committed
 from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
 from tests.torture.stage.family import family_of, is_stopped, signal_all
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.by_turns]
 
 LINES = 240
 INPUT = (

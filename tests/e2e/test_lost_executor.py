@@ -17,7 +17,7 @@ from tests.support.brokers import Broker
 from tests.support.programs import ROOT, running
 from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.by_turns]
 
 LINES = 400
 STARTS_MAX = 3

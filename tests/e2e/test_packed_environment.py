@@ -20,7 +20,7 @@ from tests.support.programs import ROOT
 from tests.support.worlds.stream_worlds import serving
 from tests.torture.stage.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.by_turns]
 
 RECIPE = ROOT / "docs" / "operate" / "spark-cluster.md"
 PACK_S = 300

@@ -15,7 +15,7 @@ from benchmarks.streams.latency import CONTESTANTS, LatencyOptions
 from benchmarks.streams.latency import run as run_latency
 from tests.support.programs import ROOT
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.by_turns]
 
 
 @pytest.fixture(autouse=True)

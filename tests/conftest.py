@@ -13,7 +13,7 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from spout.local.spark_session import local_session
 from tests.support import spark_classes
 from tests.support.brokers import CONTAINER, EMBEDDED, Broker, running
 from tests.support.lacking import lacking
-from tests.support.turns import turn_of_day
+from tests.support.turns import beyond_sample, turn_of_day
 
 # the same examples in every run, and no deadline for one: a machine that stands still finds nothing
 settings.register_profile("windhover", settings.get_profile("ci"))
@@ -109,6 +109,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark tests by the servers that they ask for, before pytest selects by mark; then sort their files.
 
+    Of a function that is marked ``sample(3)`` each third case stays, the others become slow.
+
     With ``--day`` tests whose turn is another day are deselected, which pytest counts.
 
     xdist keeps the order with ``--no-loadscope-reorder``. Else it begins with the file of most tests.
@@ -117,6 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, mark in _MARK_OF_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
+    _mark_beyond_samples(items)
     day: int | None = config.getoption("--day")
     if day is not None:
         by_turns = [item for item in items if item.get_closest_marker("by_turns")]
@@ -130,6 +133,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if gone := [path for path in places if not path.is_file()]:
             raise pytest.UsageError(f"tests/conftest.py sorts files that are not there: {gone}")
         items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def _mark_beyond_samples(items: Sequence[pytest.Item]) -> None:
+    """Mark as slow what a ``sample`` mark of a function leaves out."""
+    cases_by_function: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample"):
+            cases_by_function.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in cases_by_function.values():
+        mark = cases[0].get_closest_marker("sample")
+        assert mark is not None
+        for place in beyond_sample(len(cases), *mark.args):
+            cases[place].add_marker("slow")
 
 
 @pytest.fixture(autouse=True)

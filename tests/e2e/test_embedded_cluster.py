@@ -79,6 +79,7 @@ def write(cluster: EmbeddedCluster) -> list[object]:
     return errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_writes_go_on_without_any_one_broker_and_it_comes_back_in_sync(
     cluster: EmbeddedCluster, how: str

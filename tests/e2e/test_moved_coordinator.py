@@ -62,6 +62,7 @@ def go_on(asking: Program) -> None:
     asking.until(lambda: asking.said.count("answered") >= before + ANSWERS)
 
 
+@pytest.mark.slow
 def test_whoever_asks_a_group_lives_through_moves_of_its_coordinator(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def look_by_every_command(
     assert {path: code for path, code in codes.items() if code >= 500} == {}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_no_service_ends_at_an_odd_record_and_its_neighbours_are_confirmed(topic: str, kind: str) -> None:
@@ -105,6 +106,7 @@ def test_no_service_ends_at_an_odd_record_and_its_neighbours_are_confirmed(topic
     assert all(isinstance(ended.error, UnknownVersion) for ended in world.ended)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_no_query_ends_at_an_odd_record_and_all_it_emits_is_acked(topic: str, kind: str) -> None:

@@ -56,6 +56,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Sequence[str
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_a_renamed_input_goes_on_where_it_was(
     spark: SparkSession, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

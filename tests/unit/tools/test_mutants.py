@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,20 @@ def test_mutants_have_names_of_their_own() -> None:
     assert len(names) >= 60
 
 
+@cache
+def functions_of(file: str) -> frozenset[str]:
+    """Return the names of a test file's functions; it is read once for all bugs that name it."""
+    tests = ast.parse((PROJECT / file).read_text(encoding="utf-8")).body
+    return frozenset(node.name for node in tests if isinstance(node, ast.FunctionDef))
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_fits_into_the_code_once_and_names_a_test(mutant: Mutant) -> None:
     planted = mutant.planted(PROJECT)
     if mutant.file.endswith(".py"):  # else it is a query
         ast.parse(planted)
     file, _, name = mutant.test.partition("::")
-    tests = ast.parse((PROJECT / file).read_text(encoding="utf-8")).body
-    assert name in {each.name for each in tests if isinstance(each, ast.FunctionDef)}, mutant.test
+    assert name in functions_of(file), mutant.test
 
 
 def test_a_planted_bug_uses_only_names_that_there_are(tmp_path: Path) -> None:
@@ -58,11 +65,16 @@ def own_attributes(text: str) -> set[str]:
     return names
 
 
+@cache
+def own_attributes_of(file: str) -> set[str]:
+    """Return those of a file as it is, which is read once for all its bugs."""
+    return own_attributes((PROJECT / file).read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_uses_only_attributes_that_there_are(mutant: Mutant) -> None:
     if mutant.file.endswith(".py"):
-        present = own_attributes((PROJECT / mutant.file).read_text(encoding="utf-8"))
-        assert own_attributes(mutant.planted(PROJECT)) <= present
+        assert own_attributes(mutant.planted(PROJECT)) <= own_attributes_of(mutant.file)
 
 
 @pytest.mark.parametrize("text", ["", "x = 1\nx = 1\n"])

@@ -15,6 +15,8 @@ from tests.torture.judging.recording import Recording
 from tests.torture.judging.rules import JUDGES, checks
 
 SEEDS = 60
+FEW_SEEDS = 15
+"""Seeds of which each profile is judged always."""
 MISSED = 120
 """Seeds of its profile in which a safeguard that is taken out must be missed."""
 
@@ -65,10 +67,17 @@ def broken_by(name: str) -> Iterator[Run]:
             yield run
 
 
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [(0, FEW_SEEDS), pytest.param(FEW_SEEDS, SEEDS - FEW_SEEDS, marks=pytest.mark.slow)],
+    ids=["few", "more"],
+)
 @pytest.mark.parametrize("profile", ["calm", "mixed"])
-def test_what_was_right_in_a_simulated_run_is_right_in_its_recording(profile: str) -> None:
-    runs = [run for run in seeds(0, SEEDS, profile) if is_recorded_whole(run)]
-    assert len(runs) > SEEDS / 6
+def test_what_was_right_in_a_simulated_run_is_right_in_its_recording(
+    profile: str, first: int, count: int
+) -> None:
+    runs = [run for run in seeds(first, count, profile) if is_recorded_whole(run)]
+    assert len(runs) > count / 6
     assert [(run.options.seed, found) for run in runs if (found := found_in(run, recording_of(run)))] == []
 
 

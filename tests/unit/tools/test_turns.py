@@ -1,14 +1,18 @@
-"""CI runs tests that take minutes by turns: none of them stays out for more than three days."""
+"""CI runs what takes minutes by turns, and the quick tests have a sample of each large grid."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
+from math import gcd
 
-from hypothesis import given
+import pytest
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.programs import ROOT
-from tests.support.turns import TURNS, turn_of_day
+from tests.support.turns import TURNS, beyond_sample, turn_of_day
 
 NAMES = st.sets(st.text("abc[]", min_size=1, max_size=4))
 
@@ -39,3 +43,42 @@ def test_ci_gives_the_day_to_the_rings_that_have_such_tests() -> None:
 def test_all_run_where_no_day_is_named() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]
     assert "--day" not in options
+
+
+@given(st.integers(1, 40), st.integers(3, 40), st.integers(2, 5))
+def test_a_sample_has_every_row_and_every_column(rows: int, columns: int, every: int) -> None:
+    """If the grid has at least as many rows as the sample is thin, and no row ends where it began."""
+    assume(columns % every and gcd(columns, every) == 1 and rows >= every and columns >= every)
+    left_out = set(beyond_sample(rows * columns, every))
+    kept = [divmod(place, columns) for place in range(rows * columns) if place not in left_out]
+    assert {row for row, _ in kept} == set(range(rows))
+    assert {column for _, column in kept} == set(range(columns))
+    assert len(kept) <= rows * columns // every + 1
+
+
+@pytest.mark.parametrize("every", [1, 0, -3])
+def test_a_sample_of_all_is_refused(every: int) -> None:
+    with pytest.raises(ValueError, match=f"every {every}. case is no sample"):
+        beyond_sample(9, every)
+
+
+@pytest.mark.slow
+def test_each_sampled_grid_has_every_value_of_every_parameter() -> None:
+    """Else a topic or a kind of record would run with the slow tests alone."""
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.sample(" in path.read_text()]
+    assert len(files) >= 2
+    command = [sys.executable, "-m", "pytest", "-n0", "--collect-only", "-q"]
+    ids = {
+        marks: subprocess.run(
+            [*command, "-m", marks, *map(str, files)], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for marks in ("sample", "sample and not slow")
+    }
+    assert values_of(ids["sample and not slow"]) == values_of(ids["sample"])
+    assert 0 < len(ids["sample and not slow"]) < len(ids["sample"]) / 2
+
+
+def values_of(node_ids: list[str]) -> set[tuple[str, str]]:
+    """Return each function with each value: ``test_x[a-b]`` gives ``(test_x, a)`` and ``(test_x, b)``."""
+    cases = [node_id.partition("[")[::2] for node_id in node_ids if "[" in node_id]
+    return {(function, value) for function, values in cases for value in values.rstrip("]").split("-")}

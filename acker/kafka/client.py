@@ -800,14 +800,20 @@ class KafkaClient:
         return Deadline(self.clock, max(0, int(retried_ms)), wait_min_s=single_try_ms / 1000)
 
     def retry(
-        self, doing: str, deadline: Deadline, call: Callable[[], T], background: Background, use: Use
+        self,
+        doing: str,
+        deadline: Deadline,
+        call: Callable[[], T],
+        background: Background,
+        use: Use | None,
     ) -> T:
         """Call until it succeeds, fails for good, or the deadline is over; log waits as an outage.
 
         `doing` is the subject of messages, as "reading sentences/3".
         `background` is of the client that is called. `use` is what the
-        request uses; an error that says it more precisely, `Refused`,
-        overrules it. Errors are those of the table of this module.
+        request uses, None if it uses several things; an error that says it
+        more precisely, `Refused`, overrules it. Errors are those of the
+        table of this module.
         """
         if self._shared_wait_ms is not None and self._shared_wait_ms >= self.operation_timeout_ms:
             raise Unreachable(
@@ -843,7 +849,12 @@ class KafkaClient:
             self._sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
     def _final_error(
-        self, error: KafkaException, doing: str, deadline: Deadline, background: Background, use: Use
+        self,
+        error: KafkaException,
+        doing: str,
+        deadline: Deadline,
+        background: Background,
+        use: Use | None,
     ) -> WindhoverError:
         """Return what a call raises that is not tried again; the arguments are those of `retry`."""
         if isinstance(error, Troubled):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -26,7 +25,6 @@ from acker.kafka.client import (
     UNAUTHORIZED,
     Background,
     KafkaClient,
-    Refused,
     Use,
 )
 from acker.kafka.cluster import answer_of, describe_topics
@@ -56,7 +54,7 @@ class KafkaAdmin:
 
     def __init__(self, settings: Mapping[str, str], *, deadline_ms: int = DEADLINE_MS) -> None:
         """Make the client; the broker is asked on first use. `ConfigError`: librdkafka refuses a setting."""
-        self._client = KafkaClient(settings, "windhover-admin", deadline_ms, time.monotonic)
+        self._client = KafkaClient(settings, "windhover-admin", deadline_ms, time.monotonic, time.sleep)
         self._background = Background(time.monotonic)
         self._admin = self._client.make_client(AdminClient, {}, SILENT, self._background)
         self._wait_s = deadline_ms / 1000
@@ -78,14 +76,17 @@ class KafkaAdmin:
         for info in infos:
             for number in range(info.partitions):
                 spec_by_place[TopicPartition(info.name, number)] = latest
-        futures = self._admin.list_offsets(spec_by_place, request_timeout=self._wait_s)
-        topics_with_records: set[str] = set()
-        for place, future in futures.items():
-            use = Use(Operation.DESCRIBE, topic=place.topic)
-            answer = self._ask("listing offsets", partial(answer_of, future, self._wait_s, use))
-            if answer.offset > 0:
-                topics_with_records.add(place.topic)
-        return sorted(topics_with_records)
+
+        def topics_with_records() -> set[str]:
+            futures = self._admin.list_offsets(spec_by_place, request_timeout=self._wait_s)
+            names: set[str] = set()
+            for place, future in futures.items():
+                use = Use(Operation.DESCRIBE, topic=place.topic)
+                if answer_of(future, self._wait_s, use).offset > 0:
+                    names.add(place.topic)
+            return names
+
+        return sorted(self._ask("listing offsets", topics_with_records))
 
     def make(self, specs: Iterable[TopicSpec]) -> None:
         """Make topics and wait until they are there; one that somebody else made meanwhile is as good.
@@ -246,13 +247,20 @@ class KafkaAdmin:
             time.sleep(RETRY_PAUSE_S)
 
     def _ask(self, doing: str, question: Callable[[], T]) -> T:
-        """Ask once, and raise the client's error as one of ours; `doing` is the subject of its message."""
-        try:
-            return question()
-        except Refused as error:
-            raise self._error(doing, error.args[0], error.use) from None
-        except KafkaException as error:
-            raise self._error(doing, error.args[0]) from None
+        """Ask until there is an answer, and return it; `doing` is the subject of messages.
+
+        A broker may not know yet of a topic that another one has just made, or of its leader: such a
+        question is asked again. Raises the client's error as one of ours, at the deadline at the latest.
+        """
+
+        def ask_once() -> T:
+            try:
+                return question()
+            except KafkaException:
+                self._admin.poll(0)  # the connection's own report says why nothing answered
+                raise
+
+        return self._client.retry(doing, self._client.deadline(), ask_once, self._background, None)
 
     def _error(self, doing: str, cause: KafkaError, use: Use | None = None) -> WindhoverError:
         """Translate an error; where nothing answers, add what the connection itself reported."""

@@ -23,7 +23,13 @@ from spout.local.embedded_cluster import EmbeddedCluster
 from spout.runtime.child import Child
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.by_turns,
+    pytest.mark.timeout(900),
+]
 
 ACKERS = 4
 PARTITIONS = 5

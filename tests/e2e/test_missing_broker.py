@@ -30,7 +30,13 @@ from spout.local.embedded_cluster import EmbeddedCluster
 from spout.runtime.child import Child
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1_200)]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.by_turns,
+    pytest.mark.timeout(1_200),
+]
 
 LATER_S: Final = 5.0
 """How much longer than with all brokers an answer may take."""

@@ -13,7 +13,13 @@ from benchmarks.streams import size
 from benchmarks.streams.size import SizeOptions
 from tests.support.programs import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.by_turns,
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+]
 
 TOLERANCE = 0.3
 

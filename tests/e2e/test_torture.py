@@ -10,7 +10,7 @@ import pytest
 
 from tests.torture.schedule import CUTS, KILLS, Cut
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.by_turns, pytest.mark.kafka, pytest.mark.spark]
 
 
 @pytest.mark.timeout(1_200)

@@ -1,0 +1,223 @@
+"""Rows that pass from stage to stage: to the bolt that reads them, through stages that do not, to the sink."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import spout
+from acker.identity import position_at
+from spout.bolts.hooks import BoltContext
+from spout.builder.topology import TopologyBuilder
+from spout.execution.stage_run import StageRun
+from spout.planning.order import Gate, LineUp
+from spout.tuples.columns import ROOT, TO
+from tests.support.outcomes import failed_by_cause, open_roots_of
+from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of, stages_of
+
+
+class Split(spout.BasicBolt):
+    """Emits the words of a line."""
+
+    output = "word string"
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit each word."""
+        for word in tuple["value"].decode().split():
+            collector.emit((word,))
+
+
+class Keep(spout.BasicBolt):
+    """Passes words on, with where they came from and the task; fails those that say so."""
+
+    output = "word string, came_from string, task int"
+
+    def prepare(self, context: spout.BoltContext) -> None:
+        """Keep the task."""
+        self._task = context.partition
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit the word."""
+        came_from = tuple.source_component
+        if tuple["word"] == f"bad-{came_from}":
+            raise ValueError(tuple["word"])
+        collector.emit((tuple["word"], came_from, self._task))
+
+
+class Sum(spout.KeyedBolt):
+    """Holds words."""
+
+    output = "word string"
+
+    def execute(self, key: Any, held: Any, collector: spout.KeyedCollector) -> None:
+        """Hold on."""
+
+
+def chain_of_stages() -> TopologyBuilder:
+    """Make a topology of three stages; the last bolt reads the first one's stream, too."""
+    builder = TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    builder.set_bolt("keep", Keep(), 3).fields_grouping("split", "word")
+    last = builder.set_bolt("last", Keep(), 2)
+    last.fields_grouping("keep", "word").fields_grouping("split", "word")
+    return builder
+
+
+LINES = [b"a b c", b"b d", b"", b"e a"]
+WORDS = Counter(b" ".join(LINES).decode().split())
+
+
+def rows_by_output(ran: Ran) -> dict[int, list[tuple[Any, ...]]]:
+    """Return the rows of the sink by the number of its output."""
+    rows: dict[int, list[tuple[Any, ...]]] = {}
+    for batch in ran.rows:
+        for row in batch.to_pylist():
+            [values] = [values for name, values in row.items() if name != TO and values is not None]
+            rows.setdefault(row[TO], []).append(tuple(values.values()))
+    return rows
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_the_sink_gets_the_streams_of_all_stages_and_each_bolt_what_it_reads(
+    tracked: bool, tasks: int
+) -> None:
+    """Also where a stage between does not read them; each row comes once."""
+    sink: Any = {"split": print, "keep": print, "last": print}
+    ran = run(chain_of_stages(), LINES, sink, tasks=tasks, tracked=tracked)
+    by_size: dict[int, Counter[tuple[Any, ...]]] = {}
+    for rows in rows_by_output(ran).values():
+        came_from = {row[1] for row in rows} if len(rows[0]) > 1 else set()
+        by_size[len(came_from)] = Counter(row[:2] for row in rows)
+    assert by_size == {
+        0: Counter({(word,): count for word, count in WORDS.items()}),
+        1: Counter({(word, "split"): count for word, count in WORDS.items()}),
+        2: Counter({(word, name): count for word, count in WORDS.items() for name in ("split", "keep")}),
+    }
+    assert not failed_by_cause(ran.outcome)
+    if tracked:
+        assert not len(open_roots_of(ran.outcome))
+
+
+def test_a_sink_of_one_stream_gets_bare_rows_from_whichever_stage() -> None:
+    for name in ("split", "keep", "last"):
+        ran = run(chain_of_stages(), LINES, {name: print})  # type: ignore[dict-item]  # any function does
+        words = Counter(row[0] for row in ran.values)
+        assert words == (WORDS if name != "last" else WORDS + WORDS)
+        assert all(TO not in batch.schema.names for batch in ran.rows)
+
+
+@pytest.mark.parametrize("name", ["keep", "split"])
+def test_a_root_fails_by_the_one_way_on_which_its_tuple_failed(name: str) -> None:
+    """The other copy of the word is worked on."""
+    ran = run(chain_of_stages(), [b"a", f"bad-{name} b".encode(), b"c"], print)
+    [(cause, roots)] = failed_by_cause(ran.outcome)
+    assert roots.tolist() == [1]
+    # "keep" reads it from "split" first
+    assert cause.operator == ("keep" if name == "split" else "last")
+
+
+def test_a_bolt_runs_in_so_many_tasks_of_its_stage_as_it_has() -> None:
+    """Another bolt of the stage may have more."""
+    prepared: list[tuple[str, int]] = []
+
+    class Noted(Keep):
+        def prepare(self, context: spout.BoltContext) -> None:
+            prepared.append((context.name, context.partition))
+            super().prepare(context)
+
+    builder = TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    for component, tasks in (("two", 2), ("three", 3)):
+        builder.set_bolt(component, Noted(), tasks).fields_grouping("split", "word")
+    sink: Any = {"two": print, "three": print}
+    compiled = builder.compile(schema_of, sink, cores=1)
+    stage = stages_of(compiled)[1]
+    assert compiled.layout.partitions[1] == 3
+    for task in range(3):
+        StageRun(stage, BoltContext(stage.name, task, 5))
+    assert sorted(prepared) == [*(("three", task) for task in range(3)), ("two", 0), ("two", 1)]
+
+
+def test_a_stage_has_the_gate_that_it_was_given_last() -> None:
+    [stage] = stages_of(one_stage().compile(schema_of, print, cores=1))
+    worker = StageRun(stage, BoltContext(stage.name, 0, 5))
+    assert worker.gate is None
+    gates = [Gate(f"lines/{number}", "lines", LineUp("key")) for number in range(2)]
+    for gate in (*gates, None):
+        worker.gate = gate
+        assert worker.gate is gate
+
+
+def one_stage() -> TopologyBuilder:
+    """Make a topology whose bolt is behind its spout."""
+    builder = TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    return builder
+
+
+class ReachedKeyedBolt(Exception):
+    """The rows are there that Spark groups by key."""
+
+
+@pytest.mark.parametrize("stages_before", [1, 2])
+def test_rows_before_a_keyed_bolt_name_their_roots_by_source_and_position(
+    stages_before: int,
+) -> None:
+    """It holds them beyond their batch, whose plan has them by index."""
+    builder = one_stage()
+    before = "split"
+    if stages_before == 2:
+        builder.set_bolt("keep", Keep(), 3).fields_grouping("split", "word")
+        before = "keep"
+    builder.set_bolt("sum", Sum()).fields_grouping(before, "word")
+    lines = [b"a b", b"c", b"d e f"]
+    rows: list[dict[str, Any]] = []
+
+    def read_rows(_stage: object, _compiled: object, batches: list[pa.RecordBatch]) -> Any:
+        rows.extend(row for batch in batches for row in batch.to_pylist())
+        raise ReachedKeyedBolt
+
+    with pytest.raises(ReachedKeyedBolt):
+        run(builder, lines, None, first=40, entry=read_rows)
+    position_by_word: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        [values] = [values for name, values in row.items() if name.startswith("s")]
+        position_by_word[values["word"]] = (row[ROOT]["source"], row[ROOT]["position"])
+    assert position_by_word == {
+        word: (SOURCE, position_at(0, 40 + number))
+        for number, line in enumerate(lines)
+        for word in line.decode().split()
+    }
+
+
+def test_a_stage_is_fed_what_it_works_on_and_nothing_else() -> None:
+    """Its first one gets records, a later one rows of the stage before."""
+    compiled = chain_of_stages().compile(schema_of, print, cores=1)
+    stages = stages_of(compiled)
+    worker = StageRun(stages[1], BoltContext(stages[1].name, 0, 5))
+    rows: Any = spout.tuple_of({"word": "a"})
+    with pytest.raises(TypeError, match="a stage is fed messages or Arrow rows, not Tuple"):
+        worker.feed(rows, None)
+
+
+def test_what_is_received_and_sent_is_compared_from_stage_to_stage() -> None:
+    """By fingerprints, which the driver adds up over all tasks."""
+    ran = run(chain_of_stages(), LINES, print)
+    sent: Counter[str] = Counter()
+    received: Counter[str] = Counter()
+    for evaluated in ran.evaluated:
+        report: Any = getattr(evaluated, "report", evaluated)
+        sent[report.consumer] += report.sent_fingerprint.rows
+        received[report.operator] += report.received_fingerprint.rows
+    sent.pop("", None)
+    assert sum(sent.values()) > sum(WORDS.values())
+    for consumer, rows in sent.items():
+        [of_consumer] = [count for name, count in received.items() if name.split("+")[0] == consumer]
+        assert of_consumer == rows

@@ -1,4 +1,4 @@
-"""Guarded bolts in the process of the test: what each call leaves in shared memory, and what is not called."""
+"""Guarded bolts in this process: what each call leaves in shared memory, and what is not called."""
 
 from __future__ import annotations
 
@@ -352,11 +352,8 @@ def test_a_batch_of_one_row_that_is_poison_is_not_called_for(withheld: int) -> N
 def test_a_piece_of_one_row_has_its_own_roots_and_those_of_a_row_with_too_many_are_left_out() -> None:
     bench = Bench(Columns)
     bench.orders.record_end(call_of(0, end=2), WORKER_DIED, "it died")
-    bench.call_once([*range(ROOTS_MAX + 1)], [5, 6])
-    assert [call for _, call in bench.calls()] == [
-        call_of(0, end=1),
-        call_of(0, 5, 6, first=1, end=2),
-    ]
+    bench.call_once([5, 6], [*range(ROOTS_MAX + 1)])
+    assert [call for _, call in bench.calls()] == [call_of(0, 5, 6, end=1), call_of(0, first=1, end=2)]
 
 
 def test_what_a_bolt_stops_on_ends_the_task_from_a_piece_too() -> None:

@@ -1,10 +1,11 @@
-"""Rows that pass from stage to stage: to the bolt that reads them, through stages that do not, to the sink."""
+"""Rows that pass from stage to stage: to the bolt that reads them, past stages that do not, to the sink."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -14,9 +15,21 @@ from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.planning.order import Gate, LineUp
-from spout.tuples.columns import ROOT, TO
+from spout.topology.chain import Chain, Step
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.columns import ANCHOR, ROOT, TO
+from spout.tuples.messages import MessageRows
+from spout.tuples.rows import ArrowRows
 from tests.support.outcomes import failed_by_cause, open_roots_of
-from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of, stages_of
+from tests.support.worlds.topology_world import (
+    SOURCE,
+    TOPICS,
+    Ran,
+    record,
+    run,
+    schema_of,
+    stages_of,
+)
 
 
 class Split(spout.BasicBolt):
@@ -221,3 +234,81 @@ def test_what_is_received_and_sent_is_compared_from_stage_to_stage() -> None:
     for consumer, rows in sent.items():
         [of_consumer] = [count for name, count in received.items() if name.split("+")[0] == consumer]
         assert of_consumer == rows
+
+
+def test_rows_of_several_destinations_may_come_in_one_batch() -> None:
+    """Those of a bundle have one; whatever they come in, each bolt gets its own."""
+    builder = one_stage()
+    for component in ("one", "two"):
+        builder.set_bolt(component, Keep(), 2).fields_grouping("split", "word")
+    sink: Any = {"one": print, "two": print, "split": print}
+    first, second = stages_of(builder.compile(schema_of, sink, cores=1))
+    worker = StageRun(first, BoltContext(first.name, 0, 5))
+    messages = [record(line, number) for number, line in enumerate([b"a b", b"c"])]
+    positions = np.arange(2)
+    anchors = Anchors(Carry.PACKED, pa.array(positions << ORDINAL_BITS))
+    left = [worker.feed(MessageRows(messages, SOURCE, positions), anchors), *worker.finish()]
+    rows_sent: list[dict[str, Any]] = []
+    schema: pa.Schema | None = None
+    for bundles in left:
+        for rows, places, *_ in second.rows_of(bundles):
+            batch = rows if places is None else rows.append_column(ANCHOR, places.column())
+            schema = batch.schema if schema is None else pa.unify_schemas([schema, batch.schema])
+            rows_sent += batch.to_pylist()
+    together = pa.RecordBatch.from_pylist(rows_sent, schema)
+    assert len(set(together.column(TO).to_pylist())) == 3
+    behind = StageRun(second, BoltContext(second.name, 0, 5))
+    leaving = behind.feed(ArrowRows(together), None)
+    by_output: Counter[tuple[int, str]] = Counter()
+    for row in leaving.to_pylist():
+        [values] = [values for name, values in row.items() if name != TO and isinstance(values, dict)]
+        by_output[row[TO], values["word"]] += 1
+    assert {word for _, word in by_output} == {"a", "b", "c"}
+    assert (len(by_output), set(by_output.values())) == (9, {1})
+    assert not behind.report().outstanding
+
+
+class Late(spout.Bolt):
+    """Holds its tuples, and emits them in its cleanup."""
+
+    output = "word string"
+
+    def prepare(self, context: spout.BoltContext, collector: spout.OutputCollector) -> None:
+        """Begin without tuples."""
+        self._collector = collector
+        self._held: list[spout.Tuple] = []
+
+    def execute(self, tuple: spout.Tuple) -> None:
+        """Hold it."""
+        self._held.append(tuple)
+
+    def cleanup(self) -> None:
+        """Emit and ack all."""
+        for held in self._held:
+            self._collector.emit((held["word"],), anchors=held)
+            self._collector.ack(held)
+
+
+def chain_of(bolt: Any, **about: Any) -> StageRun:
+    """Begin a task of a bolt on a DataFrame."""
+    chain = Chain((Step("it", bolt, pa.schema([("word", pa.string())])),), **about)
+    return StageRun(chain.stage, BoltContext("it", 0, 5))
+
+
+def test_untracked_a_bolt_holds_rows_of_a_dataframe_that_have_no_places() -> None:
+    task = chain_of(Late())
+    rows = ArrowRows(pa.record_batch({"word": ["a", "b"]}))
+    assert task.feed(rows, None).num_rows == 0
+    [left] = task.finish()
+    assert left.column("word").to_pylist() == ["a", "b"]
+    assert not task.report().outstanding
+
+
+@pytest.mark.parametrize("upstream", ["", "before"])
+def test_what_a_dataframe_brings_is_compared_with_what_an_operator_has_sent(upstream: str) -> None:
+    """Of what comes from the source nobody has sent anything."""
+    task = chain_of(Late(), arrives=Carry.PACKED, upstream=upstream)
+    anchors = Anchors(Carry.PACKED, pa.array(np.arange(2) << ORDINAL_BITS))
+    task.feed(ArrowRows(pa.record_batch({"word": ["a", "b"]})), anchors)
+    task.finish()
+    assert task.report().received_fingerprint.rows == (2 if upstream else 0)

@@ -282,6 +282,14 @@ def test_all_rows_are_one_call_with_the_roots_of_all() -> None:
     ]
 
 
+def test_rows_whose_places_nobody_has_given_have_no_roots() -> None:
+    """So it is where nothing is tracked."""
+    bench = Bench(Columns)
+    bench.orders.record_end(call_of(0, end=2), WORKER_DIED, "it died")
+    bench.guarded.execute(pa.record_batch({"word": ["a", "b", "c"]}), spout.BatchCollector("it", 3))
+    assert [call for _, call in bench.calls()] == [call_of(0, end=1), call_of(0, first=1, end=3)]
+
+
 def test_of_a_call_with_very_many_roots_the_lowest_are_written_down() -> None:
     bench = Bench(Columns)
     rows = [[row] for row in range(ROOTS_MAX + 7, 0, -1)]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import spout
+from acker.errors import BoltStopped
 from acker.identity import position_at
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
@@ -312,3 +313,41 @@ def test_what_a_dataframe_brings_is_compared_with_what_an_operator_has_sent(upst
     task.feed(ArrowRows(pa.record_batch({"word": ["a", "b"]})), anchors)
     task.finish()
     assert task.report().received_fingerprint.rows == (2 if upstream else 0)
+
+
+class Forward(spout.Bolt):
+    """Passes lines on, anchored or not as the line says."""
+
+    output = "word string"
+
+    def prepare(self, context: spout.BoltContext, collector: spout.OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: spout.Tuple) -> None:
+        """Emit and ack."""
+        line = tuple["value"].decode()
+        self._collector.emit((line,), anchors=tuple if line != "unanchored" else ())
+        self._collector.ack(tuple)
+
+
+class Origin(spout.BasicBolt):
+    """Says of which record a word is."""
+
+    output = "word string, origin string"
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit both."""
+        collector.emit((tuple["word"], tuple.message_id.origin))
+
+
+def test_behind_a_rich_bolt_a_tuple_has_the_message_id_of_its_first_anchor() -> None:
+    """In the same task. One without an anchor has none, which is a mistake in the topology."""
+    builder = TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("forward", Forward()).shuffle_grouping("lines")
+    builder.set_bolt("origin", Origin()).local_or_shuffle_grouping("forward")
+    ran = run(builder, [b"a", b"b"], print, first=40, tasks=1)
+    assert ran.values == [("a", "lines/0@40"), ("b", "lines/0@41")]
+    with pytest.raises(BoltStopped, match="message_id is known in the bolts directly behind"):
+        run(builder, [b"unanchored"], print)

@@ -207,6 +207,45 @@ class OfKey(spout.KeyedBolt):
         self.collector = collector
 
 
+class NamesStream(spout.BasicBolt):
+    """Emits on a stream that a test says, or a value too many."""
+
+    output = "word string"
+
+    def __init__(self, stream: str = "", *, declares: str = "") -> None:
+        self._stream = stream
+        self._declares = declares
+
+    def declare(self, declarer: spout.OutputDeclarer) -> None:
+        """Declare the output, and perhaps another stream."""
+        declarer.declare("word string")
+        if self._declares:
+            declarer.declare("word string", stream=self._declares)
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit."""
+        if self._stream:
+            collector.emit(("a",), stream=self._stream)
+        else:
+            collector.emit(("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("bolt", "says"),
+    [
+        (NamesStream("other"), "'NamesStream' named a stream in emit, and a bolt on DataFrames has one"),
+        (NamesStream(), "'NamesStream' emitted 2 values, whose fields are word"),
+        (NamesStream("other", declares="more"), "on stream 'other', which it does not declare; it has"),
+        (NamesStream(declares="more"), "'NamesStream' emitted 2 values on stream 'default', whose fields"),
+    ],
+)
+def test_a_bolt_of_one_stream_is_told_what_holds_on_dataframes_and_others_what_holds_in_a_topology(
+    bolt: spout.BasicBolt, says: str
+) -> None:
+    with pytest.raises(TupleError, match=says):
+        spout.collect(bolt, spout.tuple_of({"word": "a"}))
+
+
 def test_what_a_keyed_bolt_emits_fits_its_output_or_is_raised() -> None:
     word = spout.tuple_of({"word": "a"})
     for wrong, says in (

@@ -19,9 +19,11 @@ from spout.planning.order import Gate, LineUp
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.columns import ANCHOR, ROOT, TO
+from spout.tuples.counts import What
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
-from tests.support.outcomes import failed_by_cause, open_roots_of
+from tests.support.outcomes import failed_by_cause, older_failed, open_roots_of
+from tests.support.worlds.keyed_world import KeyedQuery
 from tests.support.worlds.topology_world import (
     SOURCE,
     TOPICS,
@@ -204,6 +206,7 @@ def test_rows_before_a_keyed_bolt_name_their_roots_by_source_and_position(
     for row in rows:
         [values] = [values for name, values in row.items() if name.startswith("s")]
         position_by_word[values["word"]] = (row[ROOT]["source"], row[ROOT]["position"])
+        assert row[ANCHOR], "it has its places, too"
     assert position_by_word == {
         word: (SOURCE, position_at(0, 40 + number))
         for number, line in enumerate(lines)
@@ -351,3 +354,47 @@ def test_behind_a_rich_bolt_a_tuple_has_the_message_id_of_its_first_anchor() -> 
     assert ran.values == [("a", "lines/0@40"), ("b", "lines/0@41")]
     with pytest.raises(BoltStopped, match="message_id is known in the bolts directly behind"):
         run(builder, [b"unanchored"], print)
+
+
+class Pairs(spout.KeyedBolt):
+    """Emits a word once it holds two of it, and acks them."""
+
+    output = "word string"
+
+    def execute(self, key: Any, held: Any, collector: spout.KeyedCollector) -> None:
+        """Emit it."""
+        if len(held) > 1:
+            collector.emit(key, anchors=held)
+            collector.ack(*held)
+
+
+@pytest.mark.parametrize("parallelism", [None, 3])
+def test_behind_a_keyed_bolt_a_tuple_fails_or_acks_the_roots_of_all_that_it_was_made_of(
+    parallelism: int | None,
+) -> None:
+    """In its own stage and behind a shuffle; roots of earlier batches are named by source and position."""
+    builder = one_stage()
+    builder.set_bolt("pairs", Pairs()).fields_grouping("split", "word")
+    builder.set_bolt("pass", Keep()).shuffle_grouping("pairs")
+    builder.set_bolt("last", Keep(), parallelism).shuffle_grouping("pass")
+    sink: Any = {"pass": print, "last": print}
+    query = KeyedQuery(builder, sink)
+    assert rows_by_output(query.batch(b"a bad-pass", b"c")) == {}
+    ran = query.batch(b"a", b"bad-pass", b"c")
+    words = sorted(
+        sorted((word, came_from) for word, came_from, _ in rows) for rows in rows_by_output(ran).values()
+    )
+    assert words == [
+        [("a", "pairs"), ("bad-pass", "pairs"), ("c", "pairs")],
+        [("a", "pass"), ("c", "pass")],
+    ]
+    [(cause, roots)] = failed_by_cause(ran.outcome)
+    assert (cause.operator, roots.tolist()) == ("last", [1])
+    [(older_cause, older_roots)] = older_failed(ran.outcome).items()
+    assert (older_cause, older_roots[SOURCE]) == (cause, [0])
+    assert not len(open_roots_of(ran.outcome))
+    counts = {
+        (counted.component, counted.what): measure.tuples for counted, measure in ran.outcome.counts.items()
+    }
+    assert counts["pass", What.EXECUTED] == counts["pass", What.EMITTED] == 3
+    assert (counts["last", What.ACKED], counts["last", What.FAILED]) == (2, 1)

@@ -44,6 +44,7 @@ from tests.support.refusals import not_refused
         (Node("Join", source(), Node("LocalRelation")), True),
         (Node("Project", users(Node("Repartition", bolt(source())))), True),
         (Node("Union", bolt(source()), Node("Project", Node("Deduplicate", bolt(source())))), True),
+        (Node("Union", Node("Project", Node("Deduplicate", bolt(source()))), bolt(source())), True),
         (Node("Join", source(tracked=False), Node("Aggregate", source(tracked=False))), False),
     ],
 )
@@ -76,6 +77,7 @@ TABLE = Node("BroadcastExchange", Node("Scan parquet"))
         (Node("Project", stage("Exchange", SCAN)), False),
         (Node("Project", users(Node("Exchange", SCAN))), True),
         (Node("Union", bolt(SCAN), Node("Exchange", SCAN)), True),
+        (Node("Union", Node("Exchange", SCAN), bolt(SCAN)), True),
         (Node("Union", bolt(Node("Exchange", SCAN)), reused(Node("Exchange", SCAN))), True),
         (Node("HashAggregate", Node("StateStoreSave", Node("Exchange", SCAN))), True),
     ],

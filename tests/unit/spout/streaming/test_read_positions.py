@@ -300,7 +300,7 @@ def test_damage_among_copies_stops_what_is_behind_any_origin(
     """A copy that cannot be read may have had any origin; a new record only its own."""
     logs = {
         (0, False): Log(records(40, 41)),
-        (0, True): Log({7: (b"k", b"copy"), 9: (b"k", b"copy")}, ((8, 9),), {7: 20, 9: 19}),
+        (0, True): Log({7: (b"k", b"copy"), 9: (b"k", b"copy")}, ((8, 9),), {7: 5, 9: 4}),
         (1, False): Log(records(60, 61, 64), ((62, 64),)),
         (1, True): Log({}),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from spout.planning_process.status import PlannerStatus, read_status
 from spout.streaming import source
 from spout.streaming.options import SourceOptions
 from spout.streaming.source import (
+    ASKING_SECONDS,
     STATUS_EVERY_MS,
     Runner,
     SparkTask,
@@ -65,6 +67,9 @@ class Planner:
     drained_after: int = 0
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     polled: threading.Event = field(default_factory=threading.Event)
+    hangs: threading.Event = field(default_factory=threading.Event)  # not set: a poll does not return
+    is_hanging: bool = False
+    polls: int = 0
     pending: int = 0
     is_open: bool = False
     is_ready: bool = True
@@ -79,8 +84,15 @@ class Planner:
         self.is_open = True
         self.calls.append(("open", journal, runs_again, grant_epoch is None))
 
+    def __post_init__(self) -> None:
+        self.hangs.set()
+
     def poll(self, wait_ms: int) -> tuple[()]:
-        self.polled.wait(0.01)
+        self.polls += 1
+        if self.is_reading:
+            self.polled.wait(0.01)
+        self.is_hanging = not self.hangs.is_set()
+        self.hangs.wait(60)
         return ()
 
     def step(self, records: object, now_ms: int) -> None:
@@ -182,6 +194,12 @@ def world(driver: LinkedDriver) -> Iterator[World]:
         runner.stop()
 
 
+@pytest.fixture
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the wall clock stand: a status is written once, and then only where it has to be at once."""
+    monkeypatch.setattr(source.time, "time_ns", lambda: 10**18)
+
+
 # the runner -------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +261,7 @@ def test_a_group_that_is_refused_ends_the_query_with_the_reason_each_time(world:
     assert world.planner.calls == []
 
 
+@pytest.mark.usefixtures("still_clock")
 def test_what_ends_the_thread_ends_the_query_at_its_next_call_and_is_in_the_status(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -274,6 +293,7 @@ def test_a_wait_for_a_publication_ends_with_the_thread(world: World) -> None:
     assert [str(error) for error in raised] == ["the log is gone"]
 
 
+@pytest.mark.usefixtures("still_clock")
 @pytest.mark.parametrize("failure", ["", "the store refuses it"])
 def test_a_batch_that_is_not_published_in_time_ends_the_query(
     world: World, failure: str, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +310,7 @@ def test_a_batch_that_is_not_published_in_time_ends_the_query(
     assert (failure or "nothing of it was acked or failed") in world.status().error
 
 
+@pytest.mark.usefixtures("still_clock")
 def test_damage_in_a_batch_ends_the_query_behind_it(world: World) -> None:
     damaged = DamagedRun("a", 0, 3, 5, "its checksum is wrong")
     world.planner.ends = [FIRST]
@@ -313,6 +334,7 @@ def test_what_spark_holds_and_what_a_store_has_is_passed_on_once_the_batch_is_pu
     eventually(lambda: len(world.planner.calls_of("record_held_roots", "restart_clock")) == 2)
 
 
+@pytest.mark.usefixtures("still_clock")
 def test_a_query_that_reads_up_to_the_ends_goes_on_until_nothing_is_pending(world: World) -> None:
     """A replay that becomes due is a batch of its own; then the process leaves the group."""
     runner = world.runner()
@@ -322,7 +344,9 @@ def test_a_query_that_reads_up_to_the_ends_goes_on_until_nothing_is_pending(worl
     assert runner.plan(BEGINNING, None) == FIRST
     assert world.planner.calls_of("leave", "report_verdict_wait") == []
     world.publish(FIRST)
+    world.planner.pending = 4
     assert runner.plan(FIRST, None) is FIRST
+    assert world.status().pending == 4, "Spark kills this process now"
     assert world.planner.calls_of("leave", "stop_at_ends", "report_verdict_wait") == [
         ("stop_at_ends",),
         ("leave",),
@@ -348,10 +372,17 @@ def test_a_runner_that_is_stopped_closes_its_planner_and_writes_a_last_status(wo
     world.runners.clear()
     runner = world.runner()
     runner.plan(BEGINNING, None)
-    world.status_path.unlink(missing_ok=True)
-    world.planner.pending = 9
-    runner.stop()
+    ahead_ns = time.time_ns() + 10**12  # the last status is older than the interval
+    with pytest.MonkeyPatch.context() as patch:
+        world.planner.hangs.clear()
+        eventually(lambda: world.planner.is_hanging)
+        world.planner.pending = 9
+        patch.setattr(source.time, "time_ns", lambda: ahead_ns)
+        patch.setattr(Planner, "step", lambda *_: None)
+        threading.Timer(0.1, world.planner.hangs.set).start()
+        runner.stop()
     world.runners.clear()
+    assert world.status().pending == 9
     assert world.planner.calls_of("close") == [("close",)]
     assert not any(thread.name == "windhover-planner" for thread in threading.enumerate())
 
@@ -375,6 +406,60 @@ def test_the_status_is_written_in_intervals_and_at_once_where_the_wall_clock_was
         eventually(lambda count=count: len(written) >= count)  # type: ignore[misc]  # bound at once
         assert len(written) == count
     assert written == [1_000_000, 1_000_250, 995_250]
+
+
+def test_the_thread_waits_also_where_there_are_no_verdicts_to_read(world: World) -> None:
+    """A poll returns at once then."""
+    world.planner.is_reading = False
+    runner = world.runner()
+    runner.plan(BEGINNING, None)
+    polls_before = world.planner.polls
+    threading.Event().wait(0.5)
+    assert world.planner.polls - polls_before <= 12
+
+
+def test_an_error_of_the_thread_ends_a_query_that_waits_for_records(driver: LinkedDriver) -> None:
+    """Also where nothing was planned for long, so that nobody looks for it."""
+    planner = Planner()
+    scripted: Any = planner
+    clock_s = [0.0]
+    options = SourceOptions(TOPICS, ("a",), "stream", sink_folder=str(driver.folder), driver=driver.address)
+    runner = Runner(options, scripted, clock_s=lambda: clock_s[0])
+    assert runner.plan(BEGINNING, None) is BEGINNING
+    clock_s[0] = 2 * ASKING_SECONDS
+    assert runner.plan(BEGINNING, None) is BEGINNING
+    planner.fails = TrackingError("the log is gone")
+
+    def plan_on() -> None:
+        for _ in range(1_000):
+            runner.plan(BEGINNING, None)
+            planner.polled.wait(0.01)
+            planner.polled.clear()
+
+    with pytest.raises(TrackingError, match="the log is gone"):
+        plan_on()
+    runner.stop()
+
+
+def test_a_trigger_is_looked_at_once(driver: LinkedDriver) -> None:
+    looks: list[str] = []
+
+    class Noted(dict[str, str]):
+        def get(self, trigger: str, default: Any = None) -> Any:
+            looks.append(trigger)
+            return super().get(trigger, default)
+
+    scripted: Any = Planner()
+    options = SourceOptions(TOPICS, ("a",), "stream", sink_folder=str(driver.folder), driver=driver.address)
+    runner = Runner(options, scripted, refused_triggers=Noted(OneTimeTrigger="why"))
+    planning = threading.Thread(target=runner.plan, args=(BEGINNING, None))
+    planning.start()
+    eventually(driver.link.asks_for_trigger)
+    driver.link.put_trigger(driver.link.asks_for_trigger()[0], "ProcessingTimeTrigger")
+    planning.join(60)
+    runner.plan(BEGINNING, None)
+    assert looks == ["ProcessingTimeTrigger"]
+    runner.stop()
 
 
 # Spark's calls ----------------------------------------------------------------------------------------------

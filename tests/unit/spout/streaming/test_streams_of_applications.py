@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -252,6 +253,25 @@ def test_a_folder_whose_process_has_ended_is_removed_and_those_that_cannot_be_op
         assert (ended.exists(), odd.exists(), stranger.exists()) == (False, True, True)
         assert len(os.listdir("/proc/self/fd")) == descriptors + 2
     assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_two_processes_that_begin_at_once_may_remove_the_same_folder(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = temporary / "own-ended"
+    ended.mkdir()
+    (ended / "lock").touch()
+    remove = shutil.rmtree
+
+    def remove_twice(path: Path, **how: Any) -> None:
+        remove(path)  # the other process is quicker
+        remove(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(application_module.shutil, "rmtree", remove_twice)
+        folder = OwnFolder("own-")
+    assert not ended.exists()
+    folder.cleanup()
 
 
 def test_a_process_that_was_forked_leaves_the_folder_to_its_parent(temporary: Path) -> None:

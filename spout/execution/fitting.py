@@ -210,7 +210,7 @@ def fitted_batches(
 
     Raises:
         TupleError: another number of columns than the stream has, or a stream
-            that it does not declare.
+            that it does not declare, or that is direct.
         ArrowException: a column has a type that does not go with its field;
             or a value does not fit, and `misfit_log` is None, since nothing is
             tracked.
@@ -223,8 +223,10 @@ def fitted_batches(
         emit_calls_by_stream.setdefault(stream_name, []).append(emit_call)
     for stream_name, emit_calls in emit_calls_by_stream.items():
         if output_collector.stream_of(stream_name).direct:
-            # an Arrow bolt names no tasks, so this raises
-            output_collector.checked((), stream_name)
+            raise TupleError(
+                f"bolt {bolt!r} emitted on stream {stream_name!r}, which is direct, and an ArrowBolt"
+                " names no tasks: declare it without direct=True, or make the bolt a BasicBolt"
+            )
         stream = streams[stream_name]
         parents = np.concatenate([collector.parents[emit_call] for emit_call in emit_calls])
         columns_by_call = [collector.columns[emit_call] for emit_call in emit_calls]

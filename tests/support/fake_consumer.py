@@ -49,17 +49,19 @@ class FakeKafka:
 
     Attributes:
         logs: the batches of each partition.
+        log_starts: the first offset of a log that has lost its beginning; of others it is 0.
         partition_counts: how many partitions a topic has, where it is not those of `logs`.
         errors: by partition, the event that comes in place of all that it has.
         silent: whether no question is answered.
         dying: what the next poll raises.
         topics_asked: the topics that consumers have asked for.
-        on_assign: what happens when a consumer is assigned anew.
+        on_assign: what happens when a consumer is assigned anew; None: it reads as the client does.
         consumers: all that were made.
     """
 
     clock: SteadyClock = field(default_factory=SteadyClock)
     logs: dict[TopicPartition, list[Batch]] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
     errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
     silent: bool = False
@@ -91,6 +93,9 @@ class FakeKafka:
         """Yield what a consumer gets of a partition from a position on."""
         if place in self.errors:
             yield event(place, self.errors[place], position)
+            return
+        if position < self.log_starts.get(place, 0):
+            yield event(place, KafkaError(KafkaError._AUTO_OFFSET_RESET), position)
             return
         for fetched_batch in self.logs.get(place, []):
             if fetched_batch.next <= position:
@@ -137,6 +142,7 @@ class FakeConsumer:
         settings: those that it was made with.
         assigned: the partitions that it reads, each with the offset from which it was told to read it.
         calls: what was assigned and unassigned, in order.
+        waits_s: how long each question was to wait for its answer.
         is_closed: whether it was closed.
     """
 
@@ -145,6 +151,7 @@ class FakeConsumer:
         self.settings = dict(settings)
         self.assigned: dict[TopicPartition, int] = {}
         self.calls: list[tuple[str, dict[TopicPartition, int]]] = []
+        self.waits_s: list[float] = []
         self.is_closed = False
         self.queue: list[Message] = []
         self._kafka = kafka
@@ -162,8 +169,12 @@ class FakeConsumer:
 
     def assign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
         """Read these partitions, in place of all others."""
-        assert self._kafka.on_assign is not None
-        self._kafka.on_assign(self, partitions)
+        if self._kafka.on_assign is not None:
+            self._kafka.on_assign(self, partitions)
+            return
+        self.assigned.clear()
+        self.queue.clear()
+        self.incremental_assign(partitions)
 
     def incremental_unassign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
         """Read partitions no longer; refuse one that is not read."""
@@ -191,9 +202,10 @@ class FakeConsumer:
         taken, self.queue = self.queue[:most], self.queue[most:]
         return taken
 
-    def list_topics(self, topic: str, _timeout_s: float = -1) -> object:
+    def list_topics(self, topic: str, timeout: float = -1) -> object:
         """Return the metadata of a topic."""
         self._kafka.topics_asked.append(topic)
+        self.waits_s.append(timeout)
         if self._kafka.silent:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer"))
         numbers = [place.partition for place in self._kafka.logs if place.topic == topic]
@@ -206,13 +218,15 @@ class FakeConsumer:
         )
 
     def get_watermark_offsets(
-        self, partition: confluent_kafka.TopicPartition, _timeout_s: float, *, cached: bool
+        self, partition: confluent_kafka.TopicPartition, timeout_s: float, *, cached: bool
     ) -> tuple[int, int]:
         """Return where a partition begins and ends."""
         assert not cached
+        self.waits_s.append(timeout_s)
         if self._kafka.silent:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
-        return 0, self._kafka.end(TopicPartition(partition.topic, partition.partition))
+        place = TopicPartition(partition.topic, partition.partition)
+        return self._kafka.log_starts.get(place, 0), self._kafka.end(place)
 
     def close(self) -> None:
         """End."""

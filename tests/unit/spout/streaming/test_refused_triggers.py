@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterator
@@ -118,7 +119,10 @@ def test_a_driver_that_says_no_trigger_is_waited_for_in_vain_and_not_for_ever(
 
 
 def test_the_driver_answers_once_spark_has_the_query(
-    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    driver: LinkedDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The planning process may ask before the query is listed, and while the JVM does not answer."""
     answers: list[str | Exception] = ["", Py4JError("not now"), "OneTimeTrigger"]
@@ -140,8 +144,10 @@ def test_the_driver_answers_once_spark_has_the_query(
     assert asked == [], "nobody asks"
     planner.ask_for_trigger()
     eventually(driver.link.asks_for_trigger)
-    for _ in range(4):
-        serving.step()
+    with caplog.at_level(logging.DEBUG):
+        for _ in range(4):
+            serving.step()
     eventually(lambda: planner.trigger == "OneTimeTrigger")
+    assert "the trigger of stream stream cannot be asked for: not now" in caplog.text
     assert asked == [(session, "stream")] * 3
     folder.cleanup()

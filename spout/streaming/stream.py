@@ -130,7 +130,7 @@ def read_stream(
             query of this application reads the group already; or Spark would end a worker
             before `bolt_timeout`.
     """
-    # 1. check what was given, and that workers can start
+    # 1. check the arguments, and that workers can start
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     group, tracked = _group_and_tracked(topics, names, options)
     context = classic(spark).sparkContext
@@ -226,9 +226,9 @@ def let_workers_be_this_python(context: SparkContext) -> None:
 def _group_and_tracked(topics: Topics, names: Sequence[str], options: ReadOptions) -> tuple[str, bool]:
     """Return the group of some inputs, and whether they are tracked.
 
-    Check the options of `read_stream`.
+    Raises `UsageError`: an option of `read_stream` is wrong, or the inputs do not go together.
     """
-    argument: object = topics
+    argument: object = topics  # whoever has no type checker may pass anything
     if not isinstance(argument, Topics):
         raise UsageError(f'read_stream reads {argument!r}; give it what spout.load("topics.yaml") returns')
     _check_options(options)
@@ -251,7 +251,7 @@ def _group_and_tracked(topics: Topics, names: Sequence[str], options: ReadOption
 
 
 def _check_options(options: ReadOptions) -> None:
-    """Raise `UsageError` if there is no such option, or `tracked_when` would never run."""
+    """Raise `UsageError` for an option that does not exist, or a `tracked_when` that would never run."""
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:
         allowed = ", ".join(ReadOptions.__annotations__)
@@ -261,7 +261,7 @@ def _check_options(options: ReadOptions) -> None:
 
 
 def _check_values(options: ReadOptions) -> None:
-    """Raise `UsageError` if an option has a value of the wrong kind, or no possible one."""
+    """Raise `UsageError` if an option has a value of the wrong type, or one that is not possible."""
     for option in ("maxOffsetsPerTrigger", "minPartitions"):
         number = options.get(option)
         if number is None:
@@ -286,7 +286,7 @@ def _check_values(options: ReadOptions) -> None:
 
 
 def _check_ordering(read_inputs: Sequence[Input], options: ReadOptions) -> None:
-    """Raise `UsageError` if an input is read in order, and an option does not go with that."""
+    """Raise `UsageError` if an input has an ordering, and an option does not go with that."""
     ordered_names = [read_input.name for read_input in read_inputs if read_input.ordered]
     if not ordered_names:
         return
@@ -342,6 +342,7 @@ def bolt(
     task_hooks = check_hooks(name_of_bolt, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
+        """Return the rows that the bolt emits for `rows`."""
         zone = zone_of_session(rows.sparkSession)
         schema = output_schema(name_of_bolt, instance, zone)
         step = Step(name_of_bolt, instance, schema, task_hooks)

@@ -1,8 +1,9 @@
 """What became of each record of an input, by its topics alone; pure.
 
-A root is one emission of a record. It gets one verdict; a root that is lost becomes one copy, which is a new
-root, or one dead letter. A record ends once: when one of its roots is acked, or as a dead letter. The demo
-counts by these rules, and the simulation and the torture of the checkout judge by them.
+A root is one emission of a record. It gets one verdict; a root that is lost becomes one copy,
+which is a new root, or one dead letter. A record ends once: when one of its roots is acked, or
+as a dead letter. The demo counts by these rules, and the simulation and the torture of the
+checkout judge by them.
 
 Source: docs/design/protocol.md, section 3, rules 2, 5 and 7.
 """
@@ -105,7 +106,7 @@ def uncommitted(
 
 @dataclass(slots=True)
 class OutcomeCounts:
-    """How many roots have which first verdict; how many further verdicts, copies and dead letters came."""
+    """Counts of roots by their first verdict, of further verdicts, copies and dead letters."""
 
     acked: int = 0
     absent: int = 0
@@ -229,7 +230,8 @@ class Outcomes:
 
     def emission_of(self, root: Root) -> Emission | None:
         """Return which emission a root is; None: it is a copy, which was not read yet."""
-        partition, offset = partition_of(root.source), offset_of(root.position)
+        partition = partition_of(root.source)
+        offset = offset_of(root.position)
         if is_replay(root.source):
             return self.emission_by_copy.get((partition, offset))
         return Emission(location(self._topic, partition, offset), 1)
@@ -240,7 +242,7 @@ class Outcomes:
         return location(topic, partition_of(root.source), offset_of(root.position))
 
     def _end_records_of_acked(self, source: int, start: int, end: int) -> None:
-        """Record that the records of the acked roots at positions [start, end) of a source ended."""
+        """Record that the records of acked roots, at positions [start, end), ended."""
         partition = partition_of(source)
         first_offset = offset_of(start)
         end_offset = first_offset + end - start

@@ -1,4 +1,4 @@
-"""Reads what became of every record of an input from its topics alone, for `spout.demo.judge.Outcomes`."""
+"""Reads what became of every record of an input, from its topics alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLL_RECORDS_MAX = 5_000
 
 
 class AckedRun(NamedTuple):
-    """Positions [start, end) of a source whose last acks were written at the wall time `wall_ms`."""
+    """Positions [start, end) of a source whose last acks were written at wall time `wall_ms`."""
 
     start: int
     end: int
@@ -84,7 +84,10 @@ class OutcomeObserver:
         return len(records)
 
     def read_to_end(self, timeout_ms: int) -> bool:
-        """Read up to the present stable ends; return whether that was done within `timeout_ms`."""
+        """Read all records that are committed now.
+
+        Return whether that was done within `timeout_ms`.
+        """
         self._record_acks()
         ends = self._log.stable_ends(self._partitions)
         slice_ms = 50
@@ -120,6 +123,7 @@ class OutcomeObserver:
         return origins
 
     def close(self) -> None:
+        """Close both readers."""
         self._acks.close()
         self._reader.close()
 
@@ -140,7 +144,10 @@ class OutcomeObserver:
             self.last_ack_ms = max(self.last_ack_ms, written_ms)
 
     def _due_wall_ms(self, lost: events.Lost) -> int | None:
-        """Return the wall time at which the timeout of lost roots passed; None: they did not time out."""
+        """Return the wall time at which the timeout of lost roots passed.
+
+        None: they did not time out.
+        """
         match lost.reason:
             case Verdict.TIMED_OUT:
                 return lost.emitted_wall + self._source.timeout_ms

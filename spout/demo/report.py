@@ -1,4 +1,4 @@
-"""What a demo shows: a bar while it runs; at its end the counts, the checks, and a table of both."""
+"""What a demo shows: a bar while it runs, then its counts and checks."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ READ_TO_END_MS_MAX = 10_000
 class DemoOutcome:
     """The demo's counts: the last line of ``--json``, field for field.
 
-    `acked` counts records (not roots) that ended fully processed, at any attempt. `replayed`, `timed_out` and
-    `failed` count roots, `absent` markers of transactions, which are no records. `lost` counts records that
-    ended neither acked nor as a dead letter. `duplicates_from_acker_kill` counts records that were open when
-    the acker was killed and were replayed, though they were not meant to fail or time out; `other_replays`
-    those of which a busy machine worked longer on their batch than the timeout. `seconds` runs from the first
-    record written to the last verdict, `ack_seconds` from the first ack to the last; `records_per_second` is
-    over `ack_seconds`.
+    `acked` counts records (not roots) that ended fully processed, at any attempt. `replayed`,
+    `timed_out` and `failed` count roots, `absent` markers of transactions, which are no
+    records. `lost` counts records that ended neither acked nor as a dead letter.
+    `duplicates_from_acker_kill` counts records that were open when the acker was killed and
+    were replayed, though they were not meant to fail or time out; `other_replays` those of
+    which a busy machine worked longer on their batch than the timeout. `seconds` runs from the
+    first record written to the last verdict, `ack_seconds` from the first ack to the last;
+    `records_per_second` is over `ack_seconds`.
     """
 
     records: int
@@ -103,7 +104,10 @@ def checks(
 
 
 def first_difference(expected: Counter[str], counted: Counter[str]) -> str:
-    """Return a sentence on the first word, by the alphabet, whose counts differ; empty: all agree."""
+    """Return a sentence on the first word, by the alphabet, whose counts differ.
+
+    Empty: all agree.
+    """
     for word in sorted(expected.keys() | counted.keys()):
         if expected[word] != counted[word]:
             return (
@@ -173,7 +177,7 @@ def judge_demo(
 
 
 def demo_uncommitted(stage: Stage) -> dict[str, str]:
-    """Return the partitions of the demo's input whose committed offset is not at the end (`uncommitted`)."""
+    """Return, as `uncommitted`, which committed offsets of the demo's input are not at the end."""
     partitions = stage.partitions()
     ends = stage.log.stable_ends(partitions)
     committed = stage.log.committed(stage.source.group, partitions)
@@ -261,6 +265,7 @@ class DemoProgress:
     """Redraws a bar on a terminal; elsewhere prints a line from time to time."""
 
     def __init__(self, console: Console, status_path: Path, total: int, timeout_ms: int) -> None:
+        """Show nothing yet; `total` is how many records are to be done."""
         self._console = console
         self._status_path = status_path
         self._total = total

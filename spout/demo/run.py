@@ -1,7 +1,8 @@
 """The main job from one command: a Storm word count on a real Kafka broker and a real Spark.
 
-The demo breaks things on purpose (lines that fail, lines that are never acked, an acker killed on the way)
-and then proves by counting, from the topics and against a plain count of the text, that nothing was lost.
+The demo breaks things on purpose (lines that fail, lines that are never acked, an acker killed
+on the way) and then proves by counting, from the topics and against a plain count of the text,
+that nothing was lost.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ OBSERVER_WAIT_MS = 100
 FLUSH_MS_MAX = 60_000
 BATCHES_MIN = 8
 BATCH_RECORDS_MIN = 2_500
-"""A micro-batch has an eighth of the records, so that the acker dies with batches before and behind it; but
-not fewer than this, since each batch has a fixed cost.
+"""A micro-batch has an eighth of the records, so that the acker dies with batches before and
+behind it; but not fewer than this, since each batch has a fixed cost.
 """
 
 KILL_AT = 4
@@ -68,8 +69,9 @@ def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
     with ExitStack() as stack:
         stage = set_up(options, environ, console, stack)
         spark = start_spark(stage, stack)
+        # the socket has kept the port free for the driver until now; the page has its address
         metrics_address = stage.metrics_address
-        stage.metrics_socket.close()  # Spark took a while to start, and the page knows the address
+        stage.metrics_socket.close()
         spout.serve_metrics(spark, metrics_address)
         with phase(stage.console, "bolts warmed up"):
             _rehearse(spark, text)
@@ -87,7 +89,7 @@ def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
 
 
 def _rehearse(spark: SparkSession, text: Sequence[str]) -> None:
-    """Run the bolts over lines that are no records, so that Java has compiled what the stream will use."""
+    """Run the bolts over lines that are no records, so that Java compiles what they use."""
     lines = list(islice(cycle(text), REHEARSED_LINES))
     rows = spark.createDataFrame(pa.table({"origin": pa.array(range(len(lines))), "line": lines}))
     WordTable().upsert(_words_of(rows).toArrow())
@@ -145,6 +147,7 @@ def _producing(stage: Stage, lines: Sequence[DemoLine]) -> Iterator[None]:
     """Write the lines in a thread of its own while the body runs."""
 
     def produce() -> None:
+        """Write the lines; keep an error for the main thread."""
         try:
             _produce(stage, lines)
         except WindhoverError as error:  # the main thread raises it
@@ -159,7 +162,10 @@ def _producing(stage: Stage, lines: Sequence[DemoLine]) -> Iterator[None]:
 def _run_topology(
     stage: Stage, spark: SparkSession, observer: OutcomeObserver, lines: Sequence[DemoLine]
 ) -> float:
-    """Run the topology over the lines; return the seconds from the first record to the last verdict."""
+    """Run the topology over the lines.
+
+    Return the seconds from the first record to the last verdict.
+    """
     query = _start_query(stage, spark)
     try:
         with phase(stage.console, "first micro-batch, an empty one, ended"):
@@ -180,10 +186,10 @@ def _run_topology(
 
 
 def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
-    """Wait for the end of the first micro-batch, which is empty: it compiles the plan and starts workers.
+    """Wait for the end of the first micro-batch, which is empty.
 
-    Raises `Unreachable`: it took longer than `FIRST_BATCH_SECONDS_MAX`; or what `_raise_failure`
-    raises.
+    It compiles the plan and starts workers. Raises `Unreachable`: it took longer than
+    `FIRST_BATCH_SECONDS_MAX`; or what `_raise_failure` raises.
     """
     deadline_s = time.monotonic() + FIRST_BATCH_SECONDS_MAX
     while query.lastProgress is None:
@@ -233,7 +239,10 @@ def _wait_until_done(
 
 
 def _raise_failure(stage: Stage, query: StreamingQuery) -> None:
-    """Raise what the producer raised, or `CheckFailed` if the query ended; do nothing while both work."""
+    """Raise what the producer raised, or `CheckFailed` if the query ended.
+
+    Do nothing while both work.
+    """
     if stage.failures:
         raise stage.failures[0]
     if not query.isActive:

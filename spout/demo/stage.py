@@ -1,4 +1,4 @@
-"""The demo's surroundings: its options, and the broker, processes, topics and Spark that it starts."""
+"""The demo's options, and the broker, processes, topics and Spark that it starts."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SESSION_MS = "6000"
 """The shortest that a broker allows; the default gives a cluster time to replace a broker."""
 
 TIMEOUT_JOBS = 12
-"""The records' timeout is at least this many times the time of a small job in the warm Spark; a micro-batch
-takes about two. With a shorter one nothing would ever be acked on a slow machine.
+"""The records' timeout is at least this many times the time of a small job in the warm Spark; a
+micro-batch takes about two. With a shorter one nothing would ever be acked on a slow machine.
 """
 
 SPARK_LOG = "spark.log"
@@ -63,7 +63,7 @@ class DemoOptions:
     config: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for a value that is not possible, or two options that exclude each other."""
+        """Raise `UsageError` for a value that is not possible, or options that exclude each other."""
         if self.records < 1:
             raise UsageError(f"--records {self.records}: there must be at least 1 record")
         if self.rate is not None and self.rate <= 0:
@@ -132,7 +132,7 @@ def default_config() -> Path:
 
 
 def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, stack: ExitStack) -> Stage:
-    """Start a broker, an acker, a replay worker and the page, and create the topics; `stack` ends them.
+    """Start a broker, an acker, a replay worker and the page; `stack` ends them.
 
     1. Read topics.yaml; a port in use and a wrong file are refused before anything is printed.
     2. Start Kafka, unless ``--bootstrap`` names a cluster. Only then Kafka has a port,
@@ -150,7 +150,11 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     # 1. topics.yaml
     require_free(options.port)
     bootstrap = options.bootstrap or f"{HOST}:{options.port or 0}"
-    environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # used by the demo's topics.yaml
+    environ = {
+        SESSION: SESSION_MS,
+        **environ,
+        BOOTSTRAP: bootstrap,
+    }  # used by the demo's topics.yaml
     if options.bootstrap:
         topics = load_topics(config, environ)
     else:
@@ -215,7 +219,10 @@ def refuse_records(log: Log, source: Input, bootstrap: str) -> None:
 
 
 def reserved_port() -> socket.socket:
-    """Return a socket at a port that no server can take until it is closed; nobody can connect to it."""
+    """Return a socket at a port that no server can take until it is closed.
+
+    Nobody can connect to it.
+    """
     while True:
         reserved = socket.socket()
         try:
@@ -271,7 +278,7 @@ def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
 
 
 def longer_timeout_ms(timeout_ms: int, job_s: float) -> int:
-    """Return the timeout for a machine on which a small job takes `job_s`; 0: `timeout_ms` is enough.
+    """Return the timeout where a small job takes `job_s`; 0: `timeout_ms` is enough.
 
     With jobs of 3.5 s records need 42 s. A `timeout_ms` of 0 is enough: records never time out.
     """
@@ -282,7 +289,7 @@ def longer_timeout_ms(timeout_ms: int, job_s: float) -> int:
 
 @contextmanager
 def _stderr_into(path: Path) -> Iterator[None]:
-    """Let every process that the body starts write its standard error into a file.
+    """Redirect the standard error of every process that the body starts into a file.
 
     Spark closes its Python workers' sockets when it stops a query. Then each worker prints a
     traceback (BrokenPipeError), though nothing went wrong. A real error comes as an exception of

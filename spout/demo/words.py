@@ -1,11 +1,12 @@
 """The demo's word count: its text, its bolts, and the table that they fill.
 
-The record key decides what happens to a line, so the text stays unchanged: the plain count, by which the demo
-is judged, reads the same lines. `CountWord` is behind a fields grouping, so that the demo's trees have three
-levels and cross a shuffle.
+The record key decides what happens to a line, so the text stays unchanged: the plain count, by
+which the demo is judged, reads the same lines. `CountWord` is behind a fields grouping, so that
+the demo's trees have three levels and cross a shuffle.
 
-A word's identity is the origin of its line (the first emission, which is in the headers of a replayed copy)
-and its ordinal in the line. A line that is replayed writes the same rows again, so nothing counts twice.
+A word's identity is the origin of its line (the first emission, which is in the headers of a
+replayed copy) and its ordinal in the line. A line that is replayed writes the same rows again,
+so nothing counts twice.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def special_keys_by_line(records: int) -> dict[int, bytes]:
     if records < 4:
         return {}
     lines_of_each_kind = min(SPECIAL_LINES_MAX, max(1, records // 40))
-    # in the first fifth: attempts, back-off and timeouts take seconds, while the other lines go through
+    # in the first fifth: their attempts, back-off and timeouts take seconds, in which the other
+    # lines go through
     first_lines = max(4, records // 5)
     keys_by_line = {first_lines // 3: ALWAYS_FAILS}
     plain_indices = [index for index in range(first_lines) if index not in keys_by_line]
@@ -102,14 +104,20 @@ def special_keys_by_line(records: int) -> dict[int, bytes]:
 
 
 def demo_lines(text: list[str], records: int) -> Iterator[DemoLine]:
-    """Yield `records` lines of the text, which begins again at its end; special lines have their key."""
+    """Yield `records` lines of the text, which begins again at its end.
+
+    Special lines have their key.
+    """
     special_keys = special_keys_by_line(records)
     for index, line in enumerate(islice(cycle(text), records)):
         yield DemoLine(special_keys.get(index, PLAIN), line)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """Return how often each word is in some lines, counted without bolts; the demo is compared with it."""
+    """Return how often each word is in some lines, counted without bolts.
+
+    The demo is compared with it.
+    """
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line.split())
@@ -135,7 +143,7 @@ class CheckLine(ArrowBolt):
     fields = ("topic", "partition", "offset", "key", "value", "windhover")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        """Emit (origin, line) for every line, and fail or leave open those whose key requires it."""
+        """Emit (origin, line) for every line; fail or leave open those whose key requires it."""
         # 1. lines and origins of all rows at once, as if no row were a copy
         lines = batch.column("value").cast(pa.string())
         # as `origin_number` has them: the partition above the bits of the offset
@@ -186,13 +194,16 @@ class SplitSentence(ArrowBolt):
 
 
 class CountWord(ArrowBolt):
-    """Passes every word on to the table that counts it; the same word always goes to the same task."""
+    """Passes every word on to the table that counts it.
+
+    The same word always goes to the same task.
+    """
 
     output = "origin long, ordinal int, word string"
     fields = ("origin", "ordinal", "word")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        """Emit each word with its identity: the table counts identities, so that a replay counts once."""
+        """Emit each word with its identity; the table counts identities, so a replay counts once."""
         collector.emit(batch.columns, np.arange(batch.num_rows))
 
 
@@ -207,13 +218,19 @@ COLUMNS = ("origin", "ordinal", "word")
 
 
 class WordTable:
-    """A table with a word for each identity (origin, ordinal); of several rows of one the last counts."""
+    """A table with a word for each identity (origin, ordinal).
+
+    Of several rows of one the last counts.
+    """
 
     def __init__(self) -> None:
         self._upserts: list[pa.Table] = []  # in the order in which they were written
 
     def upsert(self, rows: pa.Table) -> None:
-        """Write rows with the columns ``origin`` and ``ordinal`` (integers) and ``word``; all or none."""
+        """Write rows with the columns ``origin`` and ``ordinal`` (integers) and ``word``.
+
+        All or none.
+        """
         self._upserts.append(rows.select(COLUMNS))
 
     def counts(self) -> Counter[str]:

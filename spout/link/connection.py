@@ -1,20 +1,22 @@
-"""One connection between the driver and a planning process: a Unix socket, a greeting, frames of bytes.
+"""A connection between driver and planning process: a Unix socket, a greeting, frames of bytes.
 
-The driver listens on a socket in the folder of its application. A planning process, which Spark starts on the
-same machine, connects to it:
+The driver listens on a socket in the folder of its application. A planning process, which Spark
+starts on the same machine, connects to it:
 
 1. Planning process to driver: the version of the link, and a nonce.
 2. Driver to planning process: the version, a nonce of its own, and a proof that it knows the key.
 3. Planning process to driver: the same proof of its own, and who it is.
 4. Messages, in both directions, until one of them closes the socket, or ends: the kernel closes it then.
 
-A frame is a length of 4 bytes and so many bytes of JSON; nothing is unpickled. The key is drawn by the driver
-and travels as the settings of Kafka do, inside the data source's class. Both ends have to know it: a
-folder below /tmp that a cleaner has removed may be made again by somebody else. HMAC with SHA-256, and not
-that of `multiprocessing.connection`, which is MD5 up to Python 3.11 and refused by a machine in FIPS mode;
-nor that module's frames, in which only the first byte of a message has a deadline.
+A frame is a length of 4 bytes and so many bytes of JSON; nothing is unpickled. The key is drawn
+by the driver and travels as the settings of Kafka do, inside the data source's class. Both ends
+have to know it: a folder below /tmp that a cleaner has removed may be made again by somebody
+else. HMAC with SHA-256, and not that of `multiprocessing.connection`, which is MD5 up to Python
+3.11 and refused by a machine in FIPS mode; nor that module's frames, in which only the first
+byte of a message has a deadline.
 
-Every wait has a limit: for the greeting, for a frame that the other end does not take, and for a lock.
+Every wait has a limit: for the greeting, for a frame that the other end does not take, and for
+a lock.
 """
 
 from __future__ import annotations
@@ -164,7 +166,10 @@ class Connection:
                     raise TimeoutError(f"the other end took nothing for {SEND_MS_MAX} ms") from None
 
     def wait(self, wait_ms: int) -> bool:
-        """Wait until something arrives, or the other end has gone; False: neither within `wait_ms`."""
+        """Wait until something arrives, or the other end has gone.
+
+        False: neither within `wait_ms`.
+        """
         return _is_ready(self._socket, select.POLLIN, wait_ms)
 
     def handle_arrived(self, handle: Callable[[bytes], None]) -> None:
@@ -237,7 +242,10 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection, and close its descriptor; the thread that waits for it calls this last."""
+        """End the connection, and close its descriptor.
+
+        The thread that waits for it calls this last.
+        """
         self.end()
         # A thread that sends or reads now sees the end. It is waited for: once the descriptor is
         # closed, its number may be another file's.
@@ -266,7 +274,8 @@ def greet_driver(connection: Connection, key: bytes, hello: bytes) -> None:
     Each end proves that it knows the key by a digest of both nonces, so that no proof can be used
     a second time. The steps are those at the head of this module.
 
-    Raises `OtherVersion`, or `OSError`, `EOFError` or `ValueError`: nobody greets back who knows the key.
+    Raises `OtherVersion`, or `OSError`, `EOFError` or `ValueError`: nobody greets back who
+    knows the key.
     """
     deadline_s = time.monotonic() + GREETING_MS_MAX / 1000
     # step 1: version and nonce

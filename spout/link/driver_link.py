@@ -21,7 +21,14 @@ from typing import Final
 
 from acker.errors import Unreachable, UsageError, WindhoverError
 from acker.wire.events import SourceRun
-from spout.link.connection import LINK_VERSION, Connection, DriverAddress, OtherVersion, connect, greet_driver
+from spout.link.connection import (
+    LINK_VERSION,
+    Connection,
+    DriverAddress,
+    OtherVersion,
+    connect,
+    greet_driver,
+)
 from spout.link.messages import (
     BatchPublished,
     DriverState,
@@ -96,7 +103,10 @@ class DriverLink:
         if self._address is None:
             return
         connecting_thread = threading.Thread(
-            target=self._keep_connected, args=(self._address,), name="windhover-hears-driver", daemon=True
+            target=self._keep_connected,
+            args=(self._address,),
+            name="windhover-hears-driver",
+            daemon=True,
         )
         try:
             connecting_thread.start()
@@ -296,10 +306,11 @@ class DriverLink:
         self.keep_mark()
 
     def keep_mark(self) -> None:
-        """Write the mark while a batch runs again; a cleaner of temporary files may have removed it.
+        """Write the mark while a batch runs again.
 
-        The mark is a file and no message: the tasks that look for it have no connection, and
-        their closures, which were made before, have its path alone.
+        A cleaner of temporary files may have removed it. The mark is a file and no message: the
+        tasks that look for it have no connection, and their closures, which were made before,
+        have its path alone.
         """
         if self._mark is None:
             return
@@ -324,9 +335,10 @@ class DriverLink:
             self._is_mark_broken = True
 
     def tell_plans(self) -> None:
-        """Report to the driver that this process plans, so no batch of it runs again; remove the mark.
+        """Report to the driver that this process plans, and remove the mark.
 
-        The mark stays if another process of the stream runs a batch again.
+        No batch of it runs again any more. The mark stays if another process of the stream runs
+        a batch again.
         """
         self._set_own_state(replace(self._own_state, runs_again=""))
         if self._mark is not None and not self._driver_state.others_run_again:

@@ -1,7 +1,8 @@
-"""The driver listens: who connects to the socket of an application is brought to the link of his stream.
+"""The driver listens on a socket, and passes each connection to the link of its stream.
 
-One thread accepts, and makes the socket again where a cleaner of temporary files has removed it; a connection
-that is open needs no file, and goes on. Each connection has a thread of its own.
+One thread accepts, and makes the socket again where a cleaner of temporary files has removed
+it; a connection that is open needs no file, and goes on. Each connection has a thread of its
+own.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ _KEY_BYTES: Final = 32
 
 
 class StreamLink(Protocol):
-    """The link of a stream, to which the connection of a planning process goes; see `PlannerLink`."""
+    """The link of a stream, to which the connection of a planning process goes.
+
+    See `PlannerLink`.
+    """
 
     def attach(self, connection: Connection, process: str) -> None:
-        """Send a planning process that has connected the driver's state and the published batches."""
+        """Send the driver's state and the published batches to a process that has connected."""
 
     def detach(self, connection: Connection) -> None:
         """Remove a planning process whose connection has ended."""

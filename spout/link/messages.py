@@ -1,7 +1,7 @@
-"""What the driver and its planning processes say to each other, and its form: JSON of a fixed schema; pure.
+"""What driver and planning processes say to each other, as JSON of a fixed schema; pure.
 
-A message says what holds; the state is in the two processes. So whoever connects again hears all of it once
-more, and nothing is lost with a connection.
+A message says what holds; the state is in the two processes. So whoever connects again hears
+all of it once more, and nothing is lost with a connection.
 
 | message | from | to |
 |---|---|---|
@@ -89,8 +89,10 @@ class PlannerState:
 
     Attributes:
         asks_for_workers: it waits until Spark has run a task.
-        idle_pause: the last of the driver's `pauses` in which Spark has ended its last batch; 0: none.
-        runs_again: `batch_name` of the batch that it runs again, which another process planned; else empty.
+        idle_pause: the last of the driver's `pauses` in which Spark has ended its last batch; 0:
+            none.
+        runs_again: `batch_name` of the batch that it runs again, which another process planned;
+            empty: it runs none again.
         asks_for_epoch: the lowest epoch with which it may take the group, once the store is open;
             0: it does not ask.
         asks_for_trigger: it plans nothing before it knows its query's trigger.
@@ -117,7 +119,7 @@ Message = DriverState | BatchPublished | PlannerState | Hello
 
 
 def keep_latest(by_session: dict[str, V], session: str, value: V) -> None:
-    """Keep `value` as the last one of a session, and drop all but the last `SESSIONS_MAX` sessions."""
+    """Keep `value` as the last one of a session; drop all but the last `SESSIONS_MAX` sessions."""
     by_session.pop(session, None)  # so that the session comes to the end of the dict
     by_session[session] = value
     while len(by_session) > SESSIONS_MAX:

@@ -1,4 +1,4 @@
-"""The driver's end of the link: what it sends the planning processes of one stream, and what they ask.
+"""The driver's end: what it sends the planning processes of a stream, and what they ask.
 
 A stream may have two planning processes for a moment: Spark has started another one, and the one
 before has not ended yet. Each gets the driver's state and the last published batches when it
@@ -208,9 +208,10 @@ class PlannerLink:
         self._send_state_to_all()
 
     def expect_store(self, open_store: OpenStore) -> None:
-        """Send that a store takes the stream's rows: a process asks for an epoch before it takes the group.
+        """Send that a store takes the stream's rows.
 
-        `open_store` opens it; of several calls that of the last one counts.
+        A planning process then asks for an epoch before it takes the group. `open_store` opens
+        it; of several calls that of the last one counts.
         """
         self._open_store = open_store
         self._change_state(lambda state: replace(state, has_store=True))
@@ -328,7 +329,10 @@ class PlannerLink:
             self._send_state_to_all()
 
     def handle_frame(self, connection: Connection, frame: bytes) -> None:
-        """Keep what a planning process says; `ValueError`: the frame is no message of such a process."""
+        """Keep what a planning process says.
+
+        `ValueError`: the frame is no message of such a process.
+        """
         state = from_frame(frame)
         if not isinstance(state, PlannerState):
             raise ValueError(f"a planning process says {type(state).__name__}")
@@ -354,7 +358,7 @@ class PlannerLink:
             self._send_state_to_all()
 
     def asks_for_workers(self) -> list[str]:
-        """Return the ids of the planning processes that wait for Spark's first task, without an answer."""
+        """Return the ids of the planning processes that wait for Spark's first task."""
         with self._lock:
             return [
                 process

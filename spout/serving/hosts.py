@@ -79,7 +79,7 @@ def path_of_target(target: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """Further hosts that a server answers for, beside loopback and the address where a connection arrives.
+    """Hosts that a server answers for, beside loopback and the address where a connection arrives.
 
     Attributes:
         names: the hosts, each in its one form.

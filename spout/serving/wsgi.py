@@ -119,7 +119,7 @@ class _Handler(WSGIRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        """Read one request, and answer it: by the application, or with the reason why it is refused."""
+        """Read one request, and answer it: by the application, or with why it is refused."""
         # 1. the request
         self.raw_requestline = self.rfile.readline(LINE_BYTES_MAX + 1)
         if len(self.raw_requestline) > LINE_BYTES_MAX:

@@ -85,7 +85,7 @@ class SlowStarts:
         self._running: dict[str, RunningQuery] = {}  # by the run's id, as of the last call
 
     def log_ended(self, active: Iterable[RunningQuery]) -> None:
-        """Log the queries that ran at the last call, and have ended since as a process was too slow.
+        """Log queries that ran at the last call, and were ended since by a process too slow.
 
         `active` are the queries that run now; the next call compares with them.
         """

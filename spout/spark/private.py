@@ -68,7 +68,7 @@ def logical_plan(rows: DataFrame) -> JavaObject:
 
 
 def physical_plan(rows: DataFrame) -> JavaObject:
-    """Return the plan by which Spark runs rows, with its shuffles; Spark takes some ms to make it."""
+    """Return the plan by which Spark runs rows, with its shuffles; it takes some ms."""
     with requiring("DataFrame._jdf"):
         return rows._jdf.queryExecution().executedPlan()
 
@@ -189,7 +189,7 @@ class PlanCounts(NamedTuple):
 
 
 def counts_of_plan(plan: JavaObject) -> PlanCounts:
-    """Return what a batch's physical plan has counted so far; an operator that ran twice counts twice."""
+    """Return what a batch's physical plan has counted so far; what ran twice counts twice."""
     dropped = 0
     watermarks: list[WatermarkCount | None] = []
     unvisited = [plan]

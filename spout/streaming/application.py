@@ -84,7 +84,7 @@ def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> N
 
 
 def refuse_workers(python: str, shipped_files: str) -> None:
-    """Raise `UsageError` if Spark's Python workers cannot start, or could not import what is shipped.
+    """Raise `UsageError` if Spark's Python workers could not start, or not import what is shipped.
 
     The planning process on this machine is one of them. `shipped_files` are as for
     ``--py-files``: paths, separated by commas.
@@ -284,7 +284,7 @@ class Application:
 
     @property
     def sink_folder(self) -> Path:
-        """The folder of the application, with the driver's socket, status files and marks of batches."""
+        """The application's folder, with the driver's socket, status files and marks of batches."""
         return Path(self._folder.name)
 
     @property
@@ -393,7 +393,7 @@ class Application:
         return [stream for stream in streams if stream.group == group and stream.tracked]
 
     def refuse_second(self, group: str) -> None:
-        """Raise `UsageError` if a running query of this application, in any session, reads a group."""
+        """Raise `UsageError` if a query that runs in any session of the application reads a group."""
         for stream in self._tracked_streams(group):
             if not stream.queries:
                 continue
@@ -439,7 +439,7 @@ class Application:
         return int(info.numTasks)
 
     def all_streams(self) -> tuple[Stream, ...]:
-        """Return the streams as they are now: a copy, since another thread may register one meanwhile."""
+        """Return the streams there are now; a copy, since another thread may register one."""
         return tuple(self.streams.values())
 
 

@@ -1,4 +1,4 @@
-"""Read from Spark's offset log what was planned for a micro-batch: its offsets, its watermark and its start.
+"""What was planned for a micro-batch, from Spark's offset log: offsets, watermark and start.
 
 It is read for batches without input records (Spark runs one to evict state after the watermark
 has moved) and for batches with tuples that are held. A batch is named by its `BatchLane`: the
@@ -26,9 +26,10 @@ _APPEND = "Append"
 
 
 class Logged(NamedTuple):
-    """What the offset log has about a batch: the offsets before and behind it, and the watermark before it.
+    """What the offset log has about a batch.
 
-    `began_ms` is when Spark began it, in wall time.
+    `start` and `end` are the offsets before and behind it. `began_ms` is when Spark began it,
+    in wall time.
     """
 
     start: Journal

@@ -98,6 +98,7 @@ class KeptConsumers:
     """Idle consumers that the next batch may use, the one that waits longest first."""
 
     def __init__(self, limit: int = CONSUMERS_KEPT) -> None:
+        """Begin without a consumer; `limit` is how many are kept at most."""
         self._limit = limit
         self._idle: dict[Place, Consumer] = {}
 
@@ -215,11 +216,12 @@ class Together:
         Return whether the consumer may be kept for the next task.
         """
         # Partitions that are read go on to send what is new, also where another one is silent:
-        # so the time counts from the last record that was wanted.
+        # so the time counts from the last record of an unread share.
         until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
         held_bytes = 0
         is_damaged = False
         while progress.unread and held_bytes < CHUNK_BYTES and time.monotonic() < until_s:
+            # 1. wait for a message, and take those that are ready with it
             message = consumer.poll(TOGETHER_WAIT_MS / 1000)
             if message is None:
                 # The consumer may be unpacking a batch that takes longer, and would hold it while
@@ -232,6 +234,7 @@ class Together:
                 # the message, and those that the client has ready: they take no wait
                 bytes_left = CHUNK_BYTES - held_bytes
                 messages = ready_messages(consumer, message, CHUNK_RECORDS + 1, bytes_left)
+            # 2. add them to their shares
             events, records = _split_events(messages)
             is_damaged = is_damaged or any(map(is_damage, events))
             held_bytes += sum(map(len, records))
@@ -239,9 +242,9 @@ class Together:
             if had_unread:
                 until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
             progress.end_shares(events)
-            # Of batches larger than `max.partition.fetch.bytes` the broker sends one, and none
-            # of another partition: a partition that is read, and goes on to send, would keep the
-            # unread ones waiting.
+            # 3. Give up partitions that are read. Of batches larger than
+            # `max.partition.fetch.bytes` the broker sends one, and none of another partition: a
+            # partition that goes on to send would keep the unread ones waiting.
             read_places = progress.assigned - progress.unread.keys()
             if progress.unread and read_places:
                 consumer.incremental_unassign([TopicPartition(*place) for place in read_places])
@@ -256,7 +259,7 @@ class Together:
         consumer.close()
 
     def _kept_or_new_consumer(self, settings: Mapping[str, str]) -> Consumer:
-        """Return the consumer that is kept, or a new one if it was connected with other settings."""
+        """Return the kept consumer, or a new one if that was connected with other settings."""
         if self._consumer is not None and self._settings == settings:
             return self._consumer
         if self._consumer is not None:
@@ -291,12 +294,14 @@ class _Progress:
         for share in shares:
             self.unread.setdefault((share.topic, share.partition), share)
         self.assigned = set(self.unread)
-        self.first_records_by_share = {share: FirstRecords([], share.start) for share in self.unread.values()}
+        self.first_records_by_share: dict[Share, FirstRecords] = {}
+        for share in self.unread.values():
+            self.first_records_by_share[share] = FirstRecords([], share.start)
 
     def add_records(self, records: list[Message]) -> bool:
         """Add records to their unread shares; return whether any record was of an unread share.
 
-        A share that is complete by them is unread no more.
+        Shares that are read to their ends now are removed from `unread`.
         """
         had_unread = False
         for place, place_records in by_partition(records).items():
@@ -314,9 +319,10 @@ class _Progress:
         return had_unread
 
     def end_shares(self, events: list[Message]) -> None:
-        """Take the partitions of some events, such as EOF, out of the unread ones.
+        """Remove from `unread` the shares of partitions with an event: an EOF, or an error.
 
-        A share whose partition ends before it keeps its `next`, from where `RangeReader` reads on.
+        If the partition ends at the share's end or behind it, the share is complete. Else its
+        `next` stays, and `RangeReader` reads on from there.
         """
         for event in events:
             share = self.unread.pop((event.topic() or "", event.partition() or 0), None)
@@ -489,7 +495,7 @@ class TaskReader:
 
 
 class _Opened(NamedTuple):
-    """A consumer, and whether it is new: a kept one may still deliver an event of an earlier batch."""
+    """A consumer, and whether it is new: a kept one may still deliver events of an earlier batch."""
 
     consumer: Consumer
     is_new: bool
@@ -525,7 +531,7 @@ class RangeReader:
         self._opened: _Opened | None = None
 
     def fetch(self) -> None:
-        """Let a consumer fetch while the caller does something else.
+        """Begin to fetch, in the client's own threads, while the caller does something else.
 
         Does nothing where records of the share were read before: `chunks` yields these first.
         """
@@ -635,7 +641,7 @@ class RangeReader:
         return consumer
 
     def _take_records(self, messages: list[Message]) -> tuple[list[Message], int | None]:
-        """Move `_next` behind the last record; return the records of the share, and the partition's end.
+        """Move `_next` behind the last record; return the share's records, and the partition's end.
 
         The end is the offset of an EOF event; None: there was no such event. A loss or a damage
         that an event reports is kept for `_pass_over_trouble`.

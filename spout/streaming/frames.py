@@ -1,4 +1,4 @@
-"""How a DataFrame with bolts was built, kept beside it, so that one more bolt can be added to the same chain.
+"""How a DataFrame with bolts was built, so that one more bolt can be added to its chain.
 
 A `Node` describes a DataFrame that this package built, for as long as that object lives. An
 operator of Spark returns a new object without a node; behind it, the metadata of the hidden
@@ -117,7 +117,7 @@ class Node:
         return replace(node, id=new_identity()) if consumer else node
 
     def with_chain(self, chain: Chain) -> Node:
-        """Return a node with another chain, which runs inside the source if its rows come from there."""
+        """Return a node with another chain; it runs inside the source if its rows come from there."""
         if self.options is None:
             # its rows come from elsewhere: the chain runs behind them
             return replace(self, chain=chain)
@@ -126,10 +126,12 @@ class Node:
     def extended(self, step: Step) -> Node:
         """Return a node with one more bolt, which receives the rows without a shuffle."""
         if self.chain is None:
+            # the first bolt: its rows arrive as the source hands them out
             carry = Carry.NONE if self.stream is None else self.stream.carry
             first_chain = Chain((step,), arrives=carry)
             return replace(self.with_chain(first_chain), names=(step.name,))
         longer_chain = replace(self.chain, steps=(*self.chain.steps, step))
+        # a new id, since the shorter chain may be used beside the longer one
         return replace(
             self.with_chain(longer_chain),
             names=(*self.names, step.name),

@@ -68,7 +68,14 @@ class Keeper:
         streams: Callable[[], Sequence[KeptStream]],
         start_worker: Callable[[SparkSession], None] | None = None,
     ) -> None:
-        """`start_worker` returns when Spark has run a task; None: it is `start_a_worker`."""
+        """Serve nothing yet; `run` or `step` does.
+
+        Args:
+            folder: the application's.
+            streams: returns the streams that are served now.
+            start_worker: runs a first task of Spark, and returns when it has ended; None:
+                `start_a_worker`.
+        """
         self._folder = folder
         self._streams = streams
         self._start_worker = start_worker or start_a_worker
@@ -84,13 +91,14 @@ class Keeper:
         """Serve until the SparkContext has ended, in a thread of its own."""
 
         def serve() -> None:
+            """Step every `KEEP_EVERY_S`, and look for slow starts every `QUERIES_EVERY_S`."""
             leave_sigint_to_the_main_thread()
-            ask_queries_at_s = time.monotonic()
+            next_query_look_s = time.monotonic()
             while not is_over():
                 self.step()
-                if time.monotonic() >= ask_queries_at_s:
+                if time.monotonic() >= next_query_look_s:
                     self.log_slow_starts()
-                    ask_queries_at_s = time.monotonic() + QUERIES_EVERY_S
+                    next_query_look_s = time.monotonic() + QUERIES_EVERY_S
                 time.sleep(KEEP_EVERY_S)
 
         threading.Thread(target=serve, name="windhover-keeper", daemon=True).start()
@@ -159,7 +167,7 @@ class Keeper:
             self._has_warned_of_threads = True
 
     def log_slow_starts(self) -> None:
-        """Log the queries that have ended since the last call, as Python was too slow to start for them."""
+        """Log the queries that have ended since the last call because Python started too slowly."""
         # several streams may be of one session
         sessions = {id(stream.session): stream.session for stream in self._streams()}
         try:
@@ -171,7 +179,10 @@ class Keeper:
             _LOGGER.debug("the queries cannot be listed: %s", error)
 
     def _run_first_task(self, stream: KeptStream, process: str) -> None:
-        """Run a first task; then tell a planning process that Spark has workers, even if the task failed."""
+        """Run a first task of Spark for a planning process, and answer it.
+
+        It is answered that Spark has workers, even if the task failed.
+        """
         try:
             tried_twice("starting a first worker", lambda: self._start_worker(stream.session))
         except SPARK_ERRORS as error:
@@ -189,6 +200,7 @@ def start_a_worker(session: SparkSession) -> None:
 
 
 def _import_reading(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Import what a read task needs, and yield the rows as they are."""
     import spout.streaming.read_task  # noqa: F401 - a read task imports it, for a second on a busy machine
 
     yield from batches

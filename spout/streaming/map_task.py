@@ -1,4 +1,4 @@
-"""What a task does for bolts outside of the source: behind a grouping, Spark's operators, or another stage.
+"""What a task does for bolts behind a grouping, Spark's operators, or another stage.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -89,7 +89,10 @@ class MapTask:
 
 
 class Received:
-    """The roots that a first bolt has received in one task; a root is its index in the batch's plan."""
+    """The roots that a first bolt has received in one task.
+
+    A root is its index in the batch's plan.
+    """
 
     def __init__(self, operator: str) -> None:
         """`operator` is the bolt's name, for errors."""

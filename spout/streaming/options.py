@@ -39,7 +39,7 @@ BOLTS_OPTION = "windhover_bolts"
 
 
 class SealedStage:
-    """A stage, that is bolts in one Python pass, as bytes: the planning process imports nothing of it.
+    """A stage of bolts as bytes, so that the planning process imports nothing of it.
 
     That process only passes it on to the workers. Else it would import a user's modules, and what
     runs bolts, while the query waits for its first batch.

@@ -1,4 +1,4 @@
-"""How a read task puts the records of one partition in order: the copies first, sorted by their origins.
+"""How a read task orders the records of one partition: first copies, sorted by their origins.
 
 The batch has all copies that are not settled (`spout.planning_process.order_watch`), and
 everything that was emitted before has a lower origin than what is new. The `Gate` of the
@@ -108,8 +108,8 @@ class Copies:
     def in_order(self, copies_max: int) -> Iterator[Sequence[Copy]]:
         """Yield the copies that are kept in order, in lists of at most `copies_max`."""
         self._copies.sort(key=_rank)
-        for first in range(0, len(self._copies), copies_max):
-            yield self._copies[first : first + copies_max]
+        for start in range(0, len(self._copies), copies_max):
+            yield self._copies[start : start + copies_max]
 
     def refuse_left_over(self, gate: Gate, index_of: Callable[[int], int]) -> list[tuple[int, Cause]]:
         """Refuse the copies in `left_over`, so that the gate blocks what comes behind them.

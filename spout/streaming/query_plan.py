@@ -1,4 +1,4 @@
-"""What Spark's plan shows: the streams that it reads, operators that may not be there, and shuffles.
+"""What Spark's plan shows: streams that it reads, operators that may not be there, shuffles.
 
 Source: docs/design/protocol.md, sections 5.1 and 5.2.
 """
@@ -52,7 +52,10 @@ def streams_read(rows: DataFrame) -> frozenset[str]:
 
 
 def trigger_of_reader(session: SparkSession, stream_id: str) -> str:
-    """Return the class of the trigger of the query that reads a stream; empty: no such query runs."""
+    """Return the class of the trigger of the query that reads a stream.
+
+    Empty: no such query runs.
+    """
     for query in session.streams.active:
         plan = java_query(query).analyzedPlan()
         if stream_id in map(stream_of, nodes(plan)):

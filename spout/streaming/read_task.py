@@ -1,4 +1,4 @@
-"""What a read task does on an executor: read exact ranges, run the bolts behind the source, and report.
+"""What a read task does on an executor: it reads exact ranges, runs bolts, and reports.
 
 A task gets some *runs* of a batch's positions. A root is named here by its *index*, its number
 within the plan of the batch. Records of an ordered input go through the `Gate` of their
@@ -89,7 +89,7 @@ UNTRACKED_CURE: Final = (
 
 
 class _Chunk(NamedTuple):
-    """Records of one source that are read together: their messages, positions and indices, row by row.
+    """Records of one source that are read together: messages, positions and indices, row by row.
 
     An index is the number of a root within the plan of the batch.
     """
@@ -209,7 +209,10 @@ class _Reading:
         self._gates.append(gate)
 
     def _read_copies(self, source: int, gate: Gate) -> Copies:
-        """Read all copies that the task has of an ordered partition; `source` is the partition's."""
+        """Read all copies that the task has of an ordered partition.
+
+        `source` is the partition's.
+        """
         ordered_input = self._options.input_of(source)
         place = ordered_input.topic, partition_of(source)
         copies = Copies()
@@ -322,7 +325,9 @@ class _Reading:
             if not self.tracked:
                 raise Damaged(damaged.topic, damaged.partition, damaged.start, damaged.why, UNTRACKED_CURE)
             text = f"offsets {damaged.start} to {damaged.end} of {place} cannot be read: {damaged.why}"
-            cause = Cause.of("", unreadable_kind(damaged.why).value, text)
+            kind = unreadable_kind(damaged.why).value
+            # no operator: no bolt has received the record
+            cause = Cause.of(operator="", error=kind, message=text)
             unreadable = SourceRun(run.source, damaged.start + shift, damaged.end + shift)
             self._unreadable_runs.append((unreadable, cause))
             if gate is not None:
@@ -377,7 +382,7 @@ class _Reading:
         self._first_emissions.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
 
     def _record_traces(self, chunk: _Chunk) -> None:
-        """Keep the trace ids of records whose headers name a trace, at most `TRACED_MAX` in a task."""
+        """Keep the trace ids of records whose headers name a trace, `TRACED_MAX` in a task at most."""
         for message, position in zip(chunk.messages, chunk.positions.tolist(), strict=True):
             if len(self._traces) >= TRACED_MAX:
                 return
@@ -539,7 +544,10 @@ class _WithoutBolts:
         self._carry = options.roots_carry
 
     def feed(self, rows: MessageRows, anchors: Anchors | None) -> pa.RecordBatch:
-        """Return the records' columns; `anchors` None: nothing is tracked, and their column has nulls."""
+        """Return the records' columns.
+
+        `anchors` None: nothing is tracked, and their column has nulls.
+        """
         batch = rows.arrow(self._columns)
         if not self._is_anchored:
             return batch

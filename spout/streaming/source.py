@@ -1,4 +1,4 @@
-"""The streaming source as Spark sees it: a thin shell around the planner, with one thread and one lock.
+"""The streaming source as Spark sees it: a shell around the planner, with a thread and a lock.
 
 Spark's source runner calls `latestOffset`, `partitions` and the others one after another in one
 thread. A second thread, a daemon, reads verdicts, ticks and commits all the time, since the
@@ -141,7 +141,10 @@ class SparkTask(InputPartition):
     """A read task as the type that Spark requires."""
 
     def __init__(self, task: ReadTask, *, runs_again: bool) -> None:
-        """Keep a task; `runs_again`: another process planned its batch, and the query ended in that."""
+        """Keep a task.
+
+        `runs_again`: another process planned its batch, and the query ended in that.
+        """
         self.task = task
         self.runs_again = runs_again
 
@@ -202,7 +205,7 @@ class WindhoverReader(PlanningReader):
         return read(partition.task, self._options, runs_again=partition.runs_again)
 
     def commit(self, end: Offset) -> None:
-        """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
+        """Do nothing: offsets are committed when their records are settled, not when a batch ends."""
 
     def stop(self) -> None:
         """Commit what is settled, and leave the group."""
@@ -219,7 +222,7 @@ class WindhoverReader(PlanningReader):
 
 
 class Runner:
-    """Drives a planner: a daemon thread steps it, Spark's callbacks plan with it, under one lock."""
+    """Drives a planner, under one lock: a daemon thread steps it, Spark's callbacks plan with it."""
 
     def __init__(
         self,
@@ -474,10 +477,10 @@ class Runner:
             _LOGGER.warning("%s group=%s waited_s=%d: %s", event, self._options.group, waited_s, text)
 
     def _waits_without_records(self) -> bool:
-        """Wait for a record, if there was nothing to plan for `ASKING_SECONDS`; return whether none came.
+        """Wait for a record, once there was nothing to plan for `ASKING_SECONDS`.
 
-        False: a record came, or this did not wait. Then the caller asks for the ends of all
-        partitions.
+        Return whether none came. False: a record came, or this did not wait. Then the caller
+        asks for the ends of all partitions.
         """
         if self._idle_since_s is None or self._clock_s() - self._idle_since_s < ASKING_SECONDS:
             return False
@@ -525,10 +528,10 @@ class Runner:
         self._log.close()
 
     def _plan_once(self, start: Journal, rows_max: int | None) -> Journal:
-        """Plan a batch without waiting for records; return its end, or `start`. Call it with the lock.
+        """Plan a batch without waiting for records; return its end, or `start`.
 
-        No batch is planned where the driver has paused or is ending the query; where it ends the
-        query, this waits for that.
+        Call it with the lock. No batch is planned where the driver has paused or is ending the
+        query; where it ends the query, this waits for that.
         """
         self._raise_kept_error()
         if self._driver.is_inactive:
@@ -593,13 +596,13 @@ class Runner:
             self._planner.record_held_roots(published.held)
 
     def _pass_on_commit(self) -> None:
-        """Start the session's clock again, once the driver has published the batch that a store has."""
+        """Start the session's clock again, once the batch that a store has is published."""
         batch = self._planner.unpublished
         if batch is not None and self._driver.published(batch.session, batch.ranges) is not None:
             self._planner.restart_clock(batch)
 
     def _wait_for_driver(self, changes_seen: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
-        """Wait until the driver has said more than `changes_seen` things, for `DRIVER_WAIT_MS` at most.
+        """Wait for a change beyond the `changes_seen` of the driver, for `DRIVER_WAIT_MS` at most.
 
         Call it without the lock. Raises the error that is kept.
         """

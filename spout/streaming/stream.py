@@ -203,7 +203,7 @@ def _check_idle_limit(spark: SparkSession, read_inputs: Sequence[Input]) -> None
 
 
 def let_workers_be_this_python(context: SparkContext) -> None:
-    """Set the Python of Spark's workers on this machine to this one, unless a setting chooses another.
+    """Make Spark's workers on this machine run this Python, unless a setting chooses another.
 
     Without `PYSPARK_PYTHON` Spark runs the `python3` of the PATH, which may not have this package.
     """
@@ -251,7 +251,7 @@ def _group_and_tracked(topics: Topics, names: Sequence[str], options: ReadOption
 
 
 def _check_options(options: ReadOptions) -> None:
-    """Raise `UsageError` for an option that does not exist, or a `tracked_when` that would never run."""
+    """Raise `UsageError` for an unknown option, or a `tracked_when` that would never run."""
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:
         allowed = ", ".join(ReadOptions.__annotations__)
@@ -261,7 +261,7 @@ def _check_options(options: ReadOptions) -> None:
 
 
 def _check_values(options: ReadOptions) -> None:
-    """Raise `UsageError` if an option has a value of the wrong type, or one that is not possible."""
+    """Raise `UsageError` if a value of an option has the wrong type, or is not possible."""
     for option in ("maxOffsetsPerTrigger", "minPartitions"):
         number = options.get(option)
         if number is None:
@@ -348,7 +348,9 @@ def bolt(
         step = Step(name_of_bolt, instance, schema, task_hooks)
         node = node_of(rows)
         if node is None:
-            node = loose(rows if grouping is None else grouping.apply(rows), step)
+            # behind Spark's own operators, or another source
+            grouped_rows = rows if grouping is None else grouping.apply(rows)
+            node = loose(grouped_rows, step)
         elif name_of_bolt in node.names:
             raise UsageError(
                 f"two bolts are called {name_of_bolt!r}; give one of them a name: bolt(..., name=...)"

@@ -1,4 +1,4 @@
-"""Logs, when a query starts, the rules of `retry.causes` that can fit nothing: a bolt's name is misspelt.
+"""Logs which rules of `retry.causes` fit no bolt of a query, when the query starts.
 
 Whether a class of exceptions exists, nobody knows before it is raised. Which bolts a query has,
 its plan says.
@@ -47,7 +47,10 @@ def log_unfit_rules(stream: Stream, operators: Collection[str]) -> None:
 
 
 def log_unfit_rules_of(plan: JavaObject, application: Application) -> None:
-    """Log the rules that can fit nothing, of each stream that a query reads; `plan` is its logical plan."""
+    """Log the rules that can fit nothing, of each stream that a query reads.
+
+    `plan` is its logical plan.
+    """
     plan_nodes = list(nodes(plan))
     if any(map(is_stage, plan_nodes)):
         # a topology, which has logged them: the plan does not show the bolts of its later stages

@@ -390,9 +390,10 @@ class Runner:
         return self._plan_once(start, rows_max)
 
     def _record_plan(self, start: Journal, end: Journal) -> None:
-        """Record whether a batch was planned: the sink has to publish it, or nothing was to plan.
+        """Record whether there was anything to plan: then `end` is another offset than `start`.
 
-        Warn where verdicts that keep the next batch waiting are long in coming.
+        The batch before `end` is one that the sink has to publish. Without a batch, this keeps
+        since when there is none, and warns where verdicts are long in coming.
         """
         if end != start:
             self._idle_since_s = None

@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from spout.cli.common import DEFAULT_CONFIG, Config, not_default, opened, parse_duration, say_lines, wall_ms
+from spout.cli.common import (
+    DEFAULT_CONFIG,
+    Config,
+    not_default,
+    opened,
+    parse_duration,
+    say_lines,
+    wall_ms,
+)
 
 UNKNOWN_CODE = 3
 """Nagios's code for what could not be checked: a wrong call too, so that no monitor takes it for CRITICAL."""
@@ -25,10 +33,12 @@ class CheckFormat(StrEnum):
 
 ForMonitor = Annotated[CheckFormat, typer.Option("--output", "-o", help="The monitor that reads it.")]
 OldestWarning = Annotated[
-    float, typer.Option(min=0, max=1e6, help="WARNING if the oldest open root is so many timeouts old.")
+    float,
+    typer.Option(min=0, max=1e6, help="WARNING if the oldest open root is so many timeouts old."),
 ]
 OldestCritical = Annotated[
-    float, typer.Option(min=0, max=1e6, help="CRITICAL if the oldest open root is so many timeouts old.")
+    float,
+    typer.Option(min=0, max=1e6, help="CRITICAL if the oldest open root is so many timeouts old."),
 ]
 PendingWarning = Annotated[
     float, typer.Option(min=0, max=1e6, help="WARNING if this share of max_spout_pending is used.")
@@ -68,7 +78,7 @@ def check_once(
     from spout.ui.attention import Thresholds
     from spout.ui.watch import CauseWatch
 
-    config_named = not_default(config)  # that commands to copy have to name; None: they need not
+    # 1. from which values on the state is WARNING or CRITICAL
     new_ms = parse_duration("--dead-within", dead_within, "15m or 1h")
     warning = Thresholds(
         stuck=oldest_warning,
@@ -87,6 +97,7 @@ def check_once(
         filling=NEARLY_FULL_SHARE,
         clocks=False,
     )
+    # 2. the report; an error of ours is the state UNKNOWN
     try:
         with ExitStack() as stack:
             all_topics, log = stack.enter_context(opened(config, "check"))
@@ -106,14 +117,16 @@ def check_once(
         problem = monitor.MonitorProblem(monitor.MonitorState.UNKNOWN, "unknown", str(error))
         report = monitor.MonitorReport(monitor.MonitorState.UNKNOWN, [problem], [], 0)
 
-    def with_config_named(problem: monitor.MonitorProblem) -> monitor.MonitorProblem:
-        return replace(problem, text=with_configs(problem.text, config_named))
-
-    problems = [with_config_named(problem) for problem in report.problems]
+    # 3. commands in the problems name the topics.yaml, unless it is the default one
+    problems: list[monitor.MonitorProblem] = []
+    for problem in report.problems:
+        text = with_configs(problem.text, not_default(config))
+        problems.append(replace(problem, text=text))
     report = replace(report, problems=problems)
+    # 4. the output
     if output is CheckFormat.JSON:
         print_encoded(monitor.monitor_row(report), OutputFormat.JSON)
     else:
-        lines = monitor.nagios_lines if output is CheckFormat.NAGIOS else monitor.prometheus_lines
-        say_lines(lines(report))
+        lines_of = monitor.nagios_lines if output is CheckFormat.NAGIOS else monitor.prometheus_lines
+        say_lines(lines_of(report))
     return int(report.state)

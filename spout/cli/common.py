@@ -34,8 +34,12 @@ FOUND: Final = 5
 
 
 def _name_file(context: typer.Context, config: Path) -> Path:
-    """Let what the command raises name the file in the commands that it says to type next."""
-    if isinstance(context.obj, list):  # else nobody prints its errors: a shell that completes, for one
+    """Record which topics.yaml a command has, and return it.
+
+    An error of the command then names the file in the commands that it proposes.
+    """
+    # no list: nobody prints the command's errors, as where a shell completes a line
+    if isinstance(context.obj, list):
         context.obj.append(not_default(config))
     return config
 
@@ -50,19 +54,25 @@ _log = logging.getLogger(__name__)
 
 
 def not_default(config: Path) -> Path | None:
-    """Return the topics.yaml that a command to copy has to name; None: the default one."""
+    """Return the topics.yaml that a proposed command has to name; None: it is the default one."""
     return None if config == DEFAULT_CONFIG else config
 
 
 def loaded(config: Path, warn: Callable[[str], None] = _log.warning) -> Topics:
-    """Load a topics.yaml with this process's environment; `warn` gets what means nothing any more."""
+    """Load a topics.yaml with this process's environment.
+
+    `warn` gets a line for each key that has no meaning any more.
+    """
     from acker.config.topics import load_topics
 
     return load_topics(config, os.environ, warn)
 
 
 def named_role(role: str | None) -> Role | None:
-    """Return the role of an option ``--role``, None without one; `BadParameter`: there is no such role."""
+    """Return the role that ``--role`` names; None: the option was left out.
+
+    Raises `BadParameter`: there is no such role.
+    """
     if role is None:
         return None
     from acker.provisioning.roles import Role
@@ -76,8 +86,9 @@ def named_role(role: str | None) -> Role | None:
 def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
     """Load a topics.yaml and connect to its cluster, as long as the context lasts.
 
-    On a terminal it says first which brokers are asked: what asks them takes a moment to load, and a broker
-    that is away lets a command wait for half a minute. So what is heavy is imported inside the context.
+    A terminal shows first which brokers are asked: Kafka's client takes a moment to load, and a
+    broker that is away makes a command wait for half a minute. So a command imports what is slow
+    to load inside the context. At the end, records that could not be read are named on stderr.
     """
     topics = loaded(config)
     if sys.stderr.isatty():
@@ -99,7 +110,10 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
 
 
 def parse_time(option: str, text: str | None, now_ms: int) -> int | None:
-    """Parse a time, or a duration before now; None without a text."""
+    """Parse a time, or a duration before now, into wall time in ms; None: there is no text.
+
+    Raises `BadParameter`, which names the option: the text is neither.
+    """
     from acker.errors import UsageError
     from acker.units import named_past_ms
 
@@ -110,6 +124,7 @@ def parse_time(option: str, text: str | None, now_ms: int) -> int | None:
 
 
 def parse_duration(option: str, text: str, such_as: str = "10s or 5m") -> int:
+    """Parse a duration into ms; `BadParameter`, with the examples `such_as`: the text is none."""
     from acker.units import duration_ms
 
     try:
@@ -119,18 +134,25 @@ def parse_duration(option: str, text: str, such_as: str = "10s or 5m") -> int:
 
 
 def say(line: str, *, err: bool = False) -> None:
-    """Print one line: where a text in it has a line break or a command for the terminal, an escape."""
+    """Print one line; a line break or a command for the terminal in it is printed as an escape.
+
+    `err`: on stderr.
+    """
     output = sys.stderr if err else sys.stdout
     typer.echo(as_written(sentence_line(line), output.encoding), err=err)
 
 
 def say_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines as `say` does."""
     for line in lines:
         say(line, err=err)
 
 
 def print_notes(notes: Iterable[str], config: Path) -> None:
-    """Print on stderr what is not known, so that stdout has only rows."""
+    """Print notes, which say what is unknown, on stderr, so that stdout has only rows.
+
+    Commands in them name the topics.yaml.
+    """
     from spout.inspect.tables import with_configs
 
     for note in notes:
@@ -138,12 +160,13 @@ def print_notes(notes: Iterable[str], config: Path) -> None:
 
 
 def wall_ms() -> int:
-    """Return wall time, for the services that a command runs."""
+    """Return the wall time in ms."""
     return time.time_ns() // 1_000_000
 
 
 def system_user() -> str:
+    """Return who runs this process: ``system user ann``, or the number of a user without a name."""
     try:
         return f"system user {getpass.getuser()}"
-    except (KeyError, OSError):  # a container may run under a number without a name
+    except (KeyError, OSError):  # in a container a user may have no name
         return f"system user {os.getuid()}"

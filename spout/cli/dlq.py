@@ -67,10 +67,12 @@ Reason = Annotated[
     ),
 ]
 Key = Annotated[
-    str | None, typer.Option(help="The record's key as it is shown: %FF for a byte, null for no key.")
+    str | None,
+    typer.Option(help="The record's key as it is shown: %FF for a byte, null for no key."),
 ]
 Since = Annotated[
-    str | None, typer.Option(help="Died at this time or later: 2026-07-01T00:00:00Z; 2h: two hours ago.")
+    str | None,
+    typer.Option(help="Died at this time or later: 2026-07-01T00:00:00Z; 2h: two hours ago."),
 ]
 Until = Annotated[str | None, typer.Option(help="Died before this time.")]
 All = Annotated[bool, typer.Option("--all", help="Show letters that were replayed or dropped before, too.")]
@@ -83,7 +85,9 @@ Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Letters
 AtOnce = Annotated[
     int | None,
     typer.Option(
-        "--at-once", min=1, help="How many letters may be open at once; others wait. Default: 1,000."
+        "--at-once",
+        min=1,
+        help="How many letters may be open at once; others wait. Default: 1,000.",
     ),
 ]
 DiedMax = Annotated[
@@ -114,15 +118,17 @@ def dlq_list(
     with opened(config, "dlq") as (topics, log):
         from spout.inspect.letter_rows import LIST, hexadecimal_note
 
-        meant = _filter(cause, operator, reason, key, since, until, handled=all_)
+        letter_filter = _filter(cause, operator, reason, key, since, until, handled=all_)
         log.share_deadline()
-        with _letters_read(topics, log, inputs, places, meant) as letters:
+        with _letters_read(topics, log, inputs, places, letter_filter) as letters:
             rows = letters.rows(limit)
-        absent = [] if letters.total else [*_absent_workers(topics, log), *hexadecimal_note(key)]
+        why_none: list[str] = []  # notes that may explain why there is no letter
+        if not letters.total:
+            why_none = [*_no_worker_notes(topics, log), *hexadecimal_note(key)]
     columns = LIST if all_ else LIST[:-1]  # the last column says who has handled a letter
     write(rows, columns, output)
     _print_missing(letters, shown_count=len(rows))
-    print_notes([*letters.cuts, *absent], config)
+    print_notes([*letters.cuts, *why_none], config)
     return FOUND if exit_code and letters.total else 0
 
 
@@ -161,14 +167,15 @@ def dlq_stats(
     with opened(config, "dlq") as (topics, log):
         from spout.inspect.letter_rows import STATS
 
-        meant = replace(_filter(cause, operator, reason, key, since, until, handled=all_), notes=True)
+        letter_filter = _filter(cause, operator, reason, key, since, until, handled=all_)
+        letter_filter = replace(letter_filter, notes=True)  # to count dropped records, too
         log.share_deadline()
-        with _letters_read(topics, log, inputs, None, meant) as letters:
+        with _letters_read(topics, log, inputs, places=None, letter_filter=letter_filter) as letters:
             rows = letters.counts(wall_ms())
-        absent = [] if letters.total else _absent_workers(topics, log)
+        why_none = [] if letters.total else _no_worker_notes(topics, log)
     write(rows, STATS, output)
     _print_missing(letters, shown_count=letters.total)
-    print_notes([*letters.cuts, *absent], config)
+    print_notes([*letters.cuts, *why_none], config)
     return 0
 
 
@@ -196,12 +203,24 @@ def dlq_replay(
     from replay.handling.redrive import AT_ONCE, DIED_MAX, RedriveLimits
     from replay.records.letters import LetterAction
 
-    matching = _filter(cause, operator, reason, key, since, until, handled=again)
+    letter_filter = _filter(cause, operator, reason, key, since, until, handled=again)
     limits = RedriveLimits(
-        at_once or AT_ONCE, died_max or DIED_MAX, wait_ms=parse_duration("--wait", wait, "30s or 5m")
+        at_once=at_once or AT_ONCE,
+        died_max=died_max or DIED_MAX,
+        wait_ms=parse_duration("--wait", wait, "30s or 5m"),
     )
-    action = LetterAction.REPLAYED
-    return _handle(action, config, inputs, places, matching, rate, why, by, limits, execute=execute)
+    return _handle_letters(
+        LetterAction.REPLAYED,
+        config,
+        inputs,
+        places,
+        letter_filter=letter_filter,
+        rate=rate,
+        why=why,
+        by=by,
+        limits=limits,
+        execute=execute,
+    )
 
 
 @dlq_app.command("drop")
@@ -225,8 +244,17 @@ def dlq_drop(
 
     if not why:
         raise typer.BadParameter("say why they are given up, with --why; it is kept with each letter")
-    matching = _filter(cause, operator, reason, key, since, until, handled=False)
-    return _handle(LetterAction.DROPPED, config, inputs, places, matching, rate, why, by, execute=execute)
+    return _handle_letters(
+        LetterAction.DROPPED,
+        config,
+        inputs,
+        places,
+        letter_filter=_filter(cause, operator, reason, key, since, until, handled=False),
+        rate=rate,
+        why=why,
+        by=by,
+        execute=execute,
+    )
 
 
 @dlq_app.command("redrives")
@@ -266,33 +294,35 @@ def dlq_cancel(
     return 0
 
 
-def _handle(
+def _handle_letters(
     action: LetterAction,
     config: Path,
     inputs: Sequence[str] | None,
     places: Sequence[str] | None,
-    matching: Filter,
+    *,
+    letter_filter: Filter,
     rate: float | None,
     why: str,
     by: str | None,
     limits: RedriveLimits | None = None,
-    *,
     execute: bool,
 ) -> int:
-    """Carry an order out for the letters that match; without `execute` only show some of them.
+    """Replay or drop the letters that match, and return the exit code.
 
-    `limits` is None where letters are dropped: nothing becomes of them that a limit could be about.
+    Without `execute` print some of them, and change nothing. `limits` None: letters are dropped,
+    and no limit applies to these. The other arguments are the options of the command.
     """
     from replay.handling.letter_handling import Order, RateLimit
     from replay.handling.redrive import Redrive, RedriveLimits
     from spout.inspect.dead_letters import carry_out, filters_of_inputs, inputs_named
     from spout.inspect.letter_rows import LIST, sample_of
 
-    if execute and not places and not inputs and matching.is_everything:
+    if execute and not places and not inputs and letter_filter.is_everything:
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
+        # 1. without --execute: a sample
         if not execute:
-            with _letters_read(topics, log, inputs, places, matching) as letters:
+            with _letters_read(topics, log, inputs, places, letter_filter) as letters:
                 sample = sample_of(letters.rows())
             write(sample, LIST[:-1], OutputFormat.TABLE)
             _print_missing(letters, shown_count=len(sample))
@@ -300,12 +330,13 @@ def _handle(
             matching_text = _letter_count(letters.total)
             say(f"{matching_text} would be {action.lower()}; with --execute it is done")
             return 0
-        name = uuid.uuid4().hex[:8]
+        # 2. with --execute: a redrive, which Ctrl-C cancels
+        redrive_name = uuid.uuid4().hex[:8]
         redrive = Redrive(
             log,
             topics,
-            filters_of_inputs(inputs_named(topics, inputs or ()), places or (), matching),
-            Order(action, matching, by or system_user(), why, name),
+            filters_of_inputs(inputs_named(topics, inputs or ()), places or (), letter_filter),
+            Order(action, letter_filter, by or system_user(), why, redrive_name),
             RateLimit(rate, wall_ms()),
             limits or RedriveLimits(),
         )
@@ -314,16 +345,17 @@ def _handle(
                 redrive,
                 clock=wall_ms,
                 sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000),
-                progress=_progress(),
+                progress=_progress_printer(),
             )
-        waits = limits is not None and limits.wait_ms > 0
-    return end_of(name, action, outcome, config, waits=waits)
+    waits = limits is not None and limits.wait_ms > 0
+    return end_of(redrive_name, action, outcome, config, waits=waits)
 
 
 def end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Path, *, waits: bool) -> int:
     """Print how a redrive ended, and return the exit code.
 
-    `CheckFailed`: it stopped by itself; or it `waits` for what becomes of the letters, and some died again.
+    `name` is the redrive's, `waits` whether it waited for what becomes of its letters. Raises
+    `CheckFailed`: it stopped by itself; or it waited, and some letters died again.
     """
     from acker.errors import CheckFailed
     from replay.handling.outcomes import LetterOutcome
@@ -331,27 +363,29 @@ def end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Pa
     from replay.records.letters import LetterAction
     from replay.records.redrives import RedriveEnd
 
-    became = outcome_text(outcome.outcomes)
+    # 1. what was done, and what was left
+    outcomes = outcome_text(outcome.outcomes)  # such as "4 acked, 1 died again"
     say(f"{_letter_count(outcome.handled_count)} {action.lower()}")
     if outcome.handled_count and action is LetterAction.REPLAYED:
-        text = f"redrive {name}: {became}; see `windhover dlq redrives`"
+        text = f"redrive {name}: {outcomes}; see `windhover dlq redrives`"
         say(with_configs(text, not_default(config)), err=True)
     for why_not, count in outcome.left_by_why.items():
         say(f"{count:,} left as they are: {why_not}")
     if outcome.left_out_count:
         say(f"{outcome.left_out_count:,} more match; repeat the command")
+    # 2. whether it ended well
     if outcome.end is RedriveEnd.DIED_AGAIN:
         raise CheckFailed(
-            f"redrive {name} stopped: {became}. Repair what fails them, and repeat the command; --max-died"
+            f"redrive {name} stopped: {outcomes}. Repair what fails them, and repeat the command; --max-died"
             " raises the limit"
         )
     if outcome.end is RedriveEnd.STALLED:
         raise CheckFailed(
-            f"redrive {name} stopped: {became}, and none was settled for long. See `windhover status`;"
+            f"redrive {name} stopped: {outcomes}, and none was settled for long. See `windhover status`;"
             " --at-once raises how many may be open"
         )
     if waits and outcome.end is not RedriveEnd.CANCELLED and outcome.outcomes[LetterOutcome.DIED]:
-        raise CheckFailed(f"redrive {name}: {became}; `windhover dlq list` has those that died again")
+        raise CheckFailed(f"redrive {name}: {outcomes}; `windhover dlq list` has those that died again")
     return INTERRUPTED if outcome.end is RedriveEnd.CANCELLED else 0
 
 
@@ -376,7 +410,11 @@ def _cancelled_by_interrupt(redrive: Redrive) -> Iterator[None]:
 
 
 def _filter(*texts: str | None, handled: bool) -> Filter:
-    """Parse the texts of the options: error, operator, reason, key, since and until."""
+    """Return the filter that options make: error, operator, reason, key, since and until, in this order.
+
+    `handled`: letters that were replayed or dropped before match, too. Raises `BadParameter`: a
+    text means nothing.
+    """
     from acker.errors import UsageError
     from spout.inspect.dead_letters import parse_filter
 
@@ -394,7 +432,7 @@ def _letter_count(count: int) -> str:
 
 
 def _print_missing(letters: LetterPicture, *, shown_count: int) -> None:
-    """Print on stderr what is missing in the output, so that stdout has only rows."""
+    """Print on stderr what the output leaves out, so that stdout has only rows."""
     hidden_count = letters.total - shown_count
     if not letters.total:
         say("no dead letter matches", err=True)
@@ -404,15 +442,15 @@ def _print_missing(letters: LetterPicture, *, shown_count: int) -> None:
         say(letters.other_records_text, err=True)
 
 
-def _absent_workers(topics: Topics, log: Log) -> list[str]:
-    """Return that no replay worker lives, who writes letters; empty: one does."""
+def _no_worker_notes(topics: Topics, log: Log) -> list[str]:
+    """Return a note that no replay worker, which writes letters, lives; empty: one does."""
     from spout.inspect.overview import missing_members
 
     return missing_members(log, topics, topics.acker.replay_group)
 
 
-def _progress() -> Callable[[RedriveProgress], None]:
-    """Return what prints the progress of a redrive, every `PROGRESS_EVERY_MS`."""
+def _progress_printer() -> Callable[[RedriveProgress], None]:
+    """Return a function that prints a redrive's progress, at most every `PROGRESS_EVERY_MS`."""
     printed_ms = wall_ms()
 
     def print_progress(progress: RedriveProgress) -> None:
@@ -425,7 +463,7 @@ def _progress() -> Callable[[RedriveProgress], None]:
 
 
 def _print_letter(letter: dict[str, Any]) -> None:
-    """Print the details of a letter, one on each line, and behind them its history as a table."""
+    """Print the details of a letter, a line for each, and behind them its history as a table."""
     from spout.inspect.letter_rows import HISTORY, bytes_text, field_text
 
     lists = ("stack", "history", "headers", "windhover")
@@ -441,11 +479,18 @@ def _print_letter(letter: dict[str, Any]) -> None:
 
 
 def _letters_read(
-    topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, meant: Filter
+    topics: Topics,
+    log: Log,
+    inputs: Sequence[str] | None,
+    places: Sequence[str] | None,
+    letter_filter: Filter,
 ) -> AbstractContextManager[LetterPicture]:
-    """Read the letters that are meant, of some inputs and at some places; None: of all, at all."""
+    """Read the letters that match a filter, of some inputs and at some places.
+
+    `inputs` None: of all inputs; `places` None: at any place.
+    """
     from spout.inspect.dead_letters import filters_of_inputs, inputs_named
     from spout.questions.letters import letters_read
 
-    filters = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), meant)
+    filters = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), letter_filter)
     return letters_read(log, topics, filters)

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spout.cli import start_path
-from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded, named_role, say, say_lines, wall_ms
+from spout.cli.common import (
+    DEFAULT_CONFIG,
+    FOUND,
+    Config,
+    loaded,
+    named_role,
+    say,
+    say_lines,
+    wall_ms,
+)
 from spout.cli.submit import PyFiles, shipped_files
 from spout.inspect.tables import As, OutputFormat, print_encoded
 
@@ -69,7 +78,7 @@ Doubts = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class DoctorParts:
-    """What is to be checked, as the options say."""
+    """What is to be checked: the values of the command's options, None where one was left out."""
 
     pre: bool
     only: Only | None
@@ -113,7 +122,15 @@ def doctor(
             f"--bundle {bundle}: its folder is missing; name a file in one that is there"
         )
     results = []
-    parts = DoctorParts(pre, only, named_role(role), master, py_files, checkpoint, config)
+    parts = DoctorParts(
+        pre=pre,
+        only=only,
+        role=named_role(role),
+        master=master,
+        py_files=py_files,
+        checkpoint=checkpoint,
+        config=config,
+    )
     for result in _results(parts):
         results.append(result)
         if output is OutputFormat.TABLE:
@@ -122,78 +139,94 @@ def doctor(
         print_encoded([result.row() for result in results], output)
     say(closing_line(results), err=output is not OutputFormat.TABLE)
     if bundle is not None:
-        _write(bundle, results, config, log or [])
+        _write_archive(bundle, results, config, log or [])
     healths = {result.health for result in results}
     if CheckHealth.FAILED in healths:
         return 1
     return FOUND if exit_code and healths != {CheckHealth.OK} else 0
 
 
-def _write(bundle: Path, results: Sequence[CheckResult], config: Path, logs: Sequence[Path]) -> None:
+def _write_archive(bundle: Path, results: Sequence[CheckResult], config: Path, logs: Sequence[Path]) -> None:
+    """Write the archive for a report, and print which files are in it."""
     from spout.doctor.bundle import BundleSources, write_bundle
 
-    topics, _ = _read(config)
-    names = write_bundle(bundle, BundleSources(config, topics, results, logs, wall_ms()), os.environ)
+    topics, _ = _topics_or_problem(config)
+    sources = BundleSources(config, topics, results, logs, wall_ms())
+    names = write_bundle(bundle, sources, os.environ)
     say(f"{bundle}: {', '.join(names)}; look through it before you send it", err=True)
 
 
 def _results(parts: DoctorParts) -> Iterator[CheckResult]:
-    """Check one part after the other; each is imported in its turn, so that the first result comes soon."""
-    only, config = parts.only, parts.config
+    """Check one part after the other, and yield each result as soon as it is there.
+
+    Modules are imported where their part begins, so that the first result comes soon.
+    """
+    only = parts.only  # None: all parts
+    config = parts.config
+    # 1. the machine
     if only in (None, Only.FILES):
         from spout.doctor.machine import judge_machine, machine_facts
 
         yield from judge_machine(machine_facts(os.environ))
     if parts.pre:
         return
-    topics, problem = _read(config)
-    well_clients: list[CheckResult] = []
+    # 2. topics.yaml; without it the broker cannot be asked, so `--only live` says why
+    topics, problem = _topics_or_problem(config)
     if only in (None, Only.FILES) or (topics is None and only is Only.LIVE):
         from spout.doctor.files import file_facts, judge_files
 
-        yield from judge_files(
-            file_facts(config, topics, problem, os.environ, [os.getcwd(), *start_path.PATH])
-        )
+        import_folders = [os.getcwd(), *start_path.PATH]
+        yield from judge_files(file_facts(config, topics, problem, os.environ, import_folders))
+    # 3. Kafka's clients with its settings
+    late_results: list[CheckResult] = []
     if topics is not None and only is not Only.EXECUTORS and _tries_clients(topics, only):
         from spout.doctor.client_kinds import judge_clients
 
-        clients = list(judge_clients(str(config), topics.kafka))
-        # of the broker alone, one that is missing is said before all that is well
-        well_clients = clients if only is Only.LIVE and _is_well(clients) else []
-        yield from () if well_clients else clients
+        client_results = list(judge_clients(str(config), topics.kafka))
+        if only is Only.LIVE and _are_well(client_results):
+            # behind the broker's: if a broker is missing, that is the first result
+            late_results = client_results
+        else:
+            yield from client_results
+    # 4. disks and checkpoint
     if only in (None, Only.FILES):
-        yield from _of_folders(parts.checkpoint, topics)
+        yield from _folder_results(parts.checkpoint, topics)
+    # 5. the broker
     if only in (None, Only.LIVE) and topics is not None:
-        yield from _of_broker(topics, parts.role, config)
-        yield from well_clients
+        yield from _broker_results(topics, parts.role, config)
+        yield from late_results
+    # 6. the executors
     if only in (None, Only.EXECUTORS) and parts.master is not None:
-        yield from _of_executors(parts.master, parts.py_files, topics, problem)
+        yield from _executor_results(parts.master, parts.py_files, topics, problem)
 
 
-def _is_well(results: Iterable[CheckResult]) -> bool:
+def _are_well(results: Iterable[CheckResult]) -> bool:
+    """Return whether all results are OK."""
     from spout.doctor.codes import CheckHealth
 
     return all(result.health is CheckHealth.OK for result in results)
 
 
-def _of_folders(checkpoint: str | None, topics: Topics | None) -> Iterator[CheckResult]:
+def _folder_results(checkpoint: str | None, topics: Topics | None) -> Iterator[CheckResult]:
+    """Judge the disks of the machine, and the folder of a checkpoint; None: none was named."""
     from spout.doctor.files import checkpoint_facts, judge_checkpoint, local_folder
     from spout.doctor.machine import disk_facts, judge_disks
 
-    yield from judge_disks(disk_facts(os.environ, None if checkpoint is None else local_folder(checkpoint)))
+    folder = None if checkpoint is None else local_folder(checkpoint)
+    yield from judge_disks(disk_facts(os.environ, folder))
     if checkpoint is not None:
         yield judge_checkpoint(checkpoint_facts(checkpoint), topics)
 
 
 def _tries_clients(topics: Topics, only: Only | None) -> bool:
-    """Return whether clients are made of the settings: that loads the client library, which takes a while."""
+    """Return whether the settings are tried with Kafka's clients, which take a while to load."""
     from acker.config.kafka_bounds import needs_trial
 
     return only is not Only.FILES or needs_trial(topics.kafka)
 
 
-def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[CheckResult]:
-    """Ask the broker, and judge what it says; of the services only where it answers."""
+def _broker_results(topics: Topics, role: Role | None, config: Path) -> Iterator[CheckResult]:
+    """Ask the broker, and judge its answers; judge the services only if it answers."""
     from acker.errors import ConfigError
     from spout.doctor.broker import BrokerProbe
     from spout.doctor.codes import CLIENT, REACHABLE, SERVICES, CheckHealth
@@ -202,7 +235,7 @@ def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[Chec
 
     try:
         probe = BrokerProbe(topics, wall_ms)
-    except ConfigError:  # WH014 says what is wrong with them
+    except ConfigError:  # the result WH014 has what is wrong with the settings
         yield from judge_unasked(topics.kafka.get("bootstrap.servers", "no broker"), f"{CLIENT.code} failed")
         return
     results = list(judge_live(probe.facts(str(config)), topics, role))
@@ -215,13 +248,13 @@ def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[Chec
         yield SERVICES.unknown(topics.kafka.get("bootstrap.servers", "no broker"), f"{REACHABLE.code} failed")
 
 
-def _of_executors(
+def _executor_results(
     master: str, py_files: str | None, topics: Topics | None, problem: str
 ) -> Iterator[CheckResult]:
-    """Run tasks on a cluster, and judge its executors.
+    """Run tasks on a cluster of Spark, and judge its executors.
 
-    `problem` says why there are no `topics`, from which the brokers would be known; empty: there
-    are.
+    They try to reach the brokers that `topics` names. `problem` is why there are no `topics`;
+    empty: there are.
     """
     from acker.errors import ConfigError
     from spout.doctor.broker import BrokerProbe
@@ -238,8 +271,8 @@ def _of_executors(
     yield from judge_executors(cluster_facts(master, servers, shipped_files(py_files), wall_ms))
 
 
-def _read(config: Path) -> tuple[Topics | None, str]:
-    """Return topics.yaml, or None and what is wrong with it."""
+def _topics_or_problem(config: Path) -> tuple[Topics | None, str]:
+    """Return topics.yaml and an empty text; or None and what is wrong with the file."""
     from acker.errors import ConfigError, UsageError
 
     try:

@@ -37,6 +37,7 @@ def explain_key(key: Key = None, output: As = OutputFormat.TABLE) -> int:
 
 
 def _print_texts(texts: Sequence[KeyText]) -> None:
+    """Print the texts of keys, with an empty line between two of them."""
     for number, text in enumerate(texts):
         if number:
             say("")

@@ -1,8 +1,9 @@
 """Begins the command ``windhover``, also where a package of somebody else has one of our import names.
 
-A file or folder `acker` in the folder of a user, or a distribution of that name, is imported in place of
-ours; what imports it then ends with a traceback. So this module imports nothing of them, and looks first.
-`doctor` goes on with ours, and says it (WH012); every other command ends with the cure.
+A file or folder `acker` in the folder of a user, or a distribution of that name, is imported in
+place of ours; what imports it then ends with a traceback. So this module imports nothing of
+them, and looks first. `doctor` goes on with ours, and says it (WH012); every other command ends
+with the cure.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ CONFIG_ERROR: Final = 4
 
 def begin() -> None:
     """Run the command and end the process; the entry point of the package."""
-    foreign = foreign_packages()
-    # `--debug` may stand before the command
-    if foreign and "doctor" not in sys.argv[1:3]:
-        for name, place in foreign.items():
+    place_by_name = foreign_packages()
+    # the command may stand behind `--debug`
+    is_doctor = "doctor" in sys.argv[1:3]
+    if place_by_name and not is_doctor:
+        for name, place in place_by_name.items():
             sys.stderr.write(
                 f"windhover: the package {name} is imported from {place}, which is not Windhover's: rename or"
                 " uninstall it; `windhover doctor` checks the rest\n"
             )
         sys.exit(CONFIG_ERROR)
-    if foreign:
-        # `start_path` keeps the folders of before, which `doctor` judges
+    if place_by_name:
+        # our own folder comes first now; `doctor` judges the path as it was (`start_path`)
         sys.path[:] = [str(OURS), *start_path.PATH]
     from spout.cli.main import main
 

@@ -1,5 +1,5 @@
-"""The commands that read topics: ``windhover inspect``, ``roots``, ``status``, ``failures``, ``latency`` and
-``machinery``.
+"""The commands that read topics: ``windhover inspect``, ``roots``, ``status``, ``failures``,
+``latency`` and ``machinery``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ OlderThan = Annotated[str, typer.Option(help="Only roots that are open for at le
 Group = Annotated[str | None, typer.Option(help="Only the roots of this group.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Roots shown at most.")]
 Watch = Annotated[
-    float | None, typer.Option(min=0.1, max=86_400, help="Repeat after so many seconds, until Ctrl-C.")
+    float | None,
+    typer.Option(min=0.1, max=86_400, help="Repeat after so many seconds, until Ctrl-C."),
 ]
 
 
@@ -98,11 +99,13 @@ def inspect(
         for _ in _rounds(log, watch):
             trail = Trail(log, topics)
             notes: list[str] = []
+            # 1. the records that the place or the key names
             if place is not None:
                 records = trail.origin(place)
             else:
-                searched = inputs_named(topics, inputs or ())
-                records, notes = trail.search(searched, key or "", since, wall_ms(), "--")
+                searched_inputs = inputs_named(topics, inputs or ())
+                records, notes = trail.search(searched_inputs, key or "", since, wall_ms(), "--")
+            # 2. what became of each
             stories = []
             is_topic_missing = False
             brokers = missing_brokers(log, topics)
@@ -111,6 +114,7 @@ def inspect(
                 is_topic_missing |= bool(evidence.missing)
                 circumstances = trail.circumstances(record, evidence, wall_ms(), brokers)
                 stories.append(explained(evidence, circumstances, wall_ms(), not_default(config)))
+            # 3. the output
             _clear(watch, output)
             _name_missing_brokers(brokers, config)
             if output is not OutputFormat.TABLE:
@@ -142,32 +146,36 @@ def roots(
         inputs = _inputs_of(topics, group)
         picture = stack.enter_context(root_picture(log, topics, inputs))
         total = 0
-        unknown: list[str] = []
+        unknown_notes: list[str] = []  # acker partitions whose roots are unknown
         for _ in _rounds(log, watch):
+            # 1. the roots, and what is unknown of them
             result = picture.open_roots(older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
-            total, hidden = result.total, result.total - len(result.rows)
-            unknown = [
+            total = result.total
+            unknown_notes = [
                 f"acker partition {number} has no State: its roots are unknown" for number in result.unknown
             ]
-            unknown += [
+            unknown_notes += [
                 f"the State of acker partition {number} is {span(age_ms)} old: roots emitted since are"
                 " unknown"
                 for number, age_ms in result.old_ms.items()
             ]
+            # 2. the table
             _clear(watch, output)
             brokers = missing_brokers(log, topics)
             _name_missing_brokers(brokers, config)
             write(result.rows, ROOTS, output)
-            notes = [f"{hidden:,} more are not shown; see --limit"] if hidden else []
-            notes += [*unknown, *missing_members(log, topics, topics.acker.group, brokers)]
+            # 3. the notes
+            hidden_count = total - len(result.rows)
+            notes = [f"{hidden_count:,} more are not shown; see --limit"] if hidden_count else []
+            notes += [*unknown_notes, *missing_members(log, topics, topics.acker.group, brokers)]
             groups = dict.fromkeys(row["group"] for row in result.rows)
             print_notes([*notes, *missing_queries(log, topics, groups, wall_ms(), brokers)], config)
             if output is OutputFormat.TABLE:
-                and_unknown = ", and those that are unknown" if unknown else ""
+                and_unknown = ", and those that are unknown" if unknown_notes else ""
                 say(f"{total:,} open root{'' if total == 1 else 's'}{and_unknown}")
     if exit_code and total:
         return FOUND
-    return Unreachable.exit_code if exit_code and unknown else 0
+    return Unreachable.exit_code if exit_code and unknown_notes else 0
 
 
 def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
@@ -178,15 +186,17 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
         rows = snapshot.rows()
         _clear(watch, output)
         _name_missing_brokers(snapshot.missing_brokers, config)
-        # a table marks what an old State has: more may be pending by now
-        rows_of_table = [
-            row | {"pending": state.pending_shown.value}
-            for state, row in zip(snapshot.partitions, rows, strict=True)
-        ]
-        write(rows_of_table if output is OutputFormat.TABLE else rows, STATUS, output)
         if output is OutputFormat.TABLE:
+            # a table marks what an old State has: more may be pending by now
+            table_rows = [
+                row | {"pending": state.pending_shown.value}
+                for state, row in zip(snapshot.partitions, rows, strict=True)
+            ]
+            write(table_rows, STATUS, output)
             for line in (*notes_on(rows), *late_notes(snapshot, topics)):
                 say(with_configs(line, not_default(config)))
+        else:
+            write(rows, STATUS, output)
         notes = [*missing_processes(rows, topics), *snapshot.troubles(), *unknown_values(rows)]
         print_notes([*notes, *snapshot.of_no_input], config)
     return _exit_code(snapshot)
@@ -207,8 +217,8 @@ def failures(
         from spout.inspect.letter_rows import moment
         from spout.inspect.overview import missing_brokers, missing_members
 
-        counted = inputs_named(topics, inputs or ())
-        with closing(FailureLog(log, topics, counted, since_ms)) as failure_log:
+        counted_inputs = inputs_named(topics, inputs or ())
+        with closing(FailureLog(log, topics, counted_inputs, since_ms)) as failure_log:
             for _ in _rounds(log, watch):
                 _read_all(failure_log)
                 _clear(watch, output)
@@ -219,8 +229,8 @@ def failures(
                 notes = failure_log.all_notes()
                 if not rows and failure_log.is_whole:
                     notes = [f"no failure since {moment(since_ms)} was found", *notes]
-                absent = missing_members(log, topics, topics.acker.group, brokers)
-                print_notes([*notes, *absent], config)
+                no_acker = missing_members(log, topics, topics.acker.group, brokers)
+                print_notes([*notes, *no_acker], config)
     return 0
 
 
@@ -231,7 +241,8 @@ def latency(
         typer.Option(help="Show which share would time out with this timeout; default: the input's."),
     ] = None,
     driver: Annotated[
-        list[str] | None, typer.Option(help="HOST:PORT of a driver's metrics, to show the time of each bolt.")
+        list[str] | None,
+        typer.Option(help="HOST:PORT of a driver's metrics, to show the time of each bolt."),
     ] = None,
     watch: Watch = None,
     output: As = OutputFormat.TABLE,
@@ -247,8 +258,8 @@ def latency(
         from spout.ui.graph import BOLTS, Drivers, with_bolts
 
         drivers = Drivers([metrics_address(address) for address in driver or ()], read_metrics)
-        counted = inputs_named(topics, inputs or ())
-        with closing(CompletionLog(log, topics, counted)) as completions:
+        counted_inputs = inputs_named(topics, inputs or ())
+        with closing(CompletionLog(log, topics, counted_inputs)) as completions:
             for _ in _rounds(log, watch):
                 _read_all(completions)
                 _clear(watch, output)
@@ -261,9 +272,12 @@ def latency(
                     if output is OutputFormat.TABLE and row["by_bolt"]:
                         say(f"bolts of {row['input']}:")
                         write(row["by_bolt"], BOLTS, output)
-                unknown = {f"by bolt: {row['unknown']['by_bolt']}": None for row in rows if row["unknown"]}
-                absent = missing_members(log, topics, topics.acker.group, brokers)
-                print_notes([*completions.notes(), *unknown, *absent], config)
+                # a dict, since several inputs may have the same note, which is printed once
+                unknown_notes = dict.fromkeys(
+                    f"by bolt: {row['unknown']['by_bolt']}" for row in rows if row["unknown"]
+                )
+                no_acker = missing_members(log, topics, topics.acker.group, brokers)
+                print_notes([*completions.notes(), *unknown_notes, *no_acker], config)
     return 0
 
 
@@ -282,63 +296,75 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
         write(machinery_now.shown_partitions(), page.ACKER_PARTITIONS, output)
         write(rows["workers"] or [], page.REPLAY_WORKERS, output)
         write(machinery_now.shown_groups(), page.SESSIONS, output)
-        unknown = [f"unknown, since {why}" for why in page.machinery_notes(rows)]
-        print_notes([*snapshot.troubles(), *unknown], config)
+        unknown_notes = [f"unknown, since {why}" for why in page.machinery_notes(rows)]
+        print_notes([*snapshot.troubles(), *unknown_notes], config)
     return _exit_code(snapshot)
 
 
-def _rounds(log: Log, watch: float | None) -> Iterator[None]:
-    """Yield once, or again every `watch` seconds; the questions of a round share a deadline."""
+def _rounds(log: Log, every_s: float | None) -> Iterator[None]:
+    """Yield at once, and then every `every_s` seconds without end; None: yield only once.
+
+    What a round asks of the broker has one deadline together.
+    """
     log.share_deadline()
     yield
-    while watch is not None:
-        time.sleep(watch)
+    while every_s is not None:
+        time.sleep(every_s)
         log.share_deadline()
         yield
 
 
 def _read_all(figures: LogFigures) -> None:
-    """Read all that there is, and say on a terminal how far it is, where that takes several steps."""
+    """Read up to the present ends.
+
+    Print on a terminal which share is read, after each step but the last.
+    """
     for share in figures.read_all():
         if sys.stderr.isatty():
             say(f"{int(100 * share)} % read ...", err=True)
 
 
 def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tuple[Topics, Snapshot]]:
-    """Yield what there is in each round; raise what keeps the first one from the broker."""
+    """Yield topics.yaml and a snapshot of all inputs, in each round of ``--watch``.
+
+    In the first round it raises the error of a broker that does not answer.
+    """
     with ExitStack() as stack:
         topics, log = stack.enter_context(opened(config, command))
         from spout.inspect.overview import Overview, silent_groups, with_right_clock
 
         overview = stack.enter_context(closing(Overview(log, topics)))
-        for number, _ in enumerate(_rounds(log, watch)):
+        for round_index, _ in enumerate(_rounds(log, watch)):
             snapshot = overview.snapshot(wall_ms())
             # a query seems to be gone also where this machine's clock is wrong
             if snapshot.broker_error is None and silent_groups(snapshot.rows()):
                 snapshot = with_right_clock(overview, snapshot, wall_ms)
-            if snapshot.broker_error is not None and number == 0:
+            if snapshot.broker_error is not None and round_index == 0:
                 raise snapshot.broker_error
             yield topics, snapshot
 
 
 def _inputs_of(topics: Topics, group: str | None) -> Sequence[Input]:
-    """Return the inputs that a group reads; of no group all."""
+    """Return the inputs that a group reads; without a group, all inputs."""
     if not group:
         return tuple(topics.inputs.values())
-    from spout.inspect.operate import inputs_of  # it loads what plans batches
+    from spout.inspect.operate import inputs_of  # here, since it loads what plans batches
 
     return inputs_of(topics, group)
 
 
 def _name_missing_brokers(brokers: Sequence[MissingBroker], config: Path) -> None:
-    """Print which brokers are missing, before all that may be so because of them."""
+    """Print which brokers are missing.
+
+    Call it before what may be wrong because of them is printed.
+    """
     from spout.inspect.overview import missing_broker_texts
 
     print_notes(missing_broker_texts(brokers), config)
 
 
 def _exit_code(snapshot: Snapshot) -> int:
-    """Return the exit code of a missing right, else of a missing topic; 0: nothing is missing."""
+    """Return the exit code of a right that is missing, else of a topic; 0: none is missing."""
     from acker.errors import TopicError
 
     if snapshot.refused is not None:
@@ -355,18 +381,21 @@ def _clear(watch: float | None, output: OutputFormat) -> None:
 
 
 def _print_story(story: dict[str, Any], config: Path) -> None:
-    """Print what `explained` returns: figures of a record, its attempts, then what became of it."""
+    """Print a record's story, as `explained` returns it."""
     from spout.inspect.letter_rows import field_text
     from spout.inspect.story import ATTEMPTS
 
+    # 1. single values
     for name, value in story.items():
         if not isinstance(value, list | dict):
             say(f"{name.replace('_', ' '):>14}  {field_text(story, name)}")
-    shown = [attempt for attempt in story["attempts"] if not attempt["repeats"]]
-    write(shown, ATTEMPTS, OutputFormat.TABLE)
-    hidden_count = len(story["attempts"]) - len(shown)
+    # 2. its attempts
+    shown_attempts = [attempt for attempt in story["attempts"] if not attempt["repeats"]]
+    write(shown_attempts, ATTEMPTS, OutputFormat.TABLE)
+    hidden_count = len(story["attempts"]) - len(shown_attempts)
     if hidden_count:
         say(f"{'not shown':>14}  {hidden_count:,} more emissions, blocked by the same record; see -o json")
+    # 3. lists, a line for each entry, with its stack in lines below
     for name in ("passed_calls", "waiting", "dead_letters", "dropped"):
         for row in story[name]:
             shown_values = {key: value for key, value in row.items() if value != "" and key != "stack"}
@@ -374,5 +403,8 @@ def _print_story(story: dict[str, Any], config: Path) -> None:
             say(f"{name.replace('_', ' '):>14}  {text}")
             for line in row.get("stack", "").splitlines():
                 say(f"{'stack':>14}  {line}")
-    unknown = [f"unknown is {name.replace('_', ' ')}: {why}" for name, why in story["unknown"].items()]
-    print_notes([*story["not_read"], *unknown], config)
+    # 4. what is unknown
+    unknown_notes: list[str] = []
+    for name, why in story["unknown"].items():
+        unknown_notes.append(f"unknown is {name.replace('_', ' ')}: {why}")
+    print_notes([*story["not_read"], *unknown_notes], config)

@@ -16,8 +16,8 @@ exit code what happened
 
 ``windhover check`` has the codes of Nagios: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
 
-A command imports its modules when it runs: ``windhover --help`` loads neither Kafka nor Spark, and an acker
-never loads Spark.
+A command imports its modules when it runs: ``windhover --help`` loads neither Kafka nor Spark,
+and an acker never loads Spark.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ app.command()(release)
 app.command("submit")(submit_topology)
 
 Port = Annotated[
-    int | None, typer.Option("--port", min=1, max=65_535, help="Port of the broker; default: a free one.")
+    int | None,
+    typer.Option("--port", min=1, max=65_535, help="Port of the broker; default: a free one."),
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
@@ -120,7 +121,10 @@ DriverAddresses = Annotated[
 Brokers = Annotated[
     int,
     typer.Option(
-        "--brokers", min=1, max=9, help="Run so many brokers as one cluster, with three copies of each topic."
+        "--brokers",
+        min=1,
+        max=9,
+        help="Run so many brokers as one cluster, with three copies of each topic.",
     ),
 ]
 
@@ -131,25 +135,30 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windhover") -> int:
-    """Run a command, ours or a tool's of the checkout; return its exit code, see the table above."""
+    """Run a command, and return its exit code: see the table at the head of this module.
+
+    `command` may also be that of a tool in the checkout, with its `name`.
+    """
     for output in (sys.stdout, sys.stderr):
         replace_unwritable(output)
-    debug = "--debug" in arguments
+    has_debug = "--debug" in arguments
     is_check = command is app and arguments[:1] == ["check"]
-    files: list[Path | None] = []
+    # the command adds its topics.yaml, or None for the default one (`spout.cli.common.Config`)
+    config_files: list[Path | None] = []
     try:
-        result = command(args=list(arguments), prog_name=name, standalone_mode=False, obj=files)
+        result = command(args=list(arguments), prog_name=name, standalone_mode=False, obj=config_files)
     except _USAGE_ERROR as error:
-        return _print_error(_usage(error), UNKNOWN_CODE if is_check else 2)
+        return _print_error(_usage_text(error), UNKNOWN_CODE if is_check else 2)
     except WindhoverError as error:
         from spout.inspect.tables import with_configs
 
-        if debug:
+        if has_debug:
             say_lines(trace_lines(error), err=True)
-        text = with_configs(str(error), files[-1] if files else None)
-        # of a file or the topics each line is a problem; else what follows the first line is a part of it
-        further = "" if isinstance(error, ConfigError) else FURTHER
-        return _print_error(text.replace("\n", f"\n{further}"), error.exit_code)
+        text = with_configs(str(error), config_files[-1] if config_files else None)
+        # In an error of a file or the topics each line is a problem; in others the further lines
+        # belong to the first.
+        indent = "" if isinstance(error, ConfigError) else FURTHER
+        return _print_error(text.replace("\n", f"\n{indent}"), error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the one broad except: the process ends here, with a trace
@@ -165,18 +174,20 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
 
 
 def _print_error(text: str, exit_code: int) -> int:
-    """Print an error, line by line."""
+    """Print an error on stderr, line by line; return the exit code."""
     say_lines(f"windhover: {cut(text)}".split("\n"), err=True)
     return exit_code
 
 
-def _usage(error: Exception) -> str:
-    """Format a usage error in one line, with the command whose help has more."""
-    written = getattr(error, "format_message", error.__str__)()
-    message = " ".join(str(written).split()) or "no command given"
+def _usage_text(error: Exception) -> str:
+    """Return a usage error as one line, with the command whose help has more."""
+    click_text = getattr(error, "format_message", error.__str__)()
+    message = " ".join(str(click_text).split()) or "no command given"
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "windhover"
-    if "No such option" in message and "--config" in message:  # versions of Click write it differently
+    # versions of Click write this message differently
+    is_config_refused = "No such option" in message and "--config" in message
+    if is_config_refused:
         from spout.inspect.tables import OF_A_FILE
 
         if command.removeprefix("windhover ") in OF_A_FILE:
@@ -185,6 +196,7 @@ def _usage(error: Exception) -> str:
 
 
 def _version(value: bool) -> None:
+    """Print the version and end, if ``--version`` is there."""
     if value:
         from importlib.metadata import version
 
@@ -193,7 +205,8 @@ def _version(value: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    bool,
+    typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end."),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show traces of errors, and more logs.")]
 
@@ -221,8 +234,8 @@ def validate(
 ) -> int:
     """Check a topics.yaml: print its problems, or its effective settings. The broker is not contacted.
 
-    With a second file: check both, and print for each change which processes must start again. Exit code 4
-    where the newer file changes what a living installation cannot change.
+    With a second file: check both, and print for each change which processes must start again.
+    Exit code 4 where the newer file changes what a living installation cannot change.
     """
     if newer is not None:
         return _validate_change(file, newer)
@@ -232,42 +245,54 @@ def validate(
     topics = _validated(file, ignored)
     for line in describe(topics):
         say(line)
-    _warn(topics, ignored)
+    _print_warnings(topics, ignored)
     return 0
 
 
 def _validated(file: Path, ignored: list[str]) -> Topics:
-    """Load a file, and let each kind of Kafka client try its settings; `ignored` gets what means nothing."""
+    """Load a topics.yaml, and let each kind of Kafka client try its settings.
+
+    `ignored` gets a line for each key without a meaning. Raises `ConfigError`: a client refuses
+    a setting.
+    """
     from acker.config.kafka_bounds import needs_trial
 
-    topics = loaded(file, ignored.append)
+    topics = loaded(file, warn=ignored.append)
     if needs_trial(topics.kafka):
         from spout.doctor.client_kinds import refused_by_clients
 
-        if refused := refused_by_clients(topics.kafka):
-            raise ConfigError("\n".join(refused))
+        refused_lines = refused_by_clients(topics.kafka)
+        if refused_lines:
+            raise ConfigError("\n".join(refused_lines))
     return topics
 
 
 def _validate_change(file: Path, newer: Path) -> int:
-    """Print what a newer file changes, and who must start again for it."""
+    """Print what a newer file changes, and who must start again for it; return the exit code 0.
+
+    Raises `ConfigError`: it changes what a living installation cannot change.
+    """
     from acker.provisioning.changes import changes_between, summary
 
     ignored: list[str] = []
-    former, topics = loaded(file), _validated(newer, ignored)
-    changes = changes_between(former, topics)
-    allowed = [change for change in changes if not change.effect.never]
-    say_lines(change.line() for change in allowed)
+    former_topics = loaded(file)
+    newer_topics = _validated(newer, ignored)
+    changes = changes_between(former_topics, newer_topics)
+    allowed_changes = [change for change in changes if not change.effect.never]
+    say_lines(change.line() for change in allowed_changes)
     say_lines(summary(changes) if changes else [f"{newer} means the same as {file}"])
-    _warn(topics, ignored)
-    refused = [f"{newer}: {change.line()}" for change in changes if change.effect.never]
-    if refused:
-        raise ConfigError("\n".join(refused))
+    _print_warnings(newer_topics, ignored)
+    refused_lines = [f"{newer}: {change.line()}" for change in changes if change.effect.never]
+    if refused_lines:
+        raise ConfigError("\n".join(refused_lines))
     return 0
 
 
-def _warn(topics: Topics, ignored: Iterable[str]) -> None:
-    """Print what is not wrong with a file, and yet not as it looks."""
+def _print_warnings(topics: Topics, ignored: Iterable[str]) -> None:
+    """Print what is right in a topics.yaml, but does not do what one would expect.
+
+    `ignored` are lines about keys without a meaning.
+    """
     from acker.config.kafka_settings import missing_files
     from acker.provisioning.topic_times import long_needs
 
@@ -278,8 +303,8 @@ def _warn(topics: Topics, ignored: Iterable[str]) -> None:
             f"warning: kafka.{name}: is not on this machine, so it was not tried; the machines of your"
             " processes need it"
         )
-    for finding in long_needs(topics):
-        say(f"warning: {finding.topic}: {finding.text}")
+    for need in long_needs(topics):
+        say(f"warning: {need.topic}: {need.text}")
     for name, source in topics.inputs.items():
         if source.ordered and not source.fails_on_loss():
             say(
@@ -298,7 +323,8 @@ def acls(
     ] = None,
     group: Annotated[str | None, typer.Option(help="Only the inputs of this group.")] = None,
     principal: Annotated[
-        str | None, typer.Option(help="Print the commands that grant these rights to this User:name.")
+        str | None,
+        typer.Option(help="Print the commands that grant these rights to this User:name."),
     ] = None,
 ) -> int:
     """Print the rights that each role needs, as lists or as commands. The broker is not contacted."""
@@ -311,13 +337,15 @@ def acls(
         raise typer.BadParameter(f"--group {group}: no input has it; the groups are {groups}")
     if principal is not None and ":" not in principal:
         raise typer.BadParameter(f"--principal {principal}: Kafka's begin with a type; give User:{principal}")
-    for one_role in list(Role) if chosen_role is None else [chosen_role]:
-        needed = rights(topics, one_role, group)
+    roles = list(Role) if chosen_role is None else [chosen_role]
+    for needing_role in roles:
+        needed_rights = rights(topics, needing_role, group)
         if principal is None:
-            shown = [f"{one_role}:", *(f"  {line}" for line in rights_text(needed))]
+            lines = [f"{needing_role}:", *(f"  {line}" for line in rights_text(needed_rights))]
         else:
-            shown = list(commands(needed, principal, topics.kafka.get("bootstrap.servers", "")))
-        say_lines(shown)
+            servers = topics.kafka.get("bootstrap.servers", "")
+            lines = list(commands(needed_rights, principal, servers))
+        say_lines(lines)
     return 0
 
 
@@ -396,7 +424,8 @@ def acker_run(
     spans = configured_spans()
     with opened(config, "acker") as (topics, log):
 
-        def make(at: Callable[[str], None]) -> Service:
+        def make_acker(name_operation: Callable[[str], None]) -> Service:
+            """Return the acker; it calls `name_operation` with each operation that it begins."""
             return AckerService(
                 log,
                 topics.ack_topics,
@@ -409,12 +438,12 @@ def acker_run(
                 report=lambda event: log_event(
                     f"acker.{event.kind}", partition=event.partition, detail=event.detail
                 ),
-                name_operation=at,
+                name_operation=name_operation,
             )
 
-        series = partial(acker_metrics, topics=topics)
-        listens = _MetricsAddress(metrics_port, allow_hosts or ())
-        return _serve("acker", make, series, log_event, listens, topics.acker.limits)
+        metrics_of = partial(acker_metrics, topics=topics)
+        metrics_address = _MetricsAddress(metrics_port, allow_hosts or ())
+        return _serve("acker", make_acker, metrics_of, log_event, metrics_address, topics.acker.limits)
 
 
 @replay_app.command("run")
@@ -435,7 +464,11 @@ def replay_run(
     spans = configured_spans()
     with opened(config, "replay") as (topics, log):
 
-        def make(note_operation: Callable[[str], None]) -> Service:
+        def make_worker(note_operation: Callable[[str], None]) -> Service:
+            """Return the replay worker.
+
+            It calls `note_operation` with each operation that it begins.
+            """
             return ReplayService(
                 log,
                 topics,
@@ -446,10 +479,12 @@ def replay_run(
             )
 
         def reload(service: ReplayService) -> None:
+            """Load topics.yaml again."""
             service.take_topics(loaded(config))
 
-        listens = _MetricsAddress(metrics_port, allow_hosts or ())
-        return _serve("replay", make, replay_metrics, log_event, listens, topics.replay.limits, reload)
+        metrics_address = _MetricsAddress(metrics_port, allow_hosts or ())
+        limits = topics.replay.limits
+        return _serve("replay", make_worker, replay_metrics, log_event, metrics_address, limits, reload)
 
 
 @replay_app.command("resume")
@@ -463,15 +498,18 @@ def replay_resume(
         from spout.inspect.operate import tracked_input
         from spout.inspect.overview import missing_members
 
-        ended = resume(log, topics, tracked_input(topics, name).id)
-        absent = missing_members(log, topics, topics.acker.replay_group) if ended else []
-    names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended)
-    for why in sorted({pause.why for pause in ended.values()}):
+        ended_pauses = resume(log, topics, tracked_input(topics, name).id)
+        no_worker: list[str] = []  # a note, if no replay worker lives
+        if ended_pauses:
+            no_worker = missing_members(log, topics, topics.acker.replay_group)
+    partition_names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended_pauses)
+    for why in sorted({pause.why for pause in ended_pauses.values()}):
         say(f"it was paused: {Untrusted(why)}")
-    seconds = topics.replay.limits.fenced_pause_ms // 1_000
-    when = "when a replay worker lives" if absent else f"at most {seconds + 1} s from now"
-    say(f"{name} goes on in {names}, {when}" if ended else f"{name} is not paused")
-    print_notes(absent, config)
+    # workers that this command has fenced wait for so long before they go on
+    fenced_s = topics.replay.limits.fenced_pause_ms // 1_000
+    when = "when a replay worker lives" if no_worker else f"at most {fenced_s + 1} s from now"
+    say(f"{name} goes on in {partition_names}, {when}" if ended_pauses else f"{name} is not paused")
+    print_notes(no_worker, config)
     return 0
 
 
@@ -480,7 +518,8 @@ def replay_drop(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[INPUT]", help="An input of topics.yaml. Another group emitted records under its id."
+            metavar="[INPUT]",
+            help="An input of topics.yaml. Another group emitted records under its id.",
         ),
     ] = None,
     input_id: Annotated[
@@ -511,10 +550,10 @@ def replay_drop(
             )
         chosen_id = tracked_input(topics, name).id if name is not None else input_id or 0
         dropping = Dropping(log, topics, chosen_id, group)
-        strange_roots = dropping.find()
-        for of_partition in strange_roots:
-            say_lines(of_partition.lines())
-        if not strange_roots:
+        roots_by_partition = dropping.find()
+        for partition_roots in roots_by_partition:
+            say_lines(partition_roots.lines())
+        if not roots_by_partition:
             say("no root waits there that another group emitted")
             return 0
         if not execute:
@@ -523,9 +562,10 @@ def replay_drop(
                 " they are of an input that this topics.yaml lacks, give the replay workers one that has it"
             )
             return 0
-        dropped = dropping.drop(why, system_user())
-    seconds = topics.replay.limits.fenced_pause_ms // 1_000
-    say(f"{dropped:,} roots are dropped; replay workers go on there at most {seconds + 1} s from now")
+        dropped_count = dropping.drop(why, system_user())
+    # workers that this command has fenced wait for so long before they go on
+    fenced_s = topics.replay.limits.fenced_pause_ms // 1_000
+    say(f"{dropped_count:,} roots are dropped; replay workers go on there at most {fenced_s + 1} s from now")
     return 0
 
 
@@ -541,7 +581,14 @@ def up(
     """Run a broker, the topics, an acker, a replay worker and the page, for experiments."""
     from spout.local.up import DRIVER_METRICS, UpOptions, run_up
 
-    options = UpOptions(config, port, directory, broker_only, brokers, drivers or (DRIVER_METRICS,))
+    options = UpOptions(
+        config=config,
+        port=port,
+        directory=directory,
+        broker_only=broker_only,
+        brokers=brokers,
+        drivers=drivers or (DRIVER_METRICS,),
+    )
     return run_up(options, os.environ, say)
 
 
@@ -549,7 +596,8 @@ def up(
 def demo(
     records: Annotated[int, typer.Option(help="Lines of text, 1 or more.")] = 1_000_000,
     input_file: Annotated[
-        Path | None, typer.Option("--input", help="A text to count; default: one that Python brings along.")
+        Path | None,
+        typer.Option("--input", help="A text to count; default: one that Python brings along."),
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Lines a second; default: as fast as it goes.")] = None,
     json: Json = False,
@@ -562,7 +610,16 @@ def demo(
     from spout.demo.run import run_demo
     from spout.demo.stage import DemoOptions
 
-    options = DemoOptions(records, input_file, rate, json, keep, bootstrap, port, config)
+    options = DemoOptions(
+        records=records,
+        input=input_file,
+        rate=rate,
+        json=json,
+        keep=keep,
+        bootstrap=bootstrap,
+        port=port,
+        config=config,
+    )
     return run_demo(options, os.environ)
 
 
@@ -571,15 +628,18 @@ def ui(
     context: typer.Context,
     config: Config = DEFAULT_CONFIG,
     host: Annotated[
-        str, typer.Option(help="Address to listen at. If others can reach it, they can read the page.")
+        str,
+        typer.Option(help="Address to listen at. If others can reach it, they can read the page."),
     ] = LOCAL,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port to listen at; default: 8095. 0: a free one.")
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port to listen at; default: 8095. 0: a free one."),
     ] = None,
     allow_actions: Annotated[
         bool,
         typer.Option(
-            "--allow-actions", help="Let whoever has the token start and cancel redrives on the page."
+            "--allow-actions",
+            help="Let whoever has the token start and cancel redrives on the page.",
         ),
     ] = False,
     drivers: DriverAddresses = None,
@@ -594,15 +654,16 @@ def ui(
     from spout.ui.serve import UI_PORT, PageAddress, ShownInstallation, serve_pages
     from spout.ui.watch import TopicsFile
 
-    topics, log_event = loaded(config), _logger(context)
+    topics = loaded(config)
+    log_event = _logger(context)
     systemd = SystemdNotifier(os.environ)
     actions = Actions(secrets.token_urlsafe(12), system_user()) if allow_actions else None
-    listens = PageAddress(host, UI_PORT if port is None else port, allow_hosts or ())
+    page_address = PageAddress(host, UI_PORT if port is None else port, allow_hosts or ())
 
     def announce(address: str) -> None:
         """Print where the page is and the token for actions, and log that it answers."""
         say(address)
-        exposure = listens.exposure()
+        exposure = page_address.exposure()  # a warning, if others can reach the page
         if exposure:
             log_event("ui.exposed", address=address, detail=exposure)
         if actions is not None:
@@ -618,11 +679,11 @@ def ui(
         config=not_default(config),
         file=TopicsFile(config, partial(loaded, config)),
     )
-    return serve_pages(shown, listens, wall_ms, announce, systemd.alive)
+    return serve_pages(shown, page_address, wall_ms, announce, systemd.alive)
 
 
 def _logger(context: typer.Context) -> Callable[..., Any]:
-    """Log to stderr from here on: the log of a process that runs for weeks must show what happens in it."""
+    """Begin to log to stderr, as processes that run for weeks do; return what logs an event."""
     from spout.runtime import logs
 
     logs.configure(debug=bool(context.find_root().params.get("debug")))
@@ -630,7 +691,11 @@ def _logger(context: typer.Context) -> Callable[..., Any]:
 
 
 class _MetricsAddress(NamedTuple):
-    """Where a service serves its metrics, None: nowhere; and for which further hosts."""
+    """Where a service serves its metrics.
+
+    `port` may have an address, too; None: nowhere. `allow_hosts` are further hosts for which it
+    answers.
+    """
 
     port: str | None
     allow_hosts: Sequence[str]
@@ -638,19 +703,23 @@ class _MetricsAddress(NamedTuple):
 
 def _serve(
     part: str,
-    make: Callable[[Callable[[str], None]], Service],
-    series: Callable[[Any], Iterable[Metric]],
+    make_service: Callable[[Callable[[str], None]], Service],
+    metrics_of: Callable[[Any], Iterable[Metric]],
     log_event: Callable[..., Any],
-    listens: _MetricsAddress,
+    metrics_address: _MetricsAddress,
     limits: AckerLimits | ReplayLimits,
     reload: Callable[[Any], None] | None = None,
 ) -> int:
     """Run a service, with its metrics and signs of life, until a signal; return the exit code.
 
     Args:
-        part: what metrics and the log call it.
-        make: builds it from what it calls with the name of each step that it begins.
-        series: turns its status into metrics.
+        part: the service's name in metrics and the log.
+        make_service: returns the service. Its argument is a function that the service calls with
+            the name of each operation that it begins.
+        metrics_of: returns the metrics that a status of the service has.
+        log_event: logs an event: its name, then its fields.
+        metrics_address: where the metrics are served.
+        limits: after which times the service counts as hung, or as not alive.
         reload: is called with the service at SIGHUP; None: it has nothing to load again.
     """
     from spout.runtime import endpoints, metrics, process
@@ -658,17 +727,18 @@ def _serve(
 
     systemd = endpoints.SystemdNotifier(os.environ)
     steps = StepWatch(part, limits.hung_ms, limits.stop_ms, log_event, alive=systemd.alive)
-    collector = metrics.StatusCollector(part, series, lambda: steps.age_s)
+    collector = metrics.StatusCollector(part, metrics_of, lambda: steps.age_s)
     health = endpoints.Health(lambda: steps.quiet_s, limits.live_ms / 1_000)
 
     def publish(status: Any) -> None:
+        """Pass on a status of the service, to metrics and probes."""
         collector.update(status)
         health.update(status)
 
-    if listens.port:
-        endpoints.serve(collector, listens.port, health.probes(), listens.allow_hosts)
+    if metrics_address.port:
+        endpoints.serve(collector, metrics_address.port, health.probes(), metrics_address.allow_hosts)
     surroundings = process.Surroundings(part, wall_ms, log_event, publish, steps, reload, systemd.notify)
-    return process.run_until_signalled(lambda: make(steps.begin_operation), surroundings)
+    return process.run_until_signalled(lambda: make_service(steps.begin_operation), surroundings)
 
 
 if __name__ == "__main__":

@@ -64,10 +64,10 @@ def release(
     with opened(config, "release") as (topics, log):
         from spout.inspect.operate import run_to_end
 
-        operation = _operation(
+        session = _group_session(
             log, topics, group, "release", take_over=take_over, without_store=without_store
         )
-        run_to_end(operation, wall_ms)
+        run_to_end(session, wall_ms)
     say(f"group {group} is released; {_NEXT}")
     return 0
 
@@ -83,28 +83,28 @@ def offsets_reset(
     without_store: WithoutStore = False,
 ) -> int:
     """Let an input begin at another place; offsets from there on are emitted. Safe with open trees."""
-    place, at_ms = _place(to)
+    place, at_ms = _parsed_place(to)
     with opened(config, "offsets-reset") as (topics, log):
         from spout.inspect.operate import moves, run_to_end, tracked_input
 
-        input = tracked_input(topics, name)
-        plan = moves(log, input, place, at_ms=at_ms, partitions=partition or ())
-        for move in plan:
+        moved_input = tracked_input(topics, name)
+        planned_moves = moves(log, moved_input, place, at_ms=at_ms, partitions=partition or ())
+        for move in planned_moves:
             say(str(move))
         say(_IDENTITY)
         if not execute:
             say("nothing was changed; with --execute it is done")
             return 0
-        operation = _operation(
+        session = _group_session(
             log,
             topics,
-            input.group,
+            moved_input.group,
             "offsets reset",
-            rewind=plan,
+            rewind=planned_moves,
             take_over=take_over,
             without_store=without_store,
         )
-        run_to_end(operation, wall_ms)
+        run_to_end(session, wall_ms)
     say(f"input {name} is reset; {_NEXT}")
     return 0
 
@@ -119,7 +119,8 @@ def acker_free(
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", help="Free all ids that this group has, and that topics.yaml does not give to it."
+            "--group",
+            help="Free all ids that this group has, and that topics.yaml does not give to it.",
         ),
     ] = None,
     execute: Execute = False,
@@ -132,13 +133,14 @@ def acker_free(
         from acker.service.freeing import Freeing
         from spout.inspect.operate import tracked_input
 
-        group_by_id = {input.id: input.group for input in topics.inputs.values()}
-        chosen_id = None if name is None else tracked_input(topics, name).id
+        # 1. the claims: who holds which id, by the ackers' State, without a right to it
+        rightful_group_by_id = {input.id: input.group for input in topics.inputs.values()}
+        chosen_id = None if name is None else tracked_input(topics, name).id  # None: those of `group`
 
         def is_to_free(input_id: int, holder: str) -> bool:
-            """Return whether a group that holds an id is asked about, and has no right to it."""
+            """Return whether an id was chosen, and its holder, a group, has no right to it."""
             is_chosen = holder == group if chosen_id is None else input_id == chosen_id
-            return is_chosen and group_by_id.get(input_id) != holder
+            return is_chosen and rightful_group_by_id.get(input_id) != holder
 
         settings = topics.acker
         freeing = Freeing(log, topics.ack_topics, settings.partitions, settings.group, settings.limits)
@@ -155,20 +157,21 @@ def acker_free(
                 " an acker"
             )
             return 0
+        # 2. with --execute
         if not without_store:
             _refuse_stores_of(claims)
-        changed = freeing.free(is_to_free, claims, () if group is None else (group,))
+        changed_count = freeing.free(is_to_free, claims, () if group is None else (group,))
     say(
-        f"{changed} acker partitions are changed; ackers that run take them up again within some seconds."
-        " Start the query of each input now, with a fresh checkpoint"
+        f"{changed_count} acker partitions are changed; ackers that run take them up again within some"
+        " seconds. Start the query of each input now, with a fresh checkpoint"
     )
     return 0
 
 
 def _refuse_stores_of(claims: Iterable[Claim]) -> None:
-    """Refuse to free ids under which a group that is written exactly once has roots open.
+    """Raise `SessionRefused` if a group that is written exactly once has roots open under an id.
 
-    Raises `SessionRefused`: a store may have these, and nobody would publish it.
+    The store may have their rows already, and nobody would publish that.
     """
     from acker.errors import SessionRefused
     from acker.untrusted import UntrustedName
@@ -200,8 +203,11 @@ _NEXT = (
 )
 
 
-def _place(to: str) -> tuple[str | int, int | None]:
-    """Parse the place: a name or an offset; otherwise the text, and its wall time in ms."""
+def _parsed_place(to: str) -> tuple[str | int, int | None]:
+    """Return the place that ``--to`` names, and None; of a time its text, and the wall time in ms.
+
+    ``latest`` is ("latest", None), and ``42`` is (42, None). Raises `BadParameter`: it is neither.
+    """
     from acker.units import past_ms
 
     if to in ("earliest", "latest"):
@@ -217,7 +223,7 @@ def _place(to: str) -> tuple[str | int, int | None]:
         ) from error
 
 
-def _operation(
+def _group_session(
     log: Log,
     topics: Topics,
     group: str,
@@ -227,12 +233,16 @@ def _operation(
     without_store: bool,
     rewind: Sequence[Move] = (),
 ) -> GroupSession:
-    """Return the operation of a command; it reports on stderr the group's owner that it waits for."""
+    """Return the session that a command begins to take a group; it is not taken yet.
+
+    Prints on stderr what it waits for, such as the group's owner.
+    """
     from spout.group.presence import Who
     from spout.inspect.operate import GroupSession
 
     def report(event: str, fields: Mapping[str, object]) -> None:
-        say(f"{event}: {', '.join(f'{name} {value}' for name, value in fields.items())}", err=True)
+        fields_text = ", ".join(f"{name} {value}" for name, value in fields.items())
+        say(f"{event}: {fields_text}", err=True)
 
     return GroupSession(
         log,

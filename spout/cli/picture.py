@@ -37,7 +37,7 @@ NULL: Final = "NULL"
 PROMPT: Final = "windhover> "
 
 GRACE_S: Final = 15.0
-"""So much later than its limit a query is ended with the process, if it did not end at it."""
+"""How long after its limit a query may go on; then the process is ended with it."""
 
 
 _HELP: Final = (
@@ -84,14 +84,14 @@ def sql(
     if picture is not None:
         if inputs or groups or since:
             raise typer.BadParameter("a file is as it is: ask with WHERE in place of these options")
-        with _of_file(picture) as query_on_file:
+        with _query_on_file(picture) as query_on_file:
             _answer(query_on_file, query, form)
         return 0
-    with _of_topics(config, inputs or (), groups or (), since, has_payloads=True) as filled:
+    with _picture_of_topics(config, inputs or (), groups or (), since, has_payloads=True) as new_picture:
         from spout.picture.query import Query
 
-        _print_holes(filled, config)
-        _answer(Query(filled.connection, _passed_ms), query, form)
+        _print_unknown_note(new_picture, config)
+        _answer(Query(new_picture.connection, _monotonic_ms), query, form)
     return 0
 
 
@@ -107,19 +107,23 @@ def picture(
     from spout.picture.database import open_picture
 
     if out.exists():
-        open_picture(out, may_lack_tables=True).close()  # nothing else than a picture is replaced
+        # it raises for any other file: only a picture is replaced
+        open_picture(out, may_lack_tables=True).close()
     elif not out.resolve().parent.is_dir():
         raise NoRoom(f"{out}: there is no folder {out.parent}; make it, or name a file elsewhere with --out")
-    of_topics = _of_topics(config, inputs or (), groups or (), since, has_payloads=with_payloads)
-    with of_topics as filled:
-        filled.write_file(out)
-        _print_holes(filled, config)
-    say(f"{out}: {out.stat().st_size:,} bytes, {'with' if with_payloads else 'without'} payloads")
+    picture_of_topics = _picture_of_topics(
+        config, inputs or (), groups or (), since, has_payloads=with_payloads
+    )
+    with picture_of_topics as new_picture:
+        new_picture.write_file(out)
+        _print_unknown_note(new_picture, config)
+    with_or_without = "with" if with_payloads else "without"
+    say(f"{out}: {out.stat().st_size:,} bytes, {with_or_without} payloads")
     return 0
 
 
 class _Form(NamedTuple):
-    """How an answer is printed, and how many rows of it."""
+    """How an answer is printed, as a table if not as JSON or CSV, and how many rows of it."""
 
     as_json: bool
     as_csv: bool
@@ -127,7 +131,7 @@ class _Form(NamedTuple):
 
 
 @contextmanager
-def _of_topics(
+def _picture_of_topics(
     config: Path,
     inputs: Sequence[str],
     groups: Sequence[str],
@@ -135,10 +139,11 @@ def _of_topics(
     *,
     has_payloads: bool,
 ) -> Iterator[Picture]:
-    """Make a picture of the topics, in memory, as long as the context lasts.
+    """Read the topics into a picture in memory, which is there as long as the context lasts.
 
-    One without payloads is for others: it hides what looks like a secret, too. Raises `Unreachable`
-    if no broker answered anything.
+    A picture without payloads may be given to others, so it hides what looks like a secret, too.
+    Without `inputs` and `groups` it has all inputs; `since` None: it begins with the topics.
+    Raises `Unreachable`: no broker answered anything.
     """
     now_ms = wall_ms()
     since_ms = parse_time("--since", since, now_ms)
@@ -152,14 +157,14 @@ def _of_topics(
         if inputs or groups:
             input_names = list(topics_of_some(topics, inputs, groups).inputs)
         log.share_deadline()
-        with closing(Picture(has_payloads=has_payloads, hides_secrets=not has_payloads)) as filled:
-            limits = Limits(since_ms=since_ms)
+        new_picture = Picture(has_payloads=has_payloads, hides_secrets=not has_payloads)
+        with closing(new_picture):
             loader = PictureLoader(
                 log,
                 topics,
-                filled,
-                _passed_ms,
-                limits=limits,
+                new_picture,
+                _monotonic_ms,
+                limits=Limits(since_ms=since_ms),
                 input_names=input_names,
             )
             with closing(loader):
@@ -167,33 +172,34 @@ def _of_topics(
                 if loader.no_answer is not None:
                     # tables without a row would answer 0 to every question
                     raise loader.no_answer
-            yield filled
+            yield new_picture
 
 
 @contextmanager
-def _of_file(path: Path) -> Iterator[Query]:
-    """Open a picture that was written to a file, as long as the context lasts."""
+def _query_on_file(path: Path) -> Iterator[Query]:
+    """Open a file with a picture, and yield what asks it; the context closes the file."""
     from spout.picture.database import open_picture
     from spout.picture.query import Query
 
     with closing(open_picture(path)) as connection:
-        yield Query(connection, _passed_ms)
+        yield Query(connection, _monotonic_ms)
 
 
-def _passed_ms() -> int:
+def _monotonic_ms() -> int:
+    """Return the time in ms of a clock that nobody sets back."""
     return time.monotonic_ns() // 1_000_000
 
 
-def _print_holes(filled: Picture, config: Path) -> None:
-    """Print on stderr that something is not known, if it is so."""
-    (count,) = filled.connection.execute("SELECT count(*) FROM unknown").fetchone()
+def _print_unknown_note(picture: Picture, config: Path) -> None:
+    """Print on stderr how many values of a picture are unknown; nothing if none is."""
+    (count,) = picture.connection.execute("SELECT count(*) FROM unknown").fetchone()
     if count:
         note = f"note: {count:,} holes in what is known: `windhover sql 'SELECT * FROM unknown'`"
         say(with_configs(note, not_default(config)), err=True)
 
 
 def _answer(reader: Query, query: str | None, form: _Form) -> None:
-    """Answer one query, or those that come by the prompt, or by a pipe."""
+    """Answer a query; None: answer those that are typed at the prompt, or come by a pipe."""
     if query is not None:
         _ask_and_print(reader, query, form)
     elif sys.stdin.isatty():
@@ -201,7 +207,7 @@ def _answer(reader: Query, query: str | None, form: _Form) -> None:
         _answer_at_prompt(reader, form)
     else:
         if isinstance(sys.stdin, TextIOWrapper):
-            # what is no UTF-8 is refused with its statement, as it is in an argument
+            # bytes that are no UTF-8 refuse their statement alone, as they do in an argument
             sys.stdin.reconfigure(errors="surrogateescape")
         for statement in _statements(sys.stdin):
             _ask_and_print(reader, statement, form)
@@ -210,8 +216,8 @@ def _answer(reader: Query, query: str | None, form: _Form) -> None:
 def _ask_and_print(reader: Query, statement: str, form: _Form) -> None:
     """Ask one query, and print its answer.
 
-    Between two steps of SQLite a query ends at its limit, or at Ctrl-C. One step may take for hours, as
-    `instr` in a text of megabytes: then nothing else than the end of the process ends it.
+    A query ends at its limit, or at Ctrl-C, but only between two steps of SQLite. One step may
+    take hours, as `instr` in a text of megabytes does: only the end of the process ends that.
     """
     watchdog = threading.Timer(reader.ends_after_s + GRACE_S, _end_process)
     watchdog.daemon = True
@@ -224,13 +230,16 @@ def _ask_and_print(reader: Query, statement: str, form: _Form) -> None:
 
 
 def _end_process() -> None:
-    """End the process; whatever it has open was only read."""
-    say("windhover: SQLite does not end the query at its limit, so the command ends; ask for less", err=True)
+    """End the process at once: it has files open for reading alone, so nothing is damaged."""
+    say(
+        "windhover: SQLite does not end the query at its limit, so the command ends; ask for less",
+        err=True,
+    )
     os._exit(QueryRefused.exit_code)
 
 
 def _answer_at_prompt(reader: Query, form: _Form) -> None:
-    """Answer queries until Ctrl-D; one that is refused ends nothing."""
+    """Answer queries until Ctrl-D; go on after one that is refused or interrupted."""
     for statement in _statements(_typed_lines()):
         try:
             _ask_and_print(reader, statement, form)
@@ -242,7 +251,7 @@ def _answer_at_prompt(reader: Query, form: _Form) -> None:
 
 def _typed_lines() -> Iterator[str]:
     """Yield the lines that somebody types, until Ctrl-D."""
-    # with it, `input` lets people edit a line and recall earlier ones
+    # once it is imported, `input` lets people edit a line and recall earlier ones
     import readline  # noqa: F401
 
     while True:
@@ -253,13 +262,16 @@ def _typed_lines() -> Iterator[str]:
 
 
 def _statements(lines: Iterator[str]) -> Iterator[str]:
-    """Yield statements, which end with a semicolon; the last one ends with the lines."""
+    """Yield the statements in some lines.
+
+    A statement ends with a semicolon at the end of a line; the last one may end without.
+    """
     from sqlite3 import complete_statement
 
     text = ""
     for line in lines:
         text += line
-        # SQLite cannot look at what is no UTF-8
+        # SQLite judges only UTF-8, so other characters are replaced for it
         if complete_statement(text.encode("utf-8", "replace").decode()):
             yield text
             text = ""
@@ -268,14 +280,15 @@ def _statements(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _print_answer(answer: Answer, form: _Form) -> None:
-    """Print an answer; that it has more rows stands on stderr."""
+    """Print an answer; if it has more rows than were asked for, a line on stderr says so."""
     names = _distinct(answer.columns)
     if form.as_csv:
         _write_csv(names, answer)
     else:
         rows = [dict(zip(names, row, strict=True)) for row in answer.rows]
         columns = [Column(name, name, str, NULL) for name in names]
-        write(rows, columns, OutputFormat.JSON if form.as_json else OutputFormat.TABLE)
+        output = OutputFormat.JSON if form.as_json else OutputFormat.TABLE
+        write(rows, columns, output)
         if not rows:
             say("no row", err=True)
     if answer.is_cut:
@@ -283,10 +296,11 @@ def _print_answer(answer: Answer, form: _Form) -> None:
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:
-    """Return names of which each comes once: of two columns `n` the second one is `n_2`."""
+    """Return the names of columns, each only once: of two columns `n` the second one is `n_2`."""
     names: list[str] = []
     for column in columns:
-        name, number = column, 1
+        name = column
+        number = 1
         while name in names:
             number += 1
             name = f"{column}_{number}"
@@ -295,16 +309,17 @@ def _distinct(columns: Sequence[str]) -> list[str]:
 
 
 def _write_csv(names: Sequence[str], answer: Answer) -> None:
-    """Print an answer as CSV, NULL as an empty field; what nobody can see is escaped."""
+    """Print an answer as CSV: NULL is an empty field; characters that nobody sees are escaped."""
     from csv import writer
 
     from acker.untrusted import sentence_line
 
-    def written(cell: Cell) -> Cell:
+    def escaped(cell: Cell) -> Cell:
+        """Return a text as it can be printed; any other value as it is."""
         if not isinstance(cell, str):
             return cell
         return as_written(sentence_line(cell), sys.stdout.encoding)
 
-    lines = writer(sys.stdout, lineterminator="\n")
-    lines.writerow(map(written, names))
-    lines.writerows(map(written, row) for row in answer.rows)
+    csv_writer = writer(sys.stdout, lineterminator="\n")
+    csv_writer.writerow(map(escaped, names))
+    csv_writer.writerows(map(escaped, row) for row in answer.rows)

@@ -19,11 +19,13 @@ def size(
     timeout: Annotated[str, typer.Option(help="Timeout of the input, as in topics.yaml.")] = "30s",
     batch: Annotated[str, typer.Option(help="Time from one micro-batch to the next.")] = "1s",
     work: Annotated[
-        str | None, typer.Option(help="How long a micro-batch takes; default: the whole of --batch.")
+        str | None,
+        typer.Option(help="How long a micro-batch takes; default: the whole of --batch."),
     ] = None,
     sources: Annotated[int, typer.Option(min=1, help="Partitions of the input.")] = 4,
     partitions: Annotated[
-        int | None, typer.Option(min=1, max=1_024, help="acker.partitions, if you have decided on it.")
+        int | None,
+        typer.Option(min=1, max=1_024, help="acker.partitions, if you have decided on it."),
     ] = None,
     lost: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of emissions that fail or time out.")
@@ -38,20 +40,20 @@ def size(
     from acker.provisioning.sizing import Load, size_of
 
     load = Load(
-        records,
-        record_bytes,
-        tuples,
-        _seconds("--timeout", timeout),
-        _seconds("--batch", batch),
-        0.0 if work is None else _seconds("--work", work),
-        sources,
-        partitions or 0,
-        lost,
-        _seconds("--wait", wait),
-        holds,
+        records_s=records,
+        record_bytes=record_bytes,
+        tuples=tuples,
+        timeout_s=_seconds("--timeout", timeout),
+        batch_s=_seconds("--batch", batch),
+        work_s=0.0 if work is None else _seconds("--work", work),  # 0: as long as a batch
+        sources=sources,
+        partitions=partitions or 0,  # 0: as many as are computed
+        lost=lost,
+        wait_s=_seconds("--wait", wait),
+        holds=holds,
     )
     size = size_of(load)
-    rows = [
+    values = [
         ("open roots, in a steady state", size.pending, "roots"),
         ("open roots at most, where nothing is acked until the timeout", size.pending_max, "roots"),
         ("acker.partitions", size.acker_partitions, "partitions"),
@@ -66,17 +68,19 @@ def size(
         ("requests of all replay workers", round(size.replay_requests_s), "requests/s"),
         ("requests of the query, without its reads", round(size.query_requests_s), "requests/s"),
     ]
-    write([dict(zip(("what", "value", "unit"), row, strict=True)) for row in rows], COLUMNS, output)
+    rows = [{"what": what, "value": value, "unit": unit} for what, value, unit in values]
+    write(rows, COLUMNS, output)
     return 0
 
 
 def _seconds(option: str, text: str) -> float:
-    """Parse a duration above 0."""
-    found_ms = parse_duration(option, text, "500ms, 30s or 5m")
-    if found_ms <= 0:
+    """Parse a duration into seconds; `BadParameter`: it is none, or not above 0."""
+    duration_ms = parse_duration(option, text, "500ms, 30s or 5m")
+    if duration_ms <= 0:
         raise typer.BadParameter(f"{option} {text}: it must be above 0; give 500ms, 30s or 5m")
-    return found_ms / 1_000
+    return duration_ms / 1_000
 
 
-def _mebibytes(amount: int) -> int:
-    return -(-amount // (1 << 20))
+def _mebibytes(size_bytes: int) -> int:
+    """Return a number of bytes in MiB, rounded up: 1,048,577 bytes are 2 MiB."""
+    return -(-size_bytes // (1 << 20))

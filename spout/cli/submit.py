@@ -27,21 +27,24 @@ Explain = Annotated[
 
 
 def _checked_address(address: str | None) -> str | None:
-    """Refuse a wrong address before anything is started."""
+    """Return the address of ``--metrics-port``; refuse a wrong one before anything is started.
+
+    None: the option was left out.
+    """
     if address is not None:
         from spout.runtime.endpoints import address_of
 
-        address_of(address)
+        address_of(address)  # it raises `UsageError`
     return address
 
 
 def _checked_hosts(hosts: list[str] | None) -> list[str]:
-    """Refuse a wrong host before anything is started."""
+    """Return the hosts of ``--allow-host``; refuse a wrong one before anything is started."""
     if not hosts:
         return []  # Typer 0.16 takes no None from a callback of a list
     from spout.serving.hosts import AllowedHosts
 
-    AllowedHosts.of("", "", hosts)
+    AllowedHosts.of(listens_on="", machine="", named=hosts)  # it raises `UsageError`
     return hosts
 
 
@@ -78,10 +81,11 @@ def submit_topology(
     """Run a topology; the first SIGTERM or Ctrl-C lets running batches finish, and then ends it."""
     from spout.builder.flux import load_topology
 
+    # 1. the topology; its classes are imported from the folders that Spark's workers have, too
     shipped = shipped_files(py_files)
-    import_folders = [path.parent if path.suffix == ".py" else path for path in shipped]
-    folders = [os.getcwd(), *map(str, [*import_folders, file.resolve().parent])]
-    sys.path[:0] = folders  # as in Spark's workers, which import the same classes
+    shipped_folders = [path.parent if path.suffix == ".py" else path for path in shipped]
+    import_folders = [os.getcwd(), *map(str, shipped_folders), str(file.resolve().parent)]
+    sys.path[:0] = import_folders
     topology = load_topology(file, os.environ)
     if explain:
         say_lines(topology.builder.explain(os.cpu_count() or 1, topology.sink).splitlines())
@@ -89,8 +93,13 @@ def submit_topology(
     from spout.streaming.application import OwnFolder, refuse_connect
 
     refuse_connect(topology.file_section.spark, os.environ)
-    former_path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([former_path] if former_path else [])])
+    # 2. the same folders for the workers, which are started with this environment
+    python_path = list(import_folders)
+    path_before = os.environ.get("PYTHONPATH")
+    if path_before:
+        python_path.append(path_before)
+    os.environ["PYTHONPATH"] = os.pathsep.join(python_path)
+    # 3. Spark and the query
     with OwnFolder("windhover-submit-") as folder:
         spark = _session(topology.file_section.name, topology.file_section.spark, Path(folder))
         try:
@@ -109,13 +118,16 @@ def submit_topology(
 
 
 def shipped_files(named: str | None) -> list[Path]:
-    """Return the files of ``--py-files``; refuse those that Spark's workers would not find."""
+    """Return the files of ``--py-files``; empty: the option was left out.
+
+    Raises `UsageError`: Spark's workers could not import one of them.
+    """
     if named is None:
         return []
     from acker.errors import UsageError
     from spout.streaming.application import refuse_workers
 
-    refuse_workers("", named)
+    refuse_workers(python="", shipped_files=named)
     files = [Path(name.strip()).resolve() for name in named.split(",") if name.strip()]
     for file in files:
         if not file.is_file():
@@ -126,7 +138,10 @@ def shipped_files(named: str | None) -> list[Path]:
 
 
 def _until_ended(running: SubmittedTopology) -> int:
-    """Wait until a topology ends, or stop it at a signal; return the exit code."""
+    """Wait until a topology ends, or stop it at a signal; return the exit code.
+
+    Raises `WindhoverError`: the topology failed.
+    """
     from acker.errors import WindhoverError
     from acker.untrusted import untrusted_lines
     from spout.runtime.process import Signals
@@ -148,11 +163,12 @@ def _until_ended(running: SubmittedTopology) -> int:
 
 
 def _session(name: str, settings: Mapping[str, Any], folder: Path) -> SparkSession:
-    """Start a session with the file's settings: a local one, unless they have a master."""
+    """Start a session of Spark with the file's settings: a local one, unless they have a master."""
     from spout.local.spark_session import cluster_session, local_session
 
     if "spark.master" not in settings:
         return local_session(name, folder, further=settings)
-    # This works if the file's folder has the same path there; shipped files are found on every machine.
-    path = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
-    return cluster_session(name, str(settings["spark.master"]), {**path, **settings})
+    # Executors import from the same folders, where these have the same paths; Spark brings the
+    # shipped files to every machine.
+    executor_path = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+    return cluster_session(name, str(settings["spark.master"]), {**executor_path, **settings})

@@ -1,8 +1,9 @@
 """What became of each record of an input, by its topics alone; pure.
 
-A root is one emission of a record. It gets one verdict; a root that is lost becomes one copy, which is a new
-root, or one dead letter. A record ends once: when one of its roots is acked, or as a dead letter. The demo
-counts by these rules, and the simulation and the torture of the checkout judge by them.
+A root is one emission of a record. It gets one verdict; a root that is lost becomes one copy,
+which is a new root, or one dead letter. A record ends once: when one of its roots is acked, or
+as a dead letter. The demo counts by these rules, and the simulation and the torture of the
+checkout judge by them.
 
 Source: docs/design/protocol.md, section 3, rules 2, 5 and 7.
 """
@@ -42,7 +43,10 @@ class Emission(NamedTuple):
 
 
 class SettledRun(NamedTuple):
-    """Roots of a source at [start, end) that got the same verdict; `lost` says more of a loss."""
+    """Roots of a source at positions [start, end) that got the same verdict.
+
+    `lost` has what the acker wrote of a loss; None: they are not lost.
+    """
 
     source: int
     start: int
@@ -59,7 +63,7 @@ def roots_of_run(source: int, start: int, end: int) -> Iterator[Root]:
 
 
 def settled_runs(event: Verdicts) -> Iterator[SettledRun]:
-    """Yield what a record of ``_ack_verdict`` says, in its order."""
+    """Yield the verdicts of a record of ``_ack_verdict``, in its order."""
     for verdict, runs in event.done():
         for source, start, end in runs:
             yield SettledRun(source, start, end, verdict)
@@ -76,9 +80,9 @@ def settled_runs(event: Verdicts) -> Iterator[SettledRun]:
 
 
 def loss_of(headers: Headers) -> Loss | None:
-    """Return the loss for which a copy or dead letter was written, the last of its history.
+    """Return the loss for which a copy or a dead letter was written; None: its headers have none.
 
-    None: it has no history.
+    It is the last one of the history in its headers.
     """
     history = history_of(headers)
     return history[-1] if history else None
@@ -87,9 +91,10 @@ def loss_of(headers: Headers) -> Loss | None:
 def uncommitted(
     ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
 ) -> dict[str, str]:
-    """Return the partitions whose committed offset is not at the end: name to "committed of end".
+    """Return, by the partition's name, where its committed offset is that has not reached the end.
 
-    A partition that never had a record needs no commit.
+    ``{"lines/3": "40 of 42"}``; empty: all have. A partition that never had a record needs no
+    commit.
     """
     uncommitted_by_name: dict[str, str] = {}
     for partition, end in ends.items():
@@ -101,7 +106,7 @@ def uncommitted(
 
 @dataclass(slots=True)
 class OutcomeCounts:
-    """The counts so far: roots by their first verdict, verdicts beyond it, copies, and dead letters."""
+    """Counts of roots by their first verdict, of further verdicts, copies and dead letters."""
 
     acked: int = 0
     absent: int = 0
@@ -112,8 +117,9 @@ class OutcomeCounts:
 
     @property
     def settled(self) -> int:
-        """Return how many records and copies have a verdict; ABSENT positions (markers of
-        transactions) are neither.
+        """Return how many records and copies have a verdict.
+
+        A position that is ABSENT, such as that of a transaction's marker, is neither.
         """
         return self.acked + sum(self.lost_by_reason.values())
 
@@ -121,11 +127,12 @@ class OutcomeCounts:
 class Outcomes:
     """What became of each root and each record of one input.
 
-    Each topic's records come in its order; a copy may be read before or after the verdicts that it has to
-    do with. Roots that are acked cost memory by interval, lost ones each.
+    Each topic's records come in its order; a copy may be read before or after the verdicts of its
+    own root and of the lost one. Acked roots cost memory for each run of neighbours, lost ones for
+    each root.
 
     Attributes:
-        counts: how many ended how.
+        counts: how many roots, copies and dead letters there are.
         loss_verdict_by_root: the first verdict of each root that was lost.
         emission_by_copy: the emission of each record of the replay topic, by that record's
             partition and offset.
@@ -161,12 +168,14 @@ class Outcomes:
         """
         if input_id_of(run.source) != self._input_id:
             return
+        # 1. the roots that have a verdict already
         settled = self.settled_by_source[run.source]
         for start, end in settled.within(run.start, run.end):
             self.counts.repeated_verdicts += end - start
             for root in roots_of_run(run.source, start, end):
                 first_verdict = self.verdict_of(root)
                 self.verdicts_by_repeated_root.setdefault(root, [first_verdict]).append(run.verdict)
+        # 2. the others, of which this is the first verdict
         unsettled_runs = settled.outside(run.start, run.end)
         settled.add(run.start, run.end)
         for start, end in unsettled_runs:
@@ -188,13 +197,14 @@ class Outcomes:
         """Record a copy or a dead letter, which was written in the place of a lost root."""
         lineage = parse_lineage(record.headers, record.topic, record.partition, record.offset)
         loss = loss_of(record.headers)
+        # without a history it replaces no root, which the counts then show
         lost_root = loss.root if loss else f"nobody, by {record.topic}"
         self.replacements_by_root[lost_root] += 1
         if record.topic == self._replay_topic:
             self.counts.copies += 1
             copy = record.partition, record.offset
             self.emission_by_copy[copy] = Emission(lineage.origin, lineage.attempt)
-            if copy in self._acked_copies:  # its verdict was read before it
+            if copy in self._acked_copies:  # its verdict was read before the copy
                 self._end_record(lineage.origin)
         else:
             self.counts.dead_letters += 1
@@ -219,22 +229,20 @@ class Outcomes:
         return self.loss_verdict_by_root.get(root, Verdict.ABSENT)
 
     def emission_of(self, root: Root) -> Emission | None:
-        """Return which emission a root is; None for a root of a copy that was not read."""
-        partition, offset = partition_of(root.source), offset_of(root.position)
+        """Return which emission a root is; None: it is a copy, which was not read yet."""
+        partition = partition_of(root.source)
+        offset = offset_of(root.position)
         if is_replay(root.source):
             return self.emission_by_copy.get((partition, offset))
         return Emission(location(self._topic, partition, offset), 1)
 
     def place_of(self, root: Root) -> str:
-        """Name the record that a root is an emission of, ``topic/partition@offset``."""
+        """Return the place of a root's record or copy, ``topic/partition@offset``."""
         topic = self._replay_topic if is_replay(root.source) else self._topic
         return location(topic, partition_of(root.source), offset_of(root.position))
 
     def _end_records_of_acked(self, source: int, start: int, end: int) -> None:
-        """Record that the records of acked roots ended.
-
-        `start` and `end` are positions of a source.
-        """
+        """Record that the records of acked roots, at positions [start, end), ended."""
         partition = partition_of(source)
         first_offset = offset_of(start)
         end_offset = first_offset + end - start
@@ -255,11 +263,12 @@ class Outcomes:
             self._end_records(partition, offset, offset + 1)
 
     def _end_records(self, partition: int, start: int, end: int) -> None:
-        """Record that the records of the topic at offsets [start, end) ended; count those that had
-        before.
+        """Record that the records of the topic at offsets [start, end) ended.
+
+        Those that had ended before are counted in `extra_ends_by_origin`.
         """
         ended = self._ended_by_partition[partition]
-        for again_start, again_end in ended.within(start, end):
-            for offset in range(again_start, again_end):
+        for run_start, run_end in ended.within(start, end):
+            for offset in range(run_start, run_end):
                 self.extra_ends_by_origin[location(self._topic, partition, offset)] += 1
         ended.add(start, end)

@@ -1,4 +1,4 @@
-"""Reads what became of every record of an input from its topics alone, for `spout.demo.judge.Outcomes`."""
+"""Reads what became of every record of an input, from its topics alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLL_RECORDS_MAX = 5_000
 
 
 class AckedRun(NamedTuple):
-    """Positions [start, end) of a source whose last acks were written at a wall time."""
+    """Positions [start, end) of a source whose last acks were written at wall time `wall_ms`."""
 
     start: int
     end: int
@@ -39,11 +39,13 @@ class OutcomeObserver:
 
     Attributes:
         outcomes: what became of its roots and records so far.
-        first_ack_ms: wall time of the first record with ACKED verdicts, ms; 0: none yet. Likewise the last.
+        first_ack_ms: wall time at which the first ACKED verdicts were written; 0: none yet.
+        last_ack_ms: the same of the last ones so far.
         dead_letter_lines: the payload of each dead letter, in the order in which they were read.
     """
 
     def __init__(self, log: Log, topics: Topics, source: Input) -> None:
+        """Open readers at the beginning of the input's verdicts, acks, copies and dead letters."""
         self.outcomes = Outcomes(source.id, source.topic, source.replay_topic)
         self.first_ack_ms = 0
         self.last_ack_ms = 0
@@ -61,12 +63,13 @@ class OutcomeObserver:
         starts = log.starts(self._partitions)
         ack_partitions = [TopicPartition(topics.ack_topics.ack, number) for number in acker_partitions]
         self._acks = Follower(log, ack_partitions)
-        self._reader = log.reader(committed=True)  # last: nobody closes it if a question fails
+        # opened last: nobody would close it if a request before it raised
+        self._reader = log.reader(committed=True)
         self._reader.assign(starts)
         self._log = log
 
     def read_new_records(self, timeout_ms: int) -> int:
-        """Read new records; wait at most `timeout_ms` for the first one. Return how many were read."""
+        """Read new records; return how many were read, 0: none came within `timeout_ms`."""
         records = self._reader.poll(timeout_ms, POLL_RECORDS_MAX)
         for record in records:
             if record.topic == self._verdict_topic:
@@ -81,7 +84,10 @@ class OutcomeObserver:
         return len(records)
 
     def read_to_end(self, timeout_ms: int) -> bool:
-        """Read up to the present stable ends; return whether that was done within `timeout_ms`."""
+        """Read all records that are committed now.
+
+        Return whether that was done within `timeout_ms`.
+        """
         self._record_acks()
         ends = self._log.stable_ends(self._partitions)
         slice_ms = 50
@@ -94,31 +100,35 @@ class OutcomeObserver:
     def record_kill(self, wall_ms: int) -> None:
         """Record that the acker was killed at a wall time.
 
-        Everything read so far counts as before it.
+        Losses that were read before this call are not counted as the kill's.
         """
         self._killed_wall_ms = wall_ms
 
     def lost_across_kill(self) -> set[str]:
-        """Return the records, as origins, that the acker's kill may have cost.
+        """Return the origins of the records that may have been lost by the acker's kill.
 
-        One of their roots was open at the kill and is lost, and not because its batch took longer than its
-        timeout: either it did not time out, or the acks that complete it came in time.
+        One of their roots was open at the kill, and is lost. Left out are roots that timed out
+        because their batch took longer than the timeout: the acks that complete them did not come
+        in time.
         """
         origins: set[str] = set()
         for loss in self._losses_across_kill:
+            due_wall_ms = loss.due_wall_ms
             for root in loss.run.roots():
-                timed_out_late = loss.due_wall_ms is not None and not self._was_acked(root, loss.due_wall_ms)
+                # a root that did not time out (None) is lost by something else than a slow batch
+                batch_was_slow = due_wall_ms is not None and not self._was_acked(root, due_wall_ms)
                 emission = self.outcomes.emission_of(root)
-                if not timed_out_late and emission is not None:
+                if not batch_was_slow and emission is not None:
                     origins.add(emission.origin)
         return origins
 
     def close(self) -> None:
+        """Close both readers."""
         self._acks.close()
         self._reader.close()
 
     def _record_verdicts(self, verdicts: events.Verdicts, written_ms: int) -> None:
-        """Record the verdicts of an event, which an acker wrote at the wall time `written_ms`."""
+        """Record verdicts that an acker wrote at the wall time `written_ms`."""
         acked_before = self.outcomes.counts.acked
         for run in settled_runs(verdicts):
             self.outcomes.record_verdict(run)
@@ -126,7 +136,8 @@ class OutcomeObserver:
             killed_ms = self._killed_wall_ms
             if lost is None or killed_ms is None or input_id_of(run.source) != self._source.id:
                 continue
-            if lost.emitted_wall <= killed_ms:
+            was_open_at_kill = lost.emitted_wall <= killed_ms
+            if was_open_at_kill:
                 self._losses_across_kill.append(LossAcrossKill(run, self._due_wall_ms(lost)))
         if self.outcomes.counts.acked > acked_before:
             self.first_ack_ms = self.first_ack_ms or written_ms
@@ -146,7 +157,10 @@ class OutcomeObserver:
                 assert_never(lost.reason)
 
     def _record_acks(self) -> None:
-        """Record when roots were acked completely; the ackers shorten that log while it is read."""
+        """Record when roots were acked completely.
+
+        It is called often, since the ackers delete the records of `_ack_ack` that they have read.
+        """
         for record in self._acks.read():
             event = self._codec.decode(record.value)
             if isinstance(event, events.Acks) and input_id_of(event.source) == self._source.id:

@@ -1,4 +1,4 @@
-"""What a demo shows: a bar while it runs; at its end the counts, the checks, and a table of both."""
+"""What a demo shows: a bar while it runs, then its counts and checks."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ READ_TO_END_MS_MAX = 10_000
 class DemoOutcome:
     """The demo's counts: the last line of ``--json``, field for field.
 
-    `acked` counts records (not roots) that ended fully processed, at any attempt. `replayed`, `timed_out` and
-    `failed` count roots, `absent` markers of transactions, which are no records. `lost` counts records that
-    ended neither acked nor as a dead letter. `duplicates_from_acker_kill` counts records that were open when
-    the acker was killed and were replayed, though they were not meant to fail or time out; `other_replays`
-    those of which a busy machine worked longer on their batch than the timeout. `seconds` runs from the first
-    record written to the last verdict, `ack_seconds` from the first ack to the last; `records_per_second` is
-    over `ack_seconds`.
+    `acked` counts records (not roots) that ended fully processed, at any attempt. `replayed`,
+    `timed_out` and `failed` count roots, `absent` markers of transactions, which are no
+    records. `lost` counts records that ended neither acked nor as a dead letter.
+    `duplicates_from_acker_kill` counts records that were open when the acker was killed and
+    were replayed, though they were not meant to fail or time out; `other_replays` those of
+    which a busy machine worked longer on their batch than the timeout. `seconds` runs from the
+    first record written to the last verdict, `ack_seconds` from the first ack to the last;
+    `records_per_second` is over `ack_seconds`.
     """
 
     records: int
@@ -63,18 +64,23 @@ def checks(
     outcome: DemoOutcome,
     *,
     expected_words: Counter[str],
-    found_words: Counter[str],
+    counted_words: Counter[str],
     uncommitted: Mapping[str, str],
     lost_across_kill: Sequence[str],
     repeated_verdicts: int,
 ) -> list[Check]:
     """Judge a finished demo.
 
-    `expected_words` is the plain count of the text without dead-lettered lines; `uncommitted` has "committed
-    of end" for each partition whose committed offset is not at the end; `lost_across_kill` are origins open
-    at the kill and lost after it, though not meant to fail or time out.
+    Args:
+        outcome: its counts.
+        expected_words: how often each word is in the text, dead letters left out.
+        counted_words: how often each word is in the demo's table.
+        uncommitted: as `spout.demo.judge.uncommitted` returns it.
+        lost_across_kill: origins of records that were open when the acker was killed, and are lost
+            since, though they were to be acked.
+        repeated_verdicts: how many verdicts came for roots that had one.
     """
-    difference = first_difference(expected_words, found_words)
+    difference = first_difference(expected_words, counted_words)
     all_checks = [
         Check("every word was counted exactly", not difference, difference),
         Check(
@@ -86,7 +92,7 @@ def checks(
         Check(
             "the committed offsets have reached the end",
             not uncommitted,
-            ", ".join(f"{name} at {where}" for name, where in uncommitted.items()),
+            ", ".join(f"{name} at {progress}" for name, progress in uncommitted.items()),
         ),
         Check("nothing is pending", outcome.pending == 0, f"{outcome.pending} roots have no verdict"),
     ]
@@ -98,9 +104,9 @@ def checks(
 
 
 def first_difference(expected: Counter[str], counted: Counter[str]) -> str:
-    """Return a sentence on the first word, in alphabetical order, whose counts differ.
+    """Return a sentence on the first word, by the alphabet, whose counts differ.
 
-    Empty: none does.
+    Empty: all agree.
     """
     for word in sorted(expected.keys() | counted.keys()):
         if expected[word] != counted[word]:
@@ -113,7 +119,11 @@ def first_difference(expected: Counter[str], counted: Counter[str]) -> str:
 def judge_demo(
     stage: Stage, observer: OutcomeObserver, lines: Sequence[DemoLine], seconds: float
 ) -> tuple[DemoOutcome, list[Check]]:
-    """Count the outcome of every record, and make every check."""
+    """Count what became of every record, and make every check.
+
+    `seconds` is the time from the first record written to the last verdict.
+    """
+    # 1. lines that fail or time out on purpose, by their origins
     observer.read_to_end(READ_TO_END_MS_MAX)
     counts = observer.outcomes.counts
     # as `_produce` in run.py wrote them, by turns: with 4 partitions line 9 is offset 2 of
@@ -123,13 +133,16 @@ def judge_demo(
         f"{stage.source.topic}/{index % partition_count}@{index // partition_count}"
         for index in special_keys_by_line(len(lines))
     }
+    # 2. replays that nobody intended
     replayed_for_kill = sorted(observer.lost_across_kill() - special_origins)
     copies = observer.outcomes.emission_by_copy.values()
     unintended_copies = sum(copy.origin not in special_origins for copy in copies)
+    # 3. the words, as they should be counted and as they were
     uncommitted_by_name = demo_uncommitted(stage)
     dead_lines = [line.decode() for line in observer.dead_letter_lines]
     expected_words = count_words(line.text for line in lines) - count_words(dead_lines)
-    written_words = stage.words.counts()
+    counted_words = stage.words.counts()
+    # 4. all counts, and the checks
     ended_records = observer.outcomes.ended_records
     ack_seconds = (observer.last_ack_ms - observer.first_ack_ms) / 1000
     outcome = DemoOutcome(
@@ -145,7 +158,7 @@ def judge_demo(
         duplicates_from_acker_kill=len(replayed_for_kill),
         other_replays=unintended_copies - len(replayed_for_kill),
         acker_kills=stage.acker_kills,
-        counts_correct=expected_words == written_words,
+        counts_correct=expected_words == counted_words,
         committed_to_end=not uncommitted_by_name,
         seconds=round(seconds, 3),
         ack_seconds=round(ack_seconds, 3),
@@ -155,7 +168,7 @@ def judge_demo(
     all_checks = checks(
         outcome,
         expected_words=expected_words,
-        found_words=written_words,
+        counted_words=counted_words,
         uncommitted=uncommitted_by_name,
         lost_across_kill=replayed_for_kill,
         repeated_verdicts=counts.repeated_verdicts,
@@ -164,9 +177,11 @@ def judge_demo(
 
 
 def demo_uncommitted(stage: Stage) -> dict[str, str]:
-    """Return the partitions whose committed offset is not at the end, each with that offset."""
+    """Return, as `uncommitted`, which committed offsets of the demo's input are not at the end."""
     partitions = stage.partitions()
-    return uncommitted(stage.log.stable_ends(partitions), stage.log.committed(stage.source.group, partitions))
+    ends = stage.log.stable_ends(partitions)
+    committed = stage.log.committed(stage.source.group, partitions)
+    return uncommitted(ends, committed)
 
 
 def print_report(stage: Stage, outcome: DemoOutcome, all_checks: Sequence[Check]) -> None:
@@ -186,7 +201,7 @@ def print_report(stage: Stage, outcome: DemoOutcome, all_checks: Sequence[Check]
 
 
 def report_rows(outcome: DemoOutcome) -> list[tuple[str, int | str]]:
-    """Return the lines of the table; indented lines add up to the line above them."""
+    """Return the lines of the table; those that are indented add up to the line above them."""
     emissions = outcome.records + outcome.replayed
     unwanted = outcome.duplicates_from_acker_kill + outcome.other_replays
     return [
@@ -226,14 +241,19 @@ THROTTLED_FROM = 1.5
 def status_line(
     status: PlannerStatus | None, counts: OutcomeCounts, per_second: float, timeout_ms: int
 ) -> str:
-    """Describe the progress in a line; `timeout_ms` 0: the records never time out."""
+    """Return a line that describes the progress.
+
+    `status` None: the planning process has written none yet. `per_second` is in records;
+    `timeout_ms` 0: the records never time out.
+    """
+    pending = status.pending if status else 0
+    batch_ms = status.batch_ms if status else 0
     parts = [
         f"{per_second:,.0f} records/s",
-        f"pending {status.pending if status else 0:,}",
+        f"pending {pending:,}",
         f"replayed {counts.copies:,}",
         f"dead {counts.dead_letters:,}",
     ]
-    batch_ms = status.batch_ms if status else 0
     # a batch should take at most 1 / TIMEOUT_SHARE of the timeout: of 30 s a quarter, 7.5 s
     is_throttled = batch_ms * TIMEOUT_SHARE > timeout_ms * THROTTLED_FROM
     if timeout_ms and is_throttled:
@@ -245,6 +265,7 @@ class DemoProgress:
     """Redraws a bar on a terminal; elsewhere prints a line from time to time."""
 
     def __init__(self, console: Console, status_path: Path, total: int, timeout_ms: int) -> None:
+        """Show nothing yet; `total` is how many records are to be done."""
         self._console = console
         self._status_path = status_path
         self._total = total
@@ -271,7 +292,9 @@ class DemoProgress:
         now_s = time.monotonic()
         self._updates.append((now_s, records_done))
         first_s, first_done = self._updates[0]
-        per_second = (records_done - first_done) / (now_s - first_s) if now_s > first_s else 0.0
+        per_second = 0.0  # at the first update, which has none before it
+        if now_s > first_s:
+            per_second = (records_done - first_done) / (now_s - first_s)
         line = status_line(read_status(self._status_path), counts, per_second, self._timeout_ms)
         done_of_total = f"{records_done:,} of {self._total:,}"
         if self._console.is_terminal:

@@ -1,7 +1,8 @@
 """The main job from one command: a Storm word count on a real Kafka broker and a real Spark.
 
-The demo breaks things on purpose (lines that fail, lines that are never acked, an acker killed on the way)
-and then proves by counting, from the topics and against a plain count of the text, that nothing was lost.
+The demo breaks things on purpose (lines that fail, lines that are never acked, an acker killed
+on the way) and then proves by counting, from the topics and against a plain count of the text,
+that nothing was lost.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ OBSERVER_WAIT_MS = 100
 FLUSH_MS_MAX = 60_000
 BATCHES_MIN = 8
 BATCH_RECORDS_MIN = 2_500
-"""A micro-batch has an eighth of the records, so that the acker dies with batches before and behind it; but
-not fewer than this, since each batch has a fixed cost.
+"""A micro-batch has an eighth of the records, so that the acker dies with batches before and
+behind it; but not fewer than this, since each batch has a fixed cost.
 """
 
 KILL_AT = 4
@@ -61,15 +62,16 @@ stream goes on in the meantime.
 
 
 def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
-    """Run the demo until it is judged; return 0 if every check is passed, else 1."""
+    """Run the demo until it is judged; return the exit code: 0 if every check is passed, else 1."""
     console = Console(stderr=True, markup=False, emoji=False)
     text = lines_of_file(options.input) if options.input else python_topics()
     lines = list(demo_lines(text, options.records))
     with ExitStack() as stack:
         stage = set_up(options, environ, console, stack)
         spark = start_spark(stage, stack)
+        # the socket has kept the port free for the driver until now; the page has its address
         metrics_address = stage.metrics_address
-        stage.metrics_socket.close()  # Spark took a while to start, and the page knows the address
+        stage.metrics_socket.close()
         spout.serve_metrics(spark, metrics_address)
         with phase(stage.console, "bolts warmed up"):
             _rehearse(spark, text)
@@ -87,14 +89,14 @@ def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
 
 
 def _rehearse(spark: SparkSession, text: Sequence[str]) -> None:
-    """Run the bolts over lines that are no records, so that Java has compiled what the stream will use."""
+    """Run the bolts over lines that are no records, so that Java compiles what they use."""
     lines = list(islice(cycle(text), REHEARSED_LINES))
     rows = spark.createDataFrame(pa.table({"origin": pa.array(range(len(lines))), "line": lines}))
-    WordTable().upsert(_counted(rows).toArrow())
+    WordTable().upsert(_words_of(rows).toArrow())
 
 
-def _counted(lines: DataFrame) -> DataFrame:
-    """Return the words of lines, as they are written: (origin, ordinal, word)."""
+def _words_of(lines: DataFrame) -> DataFrame:
+    """Return the rows (origin, ordinal, word) that the bolts emit for lines."""
     words = lines.transform(spout.bolt(SplitSentence(), name="split"))
     return words.transform(spout.bolt(CountWord(), name="count", grouping=spout.fields("word")))
 
@@ -109,13 +111,13 @@ def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
         maxOffsetsPerTrigger=max(BATCH_RECORDS_MIN, stage.options.records // BATCHES_MIN),
         status_path=stage.status_path,
     )
-    counted = _counted(lines.transform(spout.bolt(CheckLine(), name="check")))
+    words = _words_of(lines.transform(spout.bolt(CheckLine(), name="check")))
 
     def upsert(batch: DataFrame, _batch_id: int) -> None:
         stage.words.upsert(batch.select(*COLUMNS).toArrow())
 
     return (
-        counted.writeStream.foreachBatch(spout.sink(upsert))
+        words.writeStream.foreachBatch(spout.sink(upsert))
         .option("checkpointLocation", str(stage.folder / "checkpoint"))
         .start()
     )
@@ -129,10 +131,11 @@ def _produce(stage: Stage, lines: Sequence[DemoLine]) -> None:
     for index, line in enumerate(lines):
         if stage.options.rate:
             # at 100 a second line 50 is due after 0.5 s
-            ahead_s = index / stage.options.rate - (time.monotonic() - started_s)
-            if ahead_s > 0.01:
+            due_s = index / stage.options.rate
+            early_s = due_s - (time.monotonic() - started_s)
+            if early_s > 0.01:
                 producer.flush(FLUSH_MS_MAX)
-                time.sleep(ahead_s)
+                time.sleep(early_s)
         partition = index % partition_count
         producer.send(Outgoing(stage.source.topic, partition, line.text.encode(), line.key or None))
     producer.flush(FLUSH_MS_MAX)
@@ -144,9 +147,10 @@ def _producing(stage: Stage, lines: Sequence[DemoLine]) -> Iterator[None]:
     """Write the lines in a thread of its own while the body runs."""
 
     def produce() -> None:
+        """Write the lines; keep an error for the main thread."""
         try:
             _produce(stage, lines)
-        except WindhoverError as error:  # passed to the thread that decides the demo's end
+        except WindhoverError as error:  # the main thread raises it
             stage.failures.append(error)
 
     thread = threading.Thread(target=produce, name="windhover-demo-producer", daemon=True)
@@ -158,7 +162,10 @@ def _producing(stage: Stage, lines: Sequence[DemoLine]) -> Iterator[None]:
 def _run_topology(
     stage: Stage, spark: SparkSession, observer: OutcomeObserver, lines: Sequence[DemoLine]
 ) -> float:
-    """Run the topology over the lines; return the seconds from the first record to the last verdict."""
+    """Run the topology over the lines.
+
+    Return the seconds from the first record to the last verdict.
+    """
     query = _start_query(stage, spark)
     try:
         with phase(stage.console, "first micro-batch, an empty one, ended"):
@@ -168,21 +175,25 @@ def _run_topology(
         bar = DemoProgress(stage.console, stage.status_path, len(lines), stage.source.timeout_ms)
         with _producing(stage, lines), bar as progress:
             _wait_until_done(stage, query, observer, progress)
-        took_s = time.monotonic() - started_s
-        # where it is not enough, the checks show it
+        elapsed_s = time.monotonic() - started_s
+        # commits may come a little later; where this wait is too short, a check fails
         deadline_s = time.monotonic() + COMMIT_SECONDS_MAX
         while demo_uncommitted(stage) and time.monotonic() < deadline_s:
             time.sleep(OBSERVER_WAIT_MS / 1000)
-        return took_s
+        return elapsed_s
     finally:
         query.stop()
 
 
 def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
-    """Wait for the first micro-batch, which is empty: it compiles the plan and starts the workers."""
+    """Wait for the end of the first micro-batch, which is empty.
+
+    It compiles the plan and starts workers. Raises `Unreachable`: it took longer than
+    `FIRST_BATCH_SECONDS_MAX`; or what `_raise_failure` raises.
+    """
     deadline_s = time.monotonic() + FIRST_BATCH_SECONDS_MAX
     while query.lastProgress is None:
-        _raise_what_failed(stage, query)
+        _raise_failure(stage, query)
         if time.monotonic() > deadline_s:
             raise Unreachable(f"Spark ended no micro-batch within {FIRST_BATCH_SECONDS_MAX:.0f} s")
         time.sleep(OBSERVER_WAIT_MS / 1000)
@@ -202,6 +213,7 @@ def _wait_until_done(
     last_settled_s = time.monotonic()
     while True:
         observer.read_new_records(OBSERVER_WAIT_MS)
+        # 1. kill the acker, once
         done = observer.outcomes.ended_records
         if stage.acker is not None and not stage.acker_kills and done * KILL_AT >= records:
             stage.acker.kill()
@@ -210,11 +222,12 @@ def _wait_until_done(
             stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
             stage.acker.start()
         progress.show(done, counts)
-        # A record ends with its first acked root. Its other roots may still be open, so that each
-        # root that was emitted must have its verdict, too.
+        # 2. the end: A record ends with its first acked root. Its other roots may still be open, so
+        # each root that was emitted has to have its verdict, too.
         if done >= records and counts.settled >= records + counts.copies:
             return
-        _raise_what_failed(stage, query)
+        # 3. a failure, or nothing new for too long
+        _raise_failure(stage, query)
         if counts.settled != settled_before:
             settled_before = counts.settled
             last_settled_s = time.monotonic()
@@ -225,8 +238,11 @@ def _wait_until_done(
             )
 
 
-def _raise_what_failed(stage: Stage, query: StreamingQuery) -> None:
-    """Raise what the producer raised, or `CheckFailed` if the query ended; else do nothing."""
+def _raise_failure(stage: Stage, query: StreamingQuery) -> None:
+    """Raise what the producer raised, or `CheckFailed` if the query ended.
+
+    Do nothing while both work.
+    """
     if stage.failures:
         raise stage.failures[0]
     if not query.isActive:

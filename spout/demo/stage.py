@@ -1,4 +1,4 @@
-"""The demo's surroundings: its options, and the broker, processes, topics and Spark that it starts."""
+"""The demo's options, and the broker, processes, topics and Spark that it starts."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SESSION_MS = "6000"
 """The shortest that a broker allows; the default gives a cluster time to replace a broker."""
 
 TIMEOUT_JOBS = 12
-"""The records' timeout is at least this many times the time of a small job in the warm Spark; a micro-batch
-takes about two. With a shorter one nothing would ever be acked on a slow machine.
+"""The records' timeout is at least this many times the time of a small job in the warm Spark; a
+micro-batch takes about two. With a shorter one nothing would ever be acked on a slow machine.
 """
 
 SPARK_LOG = "spark.log"
@@ -47,9 +47,10 @@ SPARK_LOG = "spark.log"
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The options of the command line. `rate` is in records per second; None: as fast as possible.
+    """The options of the command line.
 
-    `port` is that of the embedded broker; None: a free one.
+    `rate` is in records per second; None: as fast as possible. `port` is that of the embedded
+    broker; None: a free one. `input` None: the text that Python has.
     """
 
     records: int = 1_000_000
@@ -62,6 +63,7 @@ class DemoOptions:
     config: Path | None = None
 
     def __post_init__(self) -> None:
+        """Raise `UsageError` for a value that is not possible, or options that exclude each other."""
         if self.records < 1:
             raise UsageError(f"--records {self.records}: there must be at least 1 record")
         if self.rate is not None and self.rate <= 0:
@@ -78,7 +80,7 @@ class Stage:
 
     Attributes:
         folder: for all files of the demo; it is removed at the end.
-        acker: None: the demo uses another's cluster, and its acker.
+        acker: the process of the demo's acker; None: it uses somebody's cluster, which has its own.
         words: what the query has written.
         metrics_socket: keeps the port at which the driver is going to serve its metrics, for the
             page.
@@ -118,7 +120,10 @@ class Stage:
 
 
 def default_config() -> Path:
-    """Return the demo's topics.yaml: the one in the package, else the project's own."""
+    """Return the demo's topics.yaml: the one in the package, else the project's own.
+
+    Raises `UsageError`: neither is there.
+    """
     own_path = Path(__file__).resolve()
     for candidate in (own_path.with_name("topics.yaml"), own_path.parents[2] / "topics.yaml"):
         if candidate.is_file():
@@ -127,12 +132,12 @@ def default_config() -> Path:
 
 
 def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, stack: ExitStack) -> Stage:
-    """Start a broker unless there is one, topics, an acker and a replay worker; `stack` ends them.
+    """Start a broker, an acker, a replay worker and the page; `stack` ends them.
 
     1. Read topics.yaml; a port in use and a wrong file are refused before anything is printed.
-    2. Start Kafka, unless ``--bootstrap`` names a cluster. Its port is known from then on,
+    2. Start Kafka, unless ``--bootstrap`` names a cluster. Only then Kafka has a port,
        so topics.yaml is read again.
-    3. Make the topics.
+    3. Create the topics.
     4. Start acker and replay worker, unless the cluster is another's, which has its own.
     5. Start the page, which gets the address of the driver's metrics.
     """
@@ -142,10 +147,14 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     def print_line(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    # step 1
+    # 1. topics.yaml
     require_free(options.port)
     bootstrap = options.bootstrap or f"{HOST}:{options.port or 0}"
-    environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # used by the demo's topics.yaml
+    environ = {
+        SESSION: SESSION_MS,
+        **environ,
+        BOOTSTRAP: bootstrap,
+    }  # used by the demo's topics.yaml
     if options.bootstrap:
         topics = load_topics(config, environ)
     else:
@@ -153,20 +162,20 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     if INPUT not in topics.inputs:
         raise UsageError(f"{config} has no input {INPUT!r}; the demo runs that one")
     page_port = announce_page(print_line)
-    # step 2
+    # 2. Kafka
     if not options.bootstrap:
         with phase(console, "Kafka started"):
             kafka = EmbeddedBroker(folder / "kafka", options.port, progress=console.print)
             bootstrap = stack.enter_context(kafka).bootstrap
         environ[BOOTSTRAP] = bootstrap
         topics = load_topics(config, environ)
-    # step 3
+    # 3. the topics
     log = KafkaLog(topics.kafka)
     stack.callback(log.close)
     with phase(console, "topics made"):
         provision.create_topics(topics)
     refuse_records(log, topics.inputs[INPUT], bootstrap)
-    # step 4
+    # 4. acker and replay worker
     acker = None
     if not options.bootstrap:
         with phase(console, "acker and replay worker started"):
@@ -174,7 +183,7 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
             replay = stack.enter_context(Child("replay", config, environ=environ))
             for child in (acker, replay):
                 child.wait_ready(READY_SECONDS_MAX)
-    # step 5
+    # 5. the page
     stage = Stage(
         options=options,
         config=config,
@@ -193,24 +202,27 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
 
 
 def refuse_records(log: Log, source: Input, bootstrap: str) -> None:
-    """Refuse an input that has records, since the demo judges all that became of its input.
+    """Raise `UsageError` if a topic of the input has records, or had some.
 
-    Raises:
-        UsageError: a topic of the input has records already, or had some.
+    The demo judges by all records of its input, so they all have to be its own.
     """
     for name, info in log.topics(source.topic_names()).items():
         partitions = [TopicPartition(name, number) for number in range(info.partitions)]
-        records = sum(log.ends(partitions).values())
-        if records:
+        # the ends count records that were deleted, too
+        record_count = sum(log.ends(partitions).values())
+        if record_count:
             raise UsageError(
-                f"topic {name} at {bootstrap} has had {records:,} records, of an earlier demo or of"
+                f"topic {name} at {bootstrap} has had {record_count:,} records, of an earlier demo or of"
                 " others, and the demo can judge its own alone; give another broker, or by --config a"
                 f" topics.yaml whose input {INPUT} has a topic, a group and an id that were never used"
             )
 
 
 def reserved_port() -> socket.socket:
-    """Return a socket at a port that no server can take until it is closed; nobody can connect to it."""
+    """Return a socket at a port that no server can take until it is closed.
+
+    Nobody can connect to it.
+    """
     while True:
         reserved = socket.socket()
         try:
@@ -223,31 +235,34 @@ def reserved_port() -> socket.socket:
 
 @contextmanager
 def phase(console: Console, what: str) -> Iterator[None]:
-    """Print a step and its seconds when the body has ended.
+    """Print `what` was done, and in how many seconds, when the body has ended.
 
-    On a terminal also show it while it runs.
+    A terminal shows it while the body runs, too.
     """
     began_s = time.monotonic()
     with console.status(f"waiting: {what}") if console.is_terminal else nullcontext():
         yield
-    console.print(f"{what}: {time.monotonic() - began_s:.1f} s", highlight=False)
+    elapsed_s = time.monotonic() - began_s
+    console.print(f"{what}: {elapsed_s:.1f} s", highlight=False)
 
 
 def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
-    """Start and warm up Spark, and return its session; `stack` stops it.
+    """Start Spark and warm it up; return its session, which `stack` stops.
 
-    On a machine with slow jobs the timeout in `stage.topics` becomes longer, unless the user gave a
-    config.
+    Where small jobs are slow, the timeout of records in `stage.topics` becomes longer, unless
+    ``--config`` names a file.
     """
+    # 1. the session
     with phase(stage.console, "Spark started"):
         with _stderr_into(stage.folder / SPARK_LOG):
             spark = local_session("windhover-demo", stage.folder / "spark")
         stack.callback(spark.stop)
         warm_up(spark)
-        # the second one, since the first has still loaded classes
+        # the second job is measured: the first one loads classes
         began_s = time.monotonic()
         warm_up(spark)
         job_s = time.monotonic() - began_s
+    # 2. the timeout
     if stage.options.config is not None:
         return spark
     timeout_ms = longer_timeout_ms(stage.source.timeout_ms, job_s)
@@ -263,22 +278,22 @@ def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
 
 
 def longer_timeout_ms(timeout_ms: int, job_s: float) -> int:
-    """Return the timeout that a machine needs on which a small job takes `job_s`.
+    """Return the timeout where a small job takes `job_s`; 0: `timeout_ms` is enough.
 
-    0: it needs no longer one.
-
-    `timeout_ms` is the present one; 0: the records never time out.
+    With jobs of 3.5 s records need 42 s. A `timeout_ms` of 0 is enough: records never time out.
     """
     needed_ms = math.ceil(TIMEOUT_JOBS * job_s) * 1000
-    return needed_ms if 0 < timeout_ms < needed_ms else 0
+    is_too_short = 0 < timeout_ms < needed_ms
+    return needed_ms if is_too_short else 0
 
 
 @contextmanager
 def _stderr_into(path: Path) -> Iterator[None]:
-    """Redirect the standard error of everything started here to a file.
+    """Redirect the standard error of every process that the body starts into a file.
 
-    Spark closes its Python workers' sockets when it stops a query, and each worker then prints a traceback
-    (BrokenPipeError) though nothing went wrong. A real error comes as an exception of the query.
+    Spark closes its Python workers' sockets when it stops a query. Then each worker prints a
+    traceback (BrokenPipeError), though nothing went wrong. A real error comes as an exception of
+    the query.
     """
     own_stderr = os.dup(2)
     try:

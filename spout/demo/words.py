@@ -1,11 +1,12 @@
 """The demo's word count: its text, its bolts, and the table that they fill.
 
-The record key decides what happens to a line, so the text stays unchanged: the plain count, by which the demo
-is judged, reads the same lines. `CountWord` is behind a fields grouping, so that the demo's trees have three
-levels and cross a shuffle.
+The record key decides what happens to a line, so the text stays unchanged: the plain count, by
+which the demo is judged, reads the same lines. `CountWord` is behind a fields grouping, so that
+the demo's trees have three levels and cross a shuffle.
 
-A word's identity is the origin of its line (the first emission, which is in the headers of a replayed copy)
-and its ordinal in the line. A line that is replayed writes the same rows again, so nothing counts twice.
+A word's identity is the origin of its line (the first emission, which is in the headers of a
+replayed copy) and its ordinal in the line. A line that is replayed writes the same rows again,
+so nothing counts twice.
 """
 
 from __future__ import annotations
@@ -51,13 +52,16 @@ class DemoLine:
 
 
 def python_topics() -> list[str]:
-    """Return the lines of the English text that every CPython carries, blank ones dropped."""
+    """Return the lines of the English text that every CPython has, without blank ones."""
     lines = (line.strip() for text in pydoc_topics.topics.values() for line in text.splitlines())
     return [line for line in lines if line]
 
 
 def lines_of_file(path: Path) -> list[str]:
-    """Read a text file, blank lines dropped; `UsageError` if it cannot be read, or has no other line."""
+    """Return the lines of a text file, without blank ones.
+
+    Raises `UsageError`: it cannot be read, or has blank lines alone.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -73,38 +77,47 @@ def lines_of_file(path: Path) -> list[str]:
 
 
 def special_keys_by_line(records: int) -> dict[int, bytes]:
-    """Return the keys of the special ones of `records` lines, by the line's index.
+    """Return the keys of the special ones among `records` lines, by the line's index.
 
-    All others are plain.
-
-    Small demos have fewer: below four lines none is special, below eighty there is one of each kind.
+    All other lines are plain. Small demos have fewer special ones: below four lines none, below
+    eighty one of each kind.
     """
     if records < 4:
         return {}
     lines_of_each_kind = min(SPECIAL_LINES_MAX, max(1, records // 40))
-    # in the first fifth: attempts, back-off and timeouts take seconds, while the other lines go through
+    # in the first fifth: their attempts, back-off and timeouts take seconds, in which the other
+    # lines go through
     first_lines = max(4, records // 5)
-    keys = {first_lines // 3: ALWAYS_FAILS}
-    plain = [index for index in range(first_lines) if index not in keys]
+    keys_by_line = {first_lines // 3: ALWAYS_FAILS}
+    plain_indices = [index for index in range(first_lines) if index not in keys_by_line]
     # Spread evenly, so that they meet different batches, partitions and acker states: with one line
     # of each of the two kinds, those at a quarter and at a half of the plain ones.
     special_count = 2 * lines_of_each_kind
-    spread = [plain[len(plain) * (number + 1) // (special_count + 2)] for number in range(special_count)]
-    # by turns one of each kind; few lines have the same index several times
-    for number, index in enumerate(dict.fromkeys(spread)):
-        keys[index] = FAILS_TWICE if number % 2 == 0 else NEVER_ACKED_AT_FIRST
-    return keys
+    special_indices: list[int] = []
+    for number in range(special_count):
+        place = len(plain_indices) * (number + 1) // (special_count + 2)
+        special_indices.append(plain_indices[place])
+    # by turns one of each kind; of few lines the same one may be drawn several times
+    for number, index in enumerate(dict.fromkeys(special_indices)):
+        keys_by_line[index] = FAILS_TWICE if number % 2 == 0 else NEVER_ACKED_AT_FIRST
+    return keys_by_line
 
 
 def demo_lines(text: list[str], records: int) -> Iterator[DemoLine]:
-    """Yield `records` lines: the text, repeated as often as needed; special lines have their key."""
+    """Yield `records` lines of the text, which begins again at its end.
+
+    Special lines have their key.
+    """
     special_keys = special_keys_by_line(records)
     for index, line in enumerate(islice(cycle(text), records)):
         yield DemoLine(special_keys.get(index, PLAIN), line)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """Count words the plain way; the demo must get the same result."""
+    """Return how often each word is in some lines, counted without bolts.
+
+    The demo is compared with it.
+    """
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line.split())
@@ -130,11 +143,13 @@ class CheckLine(ArrowBolt):
     fields = ("topic", "partition", "offset", "key", "value", "windhover")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        """Emit (origin, line) of every line; only copies and special lines are looked at one by one."""
+        """Emit (origin, line) for every line; fail or leave open those whose key requires it."""
+        # 1. lines and origins of all rows at once, as if no row were a copy
         lines = batch.column("value").cast(pa.string())
         # as `origin_number` has them: the partition above the bits of the offset
         partitions = batch.column("partition").to_numpy().astype(np.int64)
         origins = batch.column("offset").to_numpy() + (partitions << OFFSET_BITS)
+        # 2. copies and special lines, which have headers or a key, one by one
         is_copy = pc.greater(pc.list_value_length(batch.column("windhover")), 0)
         is_special = pc.or_(is_copy, batch.column("key").is_valid()).to_numpy(zero_copy_only=False)
         half_lines_by_row: dict[int, str] = {}
@@ -152,6 +167,7 @@ class CheckLine(ArrowBolt):
                 words = value.decode().split()
                 # the first half is written now, and again, with the rest, when the line is replayed
                 half_lines_by_row[row] = " ".join(words[: len(words) // 2])
+        # 3. a line for each row; what is emitted on one that failed is not delivered
         if half_lines_by_row:
             lines = pa.array([half_lines_by_row.get(row, line) for row, line in enumerate(lines.to_pylist())])
         collector.emit([pa.array(origins), lines], np.arange(batch.num_rows))
@@ -168,22 +184,26 @@ class SplitSentence(ArrowBolt):
         words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch.column("line")))
         parents = pc.list_parent_indices(words).to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)
-        # a word's ordinal is its distance from the first word of its line: of lines of 2 and 3
-        # words, whose first words are 0 and 2 of all, the ordinals are 0, 1, 0, 1, 2
-        first_words = np.repeat(np.cumsum(lengths) - lengths, lengths)
-        ordinals = pa.array(np.arange(len(parents)) - first_words, pa.int32())
+        # A word's ordinal is its distance from the first word of its line: of lines of 2 and 3
+        # words, whose first words are 0 and 2 of all, the ordinals are 0, 1, 0, 1, 2.
+        first_indices = np.cumsum(lengths) - lengths  # of each line: [0, 2]
+        first_index_by_word = np.repeat(first_indices, lengths)  # [0, 0, 2, 2, 2]
+        ordinals = pa.array(np.arange(len(parents)) - first_index_by_word, pa.int32())
         origins = batch.column("origin").take(pa.array(parents))
         collector.emit([origins, ordinals, pc.list_flatten(words)], parents)
 
 
 class CountWord(ArrowBolt):
-    """Passes every word on to the table that counts it; the same word always goes to the same task."""
+    """Passes every word on to the table that counts it.
+
+    The same word always goes to the same task.
+    """
 
     output = "origin long, ordinal int, word string"
     fields = ("origin", "ordinal", "word")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        """Emit each word with its identity: the table counts identities, so that a replay counts once."""
+        """Emit each word with its identity; the table counts identities, so a replay counts once."""
         collector.emit(batch.columns, np.arange(batch.num_rows))
 
 
@@ -198,13 +218,19 @@ COLUMNS = ("origin", "ordinal", "word")
 
 
 class WordTable:
-    """A table (origin, ordinal) -> word; of several rows with one identity the last one counts."""
+    """A table with a word for each identity (origin, ordinal).
+
+    Of several rows of one the last counts.
+    """
 
     def __init__(self) -> None:
         self._upserts: list[pa.Table] = []  # in the order in which they were written
 
     def upsert(self, rows: pa.Table) -> None:
-        """Write rows with the columns ``origin`` and ``ordinal`` (integers) and ``word``; all or none."""
+        """Write rows with the columns ``origin`` and ``ordinal`` (integers) and ``word``.
+
+        All or none.
+        """
         self._upserts.append(rows.select(COLUMNS))
 
     def counts(self) -> Counter[str]:
@@ -214,14 +240,18 @@ class WordTable:
         rows = pa.concat_tables(self._upserts).combine_chunks()
         origins = rows.column("origin").to_numpy()
         ordinals = rows.column("ordinal").to_numpy()
-        order = np.lexsort((ordinals, origins))  # stable: of one identity, the last row written comes last
+        # by origin, then by ordinal; it is stable: of one identity the row that was written last
+        # comes last
+        order = np.lexsort((ordinals, origins))
         sorted_origins = origins[order]
         sorted_ordinals = ordinals[order]
         # a row is the last of its identity if the one behind it has another
         is_last = np.ones(len(order), np.bool_)
-        is_last[:-1] = (sorted_origins[1:] != sorted_origins[:-1]) | (
-            sorted_ordinals[1:] != sorted_ordinals[:-1]
-        )
-        counted = pc.value_counts(rows.column("word").take(pa.array(order[is_last])))
+        has_other_origin = sorted_origins[1:] != sorted_origins[:-1]
+        has_other_ordinal = sorted_ordinals[1:] != sorted_ordinals[:-1]
+        is_last[:-1] = has_other_origin | has_other_ordinal
+        last_words = rows.column("word").take(pa.array(order[is_last]))
+        counted = pc.value_counts(last_words)
         words = counted.field("values").to_pylist()
-        return Counter(dict(zip(words, counted.field("counts").to_pylist(), strict=True)))
+        counts = counted.field("counts").to_pylist()
+        return Counter(dict(zip(words, counts, strict=True)))

@@ -1,20 +1,22 @@
-"""One connection between the driver and a planning process: a Unix socket, a greeting, frames of bytes.
+"""A connection between driver and planning process: a Unix socket, a greeting, frames of bytes.
 
-The driver listens on a socket in the folder of its application. A planning process, which Spark starts on the
-same machine, connects to it:
+The driver listens on a socket in the folder of its application. A planning process, which Spark
+starts on the same machine, connects to it:
 
 1. Planning process to driver: the version of the link, and a nonce.
 2. Driver to planning process: the version, a nonce of its own, and a proof that it knows the key.
 3. Planning process to driver: the same proof of its own, and who it is.
 4. Messages, in both directions, until one of them closes the socket, or ends: the kernel closes it then.
 
-A frame is a length of 4 bytes and so many bytes of JSON; nothing is unpickled. The key is drawn by the driver
-and travels as the settings of Kafka do, inside the data source's class. Both ends have to know it: a
-folder below /tmp that a cleaner has removed may be made again by somebody else. HMAC with SHA-256, and not
-that of `multiprocessing.connection`, which is MD5 up to Python 3.11 and refused by a machine in FIPS mode;
-nor that module's frames, in which only the first byte of a message has a deadline.
+A frame is a length of 4 bytes and so many bytes of JSON; nothing is unpickled. The key is drawn
+by the driver and travels as the settings of Kafka do, inside the data source's class. Both ends
+have to know it: a folder below /tmp that a cleaner has removed may be made again by somebody
+else. HMAC with SHA-256, and not that of `multiprocessing.connection`, which is MD5 up to Python
+3.11 and refused by a machine in FIPS mode; nor that module's frames, in which only the first
+byte of a message has a deadline.
 
-Every wait has a limit: for the greeting, for a frame that the other end does not take, and for a lock.
+Every wait has a limit: for the greeting, for a frame that the other end does not take, and for
+a lock.
 """
 
 from __future__ import annotations
@@ -51,10 +53,11 @@ MESSAGE_BYTES_MAX: Final = 16 << 20
 (`spout.publishing.publish.NOT_ACKED_MAX`). What is longer takes longer to read than others wait."""
 
 GREETING_MS_MAX: Final = 10_000
-"""Who has not said all of his greeting after this time is dropped."""
+"""A process that has not sent its whole greeting after this time is dropped."""
 
 SEND_MS_MAX: Final = 5_000
-"""Who takes nothing of a frame for so long is dropped; he connects again, and hears what holds."""
+"""A process that takes nothing of a frame for this time is dropped; it connects again, and gets the
+state."""
 
 BACKLOG: Final = 64
 
@@ -78,6 +81,7 @@ class OtherVersion(ConnectionError):
     """The other end speaks another version of the link."""
 
     def __init__(self, version: object) -> None:
+        """`version` is what the other end has sent as its version."""
         super().__init__(
             f"it speaks version {version!r} of the link, and this process version {LINK_VERSION}"
         )
@@ -92,6 +96,7 @@ class Frames:
     """
 
     def __init__(self, bytes_max: int = GREETING_BYTES_MAX) -> None:
+        """Begin without a byte."""
         self.bytes_max = bytes_max
         self._unread = bytearray()
 
@@ -100,7 +105,10 @@ class Frames:
         self._unread += data
 
     def next_frame(self) -> bytes | None:
-        """Return the next frame; None: it is not whole yet. Raises `ConnectionError`: it is too long."""
+        """Return the next frame; None: it is not whole yet.
+
+        Raises `ConnectionError`: it is longer than `bytes_max`.
+        """
         if len(self._unread) < _LENGTH.size:
             return None
         length = _LENGTH.unpack_from(self._unread)[0]
@@ -117,23 +125,24 @@ class Frames:
 class Connection:
     """One end of a connection; any thread may send, and any may take what has arrived."""
 
-    def __init__(self, end: socket.socket) -> None:
-        """Take over an open socket; frames may be no longer than a greeting's yet."""
-        end.setblocking(False)
-        self._socket = end
+    def __init__(self, open_socket: socket.socket) -> None:
+        """Take over an open socket; until `allow_messages` no frame is longer than a greeting."""
+        open_socket.setblocking(False)
+        self._socket = open_socket
         self._frames = Frames()
-        self._sending = threading.Lock()
-        self._reading = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._read_lock = threading.Lock()
         self._is_broken = False  # what arrived could not be handled
 
     def send(self, make_frame: Callable[[], bytes]) -> None:
-        """Send a frame, made when its turn comes, so that the last one that is sent is the newest.
+        """Send the frame that `make_frame` returns; nothing if that is empty.
 
-        An empty one is not sent: there is nothing to say any more.
+        One thread sends at a time. The frame is made in its turn, so that of several threads the
+        last one sends the newest state.
 
         Raises `OSError`: the other end has gone, or takes nothing; the connection is over then.
         """
-        if not self._sending.acquire(timeout=2 * SEND_MS_MAX / 1000):
+        if not self._send_lock.acquire(timeout=2 * SEND_MS_MAX / 1000):
             self.end()  # or the connection would go on without what was to be said now
             raise TimeoutError("another thread is sending, and the other end takes nothing")
         try:
@@ -144,50 +153,54 @@ class Connection:
             self.end()
             raise
         finally:
-            self._sending.release()
+            self._send_lock.release()
 
     def _send_all(self, unsent: memoryview) -> None:
         """Send all bytes; `TimeoutError` if the other end takes none of them for `SEND_MS_MAX`."""
         while unsent:
             try:
-                unsent = unsent[self._socket.send(unsent, socket.MSG_NOSIGNAL) :]
+                sent_bytes = self._socket.send(unsent, socket.MSG_NOSIGNAL)
+                unsent = unsent[sent_bytes:]
             except BlockingIOError:
                 if not _is_ready(self._socket, select.POLLOUT, SEND_MS_MAX):
                     raise TimeoutError(f"the other end took nothing for {SEND_MS_MAX} ms") from None
 
     def wait(self, wait_ms: int) -> bool:
-        """Wait until something arrives, or the other end has gone; False: neither within `wait_ms`."""
+        """Wait until something arrives, or the other end has gone.
+
+        False: neither within `wait_ms`.
+        """
         return _is_ready(self._socket, select.POLLIN, wait_ms)
 
     def handle_arrived(self, handle: Callable[[bytes], None]) -> None:
-        """Handle all frames that have arrived, in their order, one thread at a time.
+        """Call `handle` with each frame that has arrived, in their order, one thread at a time.
 
-        When it returns, every frame is handled that was sent before the call. When it raises, apart
-        from `TimeoutError`, the connection is over, and whoever takes next hears that.
+        When it returns, every frame is handled that was sent before the call. When it raises
+        anything but `TimeoutError`, the connection is over, and the next call raises `EOFError`.
 
         Raises:
             EOFError: the other end has closed the connection, or ended.
             OSError: it sends what is no frame, or the connection is over.
-            TimeoutError: another thread takes meanwhile, and has not come to an end.
+            TimeoutError: another thread is handling frames, and has not come to an end.
             ValueError: `handle` refuses a frame.
         """
-        if not self._reading.acquire(timeout=SEND_MS_MAX / 1000):
+        if not self._read_lock.acquire(timeout=SEND_MS_MAX / 1000):
             raise TimeoutError("another thread takes what has arrived, and does not come to an end")
         try:
             if self._is_broken:
                 raise EOFError("what came by it before was no message")
-            self._handle_all(handle)
+            self._read_and_handle(handle)
         except BaseException:
             self._is_broken = True
             self.end()
             raise
         finally:
-            self._reading.release()
+            self._read_lock.release()
 
-    def _handle_all(self, handle: Callable[[bytes], None]) -> None:
-        """Read until nothing more has arrived; handle each frame.
+    def _read_and_handle(self, handle: Callable[[bytes], None]) -> None:
+        """Read until nothing more has arrived, and handle each frame.
 
-        `EOFError`: the other end has closed.
+        Raises `EOFError`: the other end has closed, which is handled behind its last frame.
         """
         is_open = True
         while is_open:
@@ -201,16 +214,17 @@ class Connection:
                 handle(frame)
         raise EOFError("the other end has closed the connection")
 
-    def next_greeting(self, deadline: float) -> bytes:
-        """Return the next frame of a greeting; wait for it until `deadline`, by `time.monotonic`.
+    def next_greeting(self, deadline_s: float) -> bytes:
+        """Return the next frame of a greeting; wait for it until `deadline_s`, by `time.monotonic`.
 
-        Raises `OSError` or `EOFError`: there is none until then. It reads no byte behind the frame, since a
-        message may follow that is longer than a greeting may be.
+        Raises `OSError` or `EOFError`: none came until then, or the other end has gone.
         """
         while (frame := self._frames.next_frame()) is None:
-            left_ms = int((deadline - time.monotonic()) * 1000)
+            left_ms = int((deadline_s - time.monotonic()) * 1000)
             if left_ms <= 0 or not self.wait(left_ms):
                 raise TimeoutError("the other end has not said its greeting in time")
+            # byte by byte, so that nothing behind the frame is read: a message may follow, which
+            # may be longer than a greeting
             with suppress(BlockingIOError):
                 data = self._socket.recv(1)
                 if not data:
@@ -219,89 +233,105 @@ class Connection:
         return frame
 
     def allow_messages(self) -> None:
-        """Take longer frames from now on."""
+        """Allow frames of `MESSAGE_BYTES_MAX` from now on; call it when both ends have greeted."""
         self._frames.bytes_max = MESSAGE_BYTES_MAX
 
     def end(self) -> None:
-        """End the connection at both ends; whoever waits for it, in whatever thread, sees that."""
+        """End the connection at both ends; a thread that waits for it wakes up, and sees that."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it, and give its descriptor back; the thread that waits for it calls this last."""
+        """End the connection, and close its descriptor.
+
+        The thread that waits for it calls this last.
+        """
         self.end()
-        # who sends or takes now sees the end, and is done before the descriptor is another file's
-        locks = (self._sending, self._reading)
-        held_locks = [lock for lock in locks if lock.acquire(timeout=SEND_MS_MAX / 1000)]
+        # A thread that sends or reads now sees the end. It is waited for: once the descriptor is
+        # closed, its number may be another file's.
+        locks = (self._send_lock, self._read_lock)
+        acquired_locks = [lock for lock in locks if lock.acquire(timeout=SEND_MS_MAX / 1000)]
         _close(self._socket)
-        for lock in held_locks:
+        for lock in acquired_locks:
             lock.release()
 
 
-def _is_ready(end: socket.socket, event: int, wait_ms: int) -> bool:
+def _is_ready(open_socket: socket.socket, event: int, wait_ms: int) -> bool:
     """Wait at most `wait_ms`; return whether a socket is ready to read or write.
 
-    `event` is one of poll().
+    `event` is one of poll(): POLLIN or POLLOUT. Raises `ConnectionResetError`: it is closed.
     """
-    if end.fileno() < 0:
+    if open_socket.fileno() < 0:
         raise ConnectionResetError("the connection is closed")
     poll = select.poll()  # not select(), which takes no descriptor beyond the first 1,024 of a process
-    poll.register(end, event)
+    poll.register(open_socket, event)
     return bool(poll.poll(wait_ms))
 
 
 def greet_driver(connection: Connection, key: bytes, hello: bytes) -> None:
     """Greet the driver, and say in `hello` who this is; then messages may follow.
 
-    Each end proves that it knows the key by a digest of both nonces, so that none can be sent twice.
+    Each end proves that it knows the key by a digest of both nonces, so that no proof can be used
+    a second time. The steps are those at the head of this module.
 
-    Raises `OtherVersion`, or `OSError`, `EOFError` or `ValueError`: nobody greets back who knows the key.
+    Raises `OtherVersion`, or `OSError`, `EOFError` or `ValueError`: nobody greets back who
+    knows the key.
     """
-    deadline = time.monotonic() + GREETING_MS_MAX / 1000
+    deadline_s = time.monotonic() + GREETING_MS_MAX / 1000
+    # step 1: version and nonce
     nonce = secrets.token_hex(_NONCE_BYTES)
     connection.send(lambda: _greeting(version=LINK_VERSION, nonce=nonce))
-    answer = _greeting_of(connection.next_greeting(deadline))
+    # step 2: the driver's version, nonce and proof
+    answer = _greeting_of(connection.next_greeting(deadline_s))
     if answer.get("version") != LINK_VERSION:
         raise OtherVersion(answer.get("version"))
     both_nonces = nonce + _text_of(answer, "nonce")
     if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "driver", both_nonces)):
         raise ConnectionRefusedError("who listens on the driver's socket does not know its key")
+    # step 3: our own proof, and who this is
     proof = _proof(key, "planner", both_nonces)
     connection.send(lambda: _greeting(proof=proof, hello=hello.decode()))
     connection.allow_messages()
 
 
 def greet_planner(connection: Connection, key: bytes) -> bytes:
-    """Greet who has connected to the driver; return its `hello`.
+    """Greet the planning process that has connected to the driver; return its `hello`.
 
-    Raises `OtherVersion`, or `OSError`, `EOFError` or `ValueError`: it does not know the key.
+    The steps are those at the head of this module. Raises `OtherVersion`, or `OSError`,
+    `EOFError` or `ValueError`: it does not know the key.
     """
-    deadline = time.monotonic() + GREETING_MS_MAX / 1000
-    greeting = _greeting_of(connection.next_greeting(deadline))
+    deadline_s = time.monotonic() + GREETING_MS_MAX / 1000
+    # step 1: its version and nonce
+    greeting = _greeting_of(connection.next_greeting(deadline_s))
     if greeting.get("version") != LINK_VERSION:
         connection.send(lambda: _greeting(version=LINK_VERSION))
         raise OtherVersion(greeting.get("version"))
+    # step 2: the driver's version, nonce and proof
     nonce = secrets.token_hex(_NONCE_BYTES)
     both_nonces = _text_of(greeting, "nonce") + nonce
     proof = _proof(key, "driver", both_nonces)
     connection.send(lambda: _greeting(version=LINK_VERSION, nonce=nonce, proof=proof))
-    answer = _greeting_of(connection.next_greeting(deadline))
+    # step 3: its proof, and who it is
+    answer = _greeting_of(connection.next_greeting(deadline_s))
     if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "planner", both_nonces)):
         raise ConnectionRefusedError("who has connected does not know the driver's key")
     connection.allow_messages()
     return _text_of(answer, "hello").encode()
 
 
-def _proof(key: bytes, end: str, nonces: str) -> str:
-    # the end is in it, or a stranger could send the driver's own proof back to it
-    return hmac.digest(key, f"{end} {nonces}".encode(), "sha256").hex()
+def _proof(key: bytes, who: str, nonces: str) -> str:
+    """Return the proof that one end, `driver` or `planner`, knows the key."""
+    # `who` is part of it, or a stranger could send the driver's own proof back to it
+    return hmac.digest(key, f"{who} {nonces}".encode(), "sha256").hex()
 
 
 def _greeting(**fields: str | int) -> bytes:
+    """Return a greeting as the bytes of a frame."""
     return json.dumps(fields).encode()
 
 
 def _greeting_of(frame: bytes) -> dict[str, object]:
+    """Return the fields of a greeting; `ValueError`: the frame is none."""
     fields: object = json.loads(frame)
     if not isinstance(fields, dict):
         raise ValueError("this is no greeting")
@@ -309,6 +339,7 @@ def _greeting_of(frame: bytes) -> dict[str, object]:
 
 
 def _text_of(fields: dict[str, object], name: str) -> str:
+    """Return a text that a greeting must have; `ValueError`: it has not."""
     text = fields.get(name)
     if not isinstance(text, str) or not text.isascii():
         raise ValueError(f"a greeting without {name}")
@@ -322,24 +353,26 @@ class ListeningSocket:
     """
 
     def __init__(self, folder: str) -> None:
+        """Make the socket in a folder, and listen."""
         self._path = Path(folder, SOCKET_NAME)
         self._socket = _new_socket()
         try:
-            with private_folder(folder) as short:
-                # renamed when it listens: what somebody has left under the name makes way
-                beside = short / f".{SOCKET_NAME}.{os.getpid()}"
-                beside.unlink(missing_ok=True)
-                self._socket.bind(os.fspath(beside))
+            with private_folder(folder) as short_folder:
+                # Bound under another name, and renamed when it listens: this replaces a socket that
+                # somebody has left under the name.
+                new_path = short_folder / f".{SOCKET_NAME}.{os.getpid()}"
+                new_path.unlink(missing_ok=True)
+                self._socket.bind(os.fspath(new_path))
                 self._socket.listen(BACKLOG)
-                beside.rename(short / SOCKET_NAME)
-                self._inode = (short / SOCKET_NAME).stat().st_ino
+                new_path.rename(short_folder / SOCKET_NAME)
+                self._inode = (short_folder / SOCKET_NAME).stat().st_ino
         except BaseException:
             self.close()
             raise
 
     @property
     def is_there(self) -> bool:
-        """Whether a planning process finds it."""
+        """Whether the socket is still in the folder, where planning processes look for it."""
         try:
             return self._path.lstat().st_ino == self._inode
         except OSError:
@@ -352,31 +385,32 @@ class ListeningSocket:
         """
         if not _is_ready(self._socket, select.POLLIN, wait_ms):
             return None
-        with _FORKS:
+        with _FORK_LOCK:
             try:
-                accepted, _ = self._socket.accept()
-            except BlockingIOError:  # it has gone again
+                accepted_socket, _ = self._socket.accept()
+            except BlockingIOError:  # whoever connected has gone again
                 return None
-            _SOCKETS[id(accepted)] = accepted
-        return Connection(accepted)
+            _SOCKETS[id(accepted_socket)] = accepted_socket
+        return Connection(accepted_socket)
 
     def close(self) -> None:
+        """Stop listening; the file in the folder stays."""
         _close(self._socket)
 
 
 def connect(folder: str) -> Connection:
     """Connect to the driver that listens in a folder.
 
-    Raises `OSError`: none does; `UsageError`: as `private_folder`.
+    Raises `OSError`: nobody listens there; `UsageError`: as `private_folder`.
     """
-    end = _new_socket()
+    new_socket = _new_socket()
     try:
-        with private_folder(folder) as short:
-            end.connect(os.fspath(short / SOCKET_NAME))
+        with private_folder(folder) as short_folder:
+            new_socket.connect(os.fspath(short_folder / SOCKET_NAME))
     except BaseException:
-        _close(end)
+        _close(new_socket)
         raise
-    return Connection(end)
+    return Connection(new_socket)
 
 
 @contextmanager
@@ -395,10 +429,10 @@ def private_folder(folder: str) -> Iterator[Path]:
                 f" {os.geteuid()}'s with 0700: remove it and start the driver again, with a TMPDIR in which"
                 " nobody else writes"
             )
-        # it stays this folder, whoever renames what above it
-        short = DESCRIPTORS / str(descriptor)
+        # a path by the descriptor leads to this folder, whoever renames a folder above it
+        short_folder = DESCRIPTORS / str(descriptor)
         # not `Path.is_dir`, which raises before Python 3.14 where it may not look
-        yield short if os.path.isdir(short) else Path(folder)
+        yield short_folder if os.path.isdir(short_folder) else Path(folder)
     except OSError as error:
         if error.errno is None and "path too long" in str(error):
             raise UsageError(
@@ -410,33 +444,40 @@ def private_folder(folder: str) -> Iterator[Path]:
 
 
 _SOCKETS: Final[dict[int, socket.socket]] = {}
-"""All open sockets of this process. A child that is forked closes its copies, and shuts nothing down."""
+"""All open sockets of this process, by the object's id. A child that is forked closes its copies,
+and shuts nothing down."""
 
-_FORKS = threading.RLock()
-"""Held where a socket is made, so that no fork comes before it is noted. Nobody waits while he holds it."""
+_FORK_LOCK = threading.RLock()
+"""Held from when a socket is made until it is in `_SOCKETS`: no fork comes between. Nobody waits
+while he holds it."""
 
 
 def _new_socket() -> socket.socket:
-    with _FORKS:
-        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        end.setblocking(False)
-        _SOCKETS[id(end)] = end
-    return end
+    """Return a new Unix socket, which a child that is forked will close."""
+    with _FORK_LOCK:
+        new_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        new_socket.setblocking(False)
+        _SOCKETS[id(new_socket)] = new_socket
+    return new_socket
 
 
-def _close(end: socket.socket) -> None:
-    with _FORKS:
-        _SOCKETS.pop(id(end), None)
-        end.close()
+def _close(open_socket: socket.socket) -> None:
+    """Close a socket, and forget it."""
+    with _FORK_LOCK:
+        _SOCKETS.pop(id(open_socket), None)
+        open_socket.close()
 
 
 def _leave_to_the_parent() -> None:
-    for end in _SOCKETS.values():
-        end.close()
+    """Close the child's copies of all sockets; called in a child that was forked."""
+    for open_socket in _SOCKETS.values():
+        open_socket.close()
     _SOCKETS.clear()
-    _FORKS.release()
+    _FORK_LOCK.release()
 
 
 os.register_at_fork(
-    before=_FORKS.acquire, after_in_parent=_FORKS.release, after_in_child=_leave_to_the_parent
+    before=_FORK_LOCK.acquire,
+    after_in_parent=_FORK_LOCK.release,
+    after_in_child=_leave_to_the_parent,
 )

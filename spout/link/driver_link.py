@@ -1,4 +1,4 @@
-"""The planning process's end: what it knows of the driver, and what it tells it.
+"""The planning process's end of the link: what the driver said last, and what it sends the driver.
 
 A thread keeps the connection: it connects, handles what arrives, and connects again when the driver
 has closed it. The driver's *state* holds until the driver says something else, also while there is
@@ -21,7 +21,14 @@ from typing import Final
 
 from acker.errors import Unreachable, UsageError, WindhoverError
 from acker.wire.events import SourceRun
-from spout.link.connection import LINK_VERSION, Connection, DriverAddress, OtherVersion, connect, greet_driver
+from spout.link.connection import (
+    LINK_VERSION,
+    Connection,
+    DriverAddress,
+    OtherVersion,
+    connect,
+    greet_driver,
+)
 from spout.link.messages import (
     BatchPublished,
     DriverState,
@@ -35,11 +42,12 @@ from spout.link.messages import (
 )
 
 CONNECT_MS_MAX: Final = 60_000
-"""So long a planning process waits for the driver, which may be busy, before its query fails."""
+"""How long a planning process waits for the driver, which may be busy, before its query fails."""
 
 RECONNECT_MS_MAX: Final = 1_000
-"""So long it waits for a connection that has ended: the driver makes its socket again within 100 ms. Then it
-goes on with what the driver has said before; Spark ends it soon, if the driver is gone."""
+"""How long it waits for a new connection when one has ended: the driver makes its socket again
+within 100 ms. Then it goes on with what the driver has said before; if the driver is gone, Spark
+ends this process soon."""
 
 RETRY_MS: Final = 50
 """How long it waits between two tries to connect."""
@@ -61,9 +69,13 @@ class DriverLink:
     def __init__(
         self, address: DriverAddress | None, hello: Hello, group: str, mark: Path | None = None
     ) -> None:
-        """Know nothing yet; `start` connects. Without an address nobody says anything, as in tests.
+        """Begin without a connection; `start` connects.
 
-        `mark`: the file that is there while a batch is run again.
+        Args:
+            address: of the driver; None: there is none, as in tests, and no state ever comes.
+            hello: who this process is.
+            group: of the stream.
+            mark: the file that exists while a batch is run again; None: none is written.
         """
         self.group = group
         self.changes = 0
@@ -76,22 +88,28 @@ class DriverLink:
         self._published: dict[str, BatchPublished] = {}  # of each session the last message
         self._own_state = PlannerState()
         self._connection: Connection | None = None  # None: the thread tries to connect
-        self._has_present_state = False  # whether it came over this connection
+        self._has_present_state = False  # whether the driver's state came over this connection
         self._has_state = address is None  # whether it came over any connection
         self._refusal: WindhoverError | None = None  # why no further try is made
         self._why_not = "it was not tried yet"  # why there is no connection
-        self._changed = threading.Condition()  # held for moments: of what this object knows
+        self._changed = threading.Condition()  # guards all fields; held for moments
         self._is_closed = threading.Event()
 
     def start(self) -> None:
-        """Connect, and keep the connection. Raises `Unreachable`: no thread can be started."""
+        """Start the thread that connects and keeps the connection.
+
+        Raises `Unreachable`: no thread can be started.
+        """
         if self._address is None:
             return
-        keeper = threading.Thread(
-            target=self._keep_connected, args=(self._address,), name="windhover-hears-driver", daemon=True
+        connecting_thread = threading.Thread(
+            target=self._keep_connected,
+            args=(self._address,),
+            name="windhover-hears-driver",
+            daemon=True,
         )
         try:
-            keeper.start()
+            connecting_thread.start()
         except RuntimeError as error:
             raise Unreachable(
                 f"group {self.group}: the planning process cannot start a thread ({error}); raise the number"
@@ -99,7 +117,7 @@ class DriverLink:
             ) from error
 
     def close(self) -> None:
-        """Leave the driver."""
+        """End the connection and the thread."""
         self._is_closed.set()
         with self._changed:
             connection = self._connection
@@ -119,7 +137,8 @@ class DriverLink:
             self._changed.wait_for(lambda: self._has_state or self._refusal, CONNECT_MS_MAX / 1000)
             if self._has_state:
                 return
-            refusal, why_not = self._refusal, self._why_not
+            refusal = self._refusal
+            why_not = self._why_not
         if refusal is not None:
             raise refusal
         raise Unreachable(
@@ -129,48 +148,55 @@ class DriverLink:
         )
 
     def catch_up(self) -> None:
-        """Handle what the driver has said until now.
+        """Handle every message that the driver has sent until now.
 
-        If the connection has ended, the thread makes another one, over which the driver says all
-        again: so there is a second try.
+        If the connection has ended, the thread makes another one, over which the driver sends all
+        of it again: so there is a second try.
         """
         if not self._handle_arrived():
             self._handle_arrived()
 
     def _handle_arrived(self) -> bool:
-        """Handle the frames that have arrived; False: the connection has ended."""
+        """Handle the frames that have arrived; return False if the connection has ended by then.
+
+        True also where there is no connection within `RECONNECT_MS_MAX`: then nothing can arrive.
+        """
         with self._changed:
-            self._changed.wait_for(self._has_caught_up, RECONNECT_MS_MAX / 1000)
+            self._changed.wait_for(self._needs_no_state, RECONNECT_MS_MAX / 1000)
             connection = self._connection
         if connection is None:
             return True
         try:
             connection.handle_arrived(self.handle_frame)
-        except TimeoutError:  # the thread handles them
+        except TimeoutError:  # the thread is handling them
             return True
-        except (OSError, EOFError, ValueError):  # the thread sees it, too, and logs it
+        except (OSError, EOFError, ValueError):  # the thread sees the same, and logs it
             with self._changed:
                 if self._connection is connection:
                     self._has_present_state = False
             return False
         return True
 
-    def _has_caught_up(self) -> bool:
-        """Return whether the driver's state is known over this connection, or nobody tells it."""
+    def _needs_no_state(self) -> bool:
+        """Return whether no state of the driver is waited for over the connection.
+
+        It has come over this one; or there is no driver; or none has come over any connection,
+        for which `wait_for_state` waits.
+        """
         return self._has_present_state or self._address is None or not self._has_state
 
     def wait(self, since: int, wait_ms: int) -> None:
-        """Wait until `changes` are no longer `since`, or `wait_ms` have passed."""
+        """Wait until `changes` is another number than `since`, or `wait_ms` have passed."""
         with self._changed:
             self._changed.wait_for(lambda: self.changes != since, wait_ms / 1000)
 
     def wake(self) -> None:
-        """Count a change of this process itself, so that whoever waits looks again."""
+        """Count a change of this process itself, so that a thread in `wait` goes on."""
         with self._changed:
             self._count_change()
 
     def handle_frame(self, frame: bytes) -> None:
-        """Keep what a message says; `ValueError`: the frame is none, or none of the driver's."""
+        """Keep what a message of the driver says; `ValueError`: the frame is no such message."""
         message = from_frame(frame)
         with self._changed:
             match message:
@@ -184,18 +210,18 @@ class DriverLink:
             self._count_change()
 
     def _count_change(self) -> None:
-        """Count a change, and wake whoever waits for one; hold `_changed`."""
+        """Count a change, and wake the threads that wait for one; call it with `_changed` held."""
         self.changes += 1
         self._changed.notify_all()
 
     @property
     def is_connected(self) -> bool:
-        """Whether the driver is there, as far as the kernel knows."""
+        """Whether there is a connection to the driver, as far as the kernel knows."""
         return self._connection is not None
 
     @property
     def has_gone(self) -> bool:
-        """Whether the driver was there, and is not any more."""
+        """Whether there was a connection to the driver, and there is none now."""
         return self._address is not None and self._has_state and self._connection is None
 
     @property
@@ -210,7 +236,7 @@ class DriverLink:
 
     @property
     def cores(self) -> int | None:
-        """How many cores there were when the last batch ended; None: no batch has."""
+        """How many cores there were when the last batch ended; None: no batch has ended."""
         return self._driver_state.cores
 
     @property
@@ -235,7 +261,7 @@ class DriverLink:
 
     @property
     def not_granted(self) -> str:
-        """Why the store could not be opened for this process; empty: nobody has said that."""
+        """Why the store could not be opened for this process; empty: it could, or was not asked."""
         return self._driver_state.not_granted
 
     @property
@@ -244,12 +270,16 @@ class DriverLink:
         return self._driver_state.trigger
 
     def published(self, session: str, ranges: tuple[SourceRun, ...]) -> Published | None:
-        """Return the message about a batch with these ranges, if it is the session's last one."""
-        last = self._published.get(session)
-        is_of_it = last is not None and last.batch == batch_name(session, ranges)
-        return last.published if last is not None and is_of_it else None
+        """Return what the driver has published of the batch with these ranges.
 
-    # -- what the planning process tells
+        None: it is not published, or a later batch of the session is.
+        """
+        last_message = self._published.get(session)
+        if last_message is None or last_message.batch != batch_name(session, ranges):
+            return None
+        return last_message.published
+
+    # -- what the planning process says
 
     def ask_for_workers(self) -> None:
         """Ask the driver to let Spark run a task; `has_workers` is the answer."""
@@ -264,7 +294,10 @@ class DriverLink:
         self._set_own_state(replace(self._own_state, asks_for_trigger=True))
 
     def put_idle(self) -> None:
-        """Report to the driver that the last batch has ended: Spark asks for the next one only then."""
+        """Report to the driver that no batch runs.
+
+        Call it where Spark asks for the next batch, which it does when the last one has ended.
+        """
         self._set_own_state(replace(self._own_state, idle_pause=self._driver_state.pauses))
 
     def tell_runs_again(self, session: str, ranges: tuple[SourceRun, ...]) -> None:
@@ -273,17 +306,18 @@ class DriverLink:
         self.keep_mark()
 
     def keep_mark(self) -> None:
-        """Write the mark as long as the batch runs again; a cleaner may have removed it.
+        """Write the mark while a batch runs again.
 
-        It is a file, and no message: a task on this machine has no connection, and its bolts, whose closure
-        was made before, know its path alone.
+        A cleaner of temporary files may have removed it. The mark is a file and no message: the
+        tasks that look for it have no connection, and their closures, which were made before,
+        have its path alone.
         """
         if self._mark is None:
             return
         with self._mark_lock:
             if not self._own_state.runs_again:
                 return
-            # not found: the driver is about to make the folder again
+            # FileNotFoundError: the folder is gone; the driver is about to make it again
             with self._logging_mark_errors(), suppress(FileNotFoundError):
                 self._mark.touch()
 
@@ -301,9 +335,10 @@ class DriverLink:
             self._is_mark_broken = True
 
     def tell_plans(self) -> None:
-        """Report to the driver that this process plans: what it ran again has ended. Remove the mark.
+        """Report to the driver that this process plans, and remove the mark.
 
-        It stays if another process runs a batch again.
+        No batch of it runs again any more. The mark stays if another process of the stream runs
+        a batch again.
         """
         self._set_own_state(replace(self._own_state, runs_again=""))
         if self._mark is not None and not self._driver_state.others_run_again:
@@ -311,9 +346,9 @@ class DriverLink:
                 self._mark.unlink(missing_ok=True)
 
     def _set_own_state(self, state: PlannerState) -> None:
-        """Change this process's state, and send it.
+        """Change this process's state, and send it, if it is another one.
 
-        A driver that is away gets it when it is there again.
+        Without a connection it is sent when there is one again.
         """
         with self._changed:
             if state == self._own_state:
@@ -327,12 +362,13 @@ class DriverLink:
     # -- the thread
 
     def _keep_connected(self, address: DriverAddress) -> None:
-        """Connect and listen, again and again until `close`; in the thread."""
+        """Connect and listen, again and again until `close`; this is what the thread runs."""
         while not self._is_closed.is_set():
             try:
                 self._connect_and_listen(address)
             except UsageError as error:
                 if not self._has_state:
+                    # the first connection was refused: another try would be, too
                     with self._changed:
                         self._refusal = error
                         self._count_change()
@@ -345,7 +381,8 @@ class DriverLink:
     def _record_disconnect(self, error: Exception) -> None:
         """Keep why there is no connection; log it if there was one."""
         with self._changed:
-            was_connected, self._connection = self._connection is not None, None
+            was_connected = self._connection is not None
+            self._connection = None
             self._has_present_state = False
             self._why_not = f"{type(error).__name__}: {error}"
             self._count_change()
@@ -353,9 +390,9 @@ class DriverLink:
             _LOGGER.warning("driver_has_gone group=%s: %s; what it said last holds", self.group, error)
 
     def _connect_and_listen(self, address: DriverAddress) -> None:
-        """Connect, tell this process's state, and handle what arrives.
+        """Connect, send this process's state, and handle what arrives, until `close` or an error.
 
-        An error ends the connection.
+        Either closes the connection.
         """
         connection = connect(address.folder)
         try:

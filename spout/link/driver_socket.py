@@ -1,7 +1,8 @@
-"""The driver listens: who connects to the socket of an application is brought to the link of his stream.
+"""The driver listens on a socket, and passes each connection to the link of its stream.
 
-One thread accepts, and makes the socket again where a cleaner of temporary files has removed it; a connection
-that is open needs no file, and goes on. Each connection has a thread of its own.
+One thread accepts, and makes the socket again where a cleaner of temporary files has removed
+it; a connection that is open needs no file, and goes on. Each connection has a thread of its
+own.
 """
 
 from __future__ import annotations
@@ -26,22 +27,26 @@ READ_MS: Final = 10_000
 """How often the thread of a connection looks whether it is to end, where nothing arrives."""
 
 CONNECTIONS_MAX: Final = 256
-"""More at once are dropped; each application has a few streams, and each stream a planning process or two."""
+"""Further connections are dropped. An application has a few streams, and each stream a planning
+process or two."""
 
 _KEY_BYTES: Final = 32
 
 
 class StreamLink(Protocol):
-    """What a planning process is brought to; see `PlannerLink`."""
+    """The link of a stream, to which the connection of a planning process goes.
+
+    See `PlannerLink`.
+    """
 
     def attach(self, connection: Connection, process: str) -> None:
-        """Send a planning process that has connected all that it has to know."""
+        """Send the driver's state and the published batches to a process that has connected."""
 
     def detach(self, connection: Connection) -> None:
-        """Forget a planning process that has gone."""
+        """Remove a planning process whose connection has ended."""
 
     def handle_frame(self, connection: Connection, frame: bytes) -> None:
-        """Keep what a planning process says."""
+        """Keep what a planning process says in a message."""
 
 
 class DriverSocket:
@@ -56,25 +61,25 @@ class DriverSocket:
         """
         self.address = DriverAddress(folder, secrets.token_bytes(_KEY_BYTES))
         self._link_of = link_of
-        self._open: set[Connection] = set()
-        self._open_lock = threading.Lock()  # guards `_open`
-        self._logged_trouble = ""  # the last text that was logged; empty: there is no trouble
+        self._open_connections: set[Connection] = set()
+        self._open_lock = threading.Lock()  # guards `_open_connections`
+        self._logged_trouble = ""  # the text that was logged last; empty: all went well since
         self._is_over = is_over
         self._is_listening = False
         self._start_lock = threading.Lock()  # guards `_is_listening`
 
     def start(self) -> None:
-        """Listen in a thread of its own, unless it does already.
+        """Listen in a thread of its own; do nothing if this was called before.
 
-        Raises `UsageError`: the socket cannot be made, or no thread be started.
+        Raises `UsageError`: the socket cannot be made, or no thread can be started.
         """
         with self._start_lock:  # two listeners would take the name from each other for ever
             if not self._is_listening:
-                self._start()
+                self._start_listening()
                 self._is_listening = True
 
-    def _start(self) -> None:
-        """Make the socket, and start the thread that listens."""
+    def _start_listening(self) -> None:
+        """Make the socket, and start the thread that listens; `UsageError` as in `start`."""
         try:
             listener = ListeningSocket(self.address.folder)
         except OSError as error:
@@ -94,50 +99,57 @@ class DriverSocket:
             ) from error
 
     def _listen(self, listener: ListeningSocket) -> None:
-        """Accept connections until the application is over; in the thread.
+        """Accept connections until the application is over, then end those that are open.
 
-        Then end those that are open.
+        This is what the thread runs.
         """
         leave_sigint_to_the_main_thread()
-        pause = threading.Event()
+        pause = threading.Event()  # nobody sets it: it only waits
         try:
             while not self._is_over():
                 try:
                     if not listener.is_there:
-                        fresh = ListeningSocket(self.address.folder)
+                        # a cleaner of temporary files has removed the socket's file
+                        new_listener = ListeningSocket(self.address.folder)
                         listener.close()
-                        listener = fresh
+                        listener = new_listener
                     connection = listener.accept(ACCEPT_MS)
                     if connection is not None:
                         self._serve_in_thread(connection)
                     self._logged_trouble = ""
                 except (OSError, UsageError, RuntimeError, MemoryError) as error:
-                    # no folder (in a moment it is there), descriptor, thread, memory: once more
+                    # there is no folder (the keeper makes it again), descriptor, thread or
+                    # memory: try again
                     self._log_trouble(error)
                     pause.wait(ACCEPT_MS / 1000)
         finally:
             listener.close()
             with self._open_lock:
-                connections = tuple(self._open)
+                connections = tuple(self._open_connections)
             for connection in connections:
                 connection.end()
 
     def _log_trouble(self, error: Exception) -> None:
-        """Log why nobody can connect, once for each reason.
+        """Log why nobody can connect, unless it was logged last time.
 
-        A missing folder is no reason: it comes again.
+        A missing folder is not logged: it is made again.
         """
-        text = "" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
-        if text and text != self._logged_trouble:  # once, and not ten times a second
+        is_folder_missing = isinstance(error, FileNotFoundError)
+        text = "" if is_folder_missing else f"{type(error).__name__}: {error}"
+        if text and text != self._logged_trouble:  # or it would be logged ten times a second
             _LOGGER.warning("planning_processes_cannot_connect: %s", text)
         self._logged_trouble = text
 
     def _serve_in_thread(self, connection: Connection) -> None:
-        """Serve a connection in a thread of its own; `RuntimeError`: there is none."""
+        """Serve a connection in a thread of its own.
+
+        Raises `RuntimeError`, with the connection closed: no thread can be started, or
+        `CONNECTIONS_MAX` are open.
+        """
         with self._open_lock:
-            is_full = len(self._open) >= CONNECTIONS_MAX
+            is_full = len(self._open_connections) >= CONNECTIONS_MAX
             if not is_full:
-                self._open.add(connection)
+                self._open_connections.add(connection)
         if is_full:
             connection.close()
             raise RuntimeError(f"{CONNECTIONS_MAX} connections are open")
@@ -150,16 +162,13 @@ class DriverSocket:
             raise
 
     def _close(self, connection: Connection) -> None:
-        """Close a connection that was served."""
+        """Close a connection, and remove it from those that are open."""
         with self._open_lock:
-            self._open.discard(connection)
+            self._open_connections.discard(connection)
         connection.close()
 
     def _serve(self, connection: Connection) -> None:
-        """Handle the messages of a connection until it ends, and close it.
-
-        It runs in a thread of its own.
-        """
+        """Handle the messages of a connection until it ends, and close it; its thread runs this."""
         leave_sigint_to_the_main_thread()
         try:
             self._handle_messages(connection)
@@ -167,7 +176,11 @@ class DriverSocket:
             self._close(connection)
 
     def _handle_messages(self, connection: Connection) -> None:
-        """Greet who has connected, and bring its messages to the link of its stream."""
+        """Greet the process that has connected, and pass its messages to the link of its stream.
+
+        A stranger, who cannot greet, is logged and dropped.
+        """
+        # 1. the greeting
         try:
             hello = from_frame(greet_planner(connection, self.address.key))
             link = self._link_of(hello.stream) if isinstance(hello, Hello) else None
@@ -178,6 +191,7 @@ class DriverSocket:
                 "stranger_dropped: who connected to the driver's socket said no greeting: %s", error
             )
             return
+        # 2. the messages
         try:
             link.attach(connection, hello.process)
             while not self._is_over():

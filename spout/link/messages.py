@@ -1,7 +1,7 @@
-"""What the driver and its planning processes say to each other, and its form: JSON of a fixed schema; pure.
+"""What driver and planning processes say to each other, as JSON of a fixed schema; pure.
 
-A message says what holds; the state is in the two processes. So whoever connects again hears all of it once
-more, and nothing is lost with a connection.
+A message says what holds; the state is in the two processes. So whoever connects again hears
+all of it once more, and nothing is lost with a connection.
 
 | message | from | to |
 |---|---|---|
@@ -26,14 +26,15 @@ from spout.link.connection import MESSAGE_BYTES_MAX
 from spout.planning.order import NotAcked
 
 SESSIONS_MAX: Final = 2
-"""Of so many sessions both ends remember the last batch: a stream has one, and perhaps the one before."""
+"""For how many sessions both ends keep the last batch: a stream has one, and perhaps the one before."""
 
 
 class Published(NamedTuple):
-    """A batch is published.
+    """What the driver says of a published batch.
 
-    `not_acked` are the roots that are not acked by that, and `held` those of which Spark's state holds
-    tuples; None: unknown. `damaged` are offsets that could not be read, for which the query is to end.
+    `not_acked` are the roots that the batch has not acked, `held` those of which Spark's state
+    holds tuples; None: unknown. `damaged` are runs of offsets that could not be read, for which
+    the query is to end.
     """
 
     not_acked: tuple[NotAcked, ...] | None
@@ -55,11 +56,12 @@ class DriverState:
     """What holds for a planning process until the driver changes it.
 
     Attributes:
-        follower: None: no follower publishes the stream; else why it could not, empty while it can.
+        follower: why the thread that publishes the stream could not; empty: it can; None: there
+            is no such thread.
         is_inactive: no batch is planned.
-        is_for_good: nor may Spark run one without records.
+        is_for_good: Spark may not run a batch without records either.
         pauses: how often the stream was made inactive so far.
-        cores: how many cores there were when the last batch ended; None: no batch has.
+        cores: how many cores there were when the last batch ended; None: no batch has ended.
         has_workers: Spark has run a task since this process has asked.
         others_run_again: another planning process of the stream, which lives, runs a batch again.
         has_store: a store takes the rows and their acks: who takes the group asks first.
@@ -87,8 +89,10 @@ class PlannerState:
 
     Attributes:
         asks_for_workers: it waits until Spark has run a task.
-        idle_pause: the last of the driver's `pauses` in which Spark has ended its last batch; 0: none.
-        runs_again: `batch_name` of the batch that it runs again, which another process planned; else empty.
+        idle_pause: the last of the driver's `pauses` in which Spark has ended its last batch; 0:
+            none.
+        runs_again: `batch_name` of the batch that it runs again, which another process planned;
+            empty: it runs none again.
         asks_for_epoch: the lowest epoch with which it may take the group, once the store is open;
             0: it does not ask.
         asks_for_trigger: it plans nothing before it knows its query's trigger.
@@ -115,21 +119,27 @@ Message = DriverState | BatchPublished | PlannerState | Hello
 
 
 def keep_latest(by_session: dict[str, V], session: str, value: V) -> None:
-    """Keep what was said last of a session, and of no more than `SESSIONS_MAX` sessions, the latest ones."""
-    by_session.pop(session, None)
+    """Keep `value` as the last one of a session; drop all but the last `SESSIONS_MAX` sessions."""
+    by_session.pop(session, None)  # so that the session comes to the end of the dict
     by_session[session] = value
     while len(by_session) > SESSIONS_MAX:
         del by_session[next(iter(by_session))]
 
 
 def batch_name(session: str, ranges: Sequence[SourceRun]) -> str:
-    """Name a batch by its first position: a session emits each one once."""
-    first = f"{ranges[0].source}@{ranges[0].start}" if ranges else ""
-    return f"{session}/{first}"
+    """Return the name of a batch: its session and its first position, ``s1/65536@42``.
+
+    A session emits each position once, so no two batches of it have one name.
+    """
+    first_position = f"{ranges[0].source}@{ranges[0].start}" if ranges else ""
+    return f"{session}/{first_position}"
 
 
 def mark_path(folder: Path, stream: str) -> Path:
-    """Return the file that is there while a batch of a stream is run again: a task has no connection."""
+    """Return the path of the mark, a file that exists while a batch of a stream is run again.
+
+    Tasks look for it, since they have no connection.
+    """
     return folder / f"{stream}.again"
 
 
@@ -142,20 +152,22 @@ _KINDS: Final[Mapping[type[Message], str]] = {
 
 
 def to_frame(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
-    """Return a message as bytes.
+    """Return a message as the bytes of a frame, of `bytes_max` at most.
 
-    If a batch has more roots than `bytes_max` can name, the message says that it is unknown which
-    are acked, and which are held; of the damaged runs the first is named in any case.
+    If a batch has too many roots for that, the message says that it is unknown which are acked,
+    and which are held. Of too many damaged runs it names only the first ones, at least one.
     """
     fields: dict[str, object] = {"kind": _KINDS[type(message)]}
     if not isinstance(message, BatchPublished):
         return json.dumps(fields | asdict(message)).encode()
+    # 1. all of the batch
     fields |= {"session": message.session, "batch": message.batch, **message.published._asdict()}
     frame = json.dumps(fields).encode()
+    # 2. without the roots; None: unknown
     if len(frame) > bytes_max:
-        # None: unknown
         fields |= {"not_acked": None, "held": None}
         frame = json.dumps(fields).encode()
+    # 3. with a half, a quarter and so on of the damaged runs
     damaged = message.published.damaged
     while len(frame) > bytes_max and len(damaged) > 1:
         damaged = damaged[: len(damaged) // 2]
@@ -164,7 +176,7 @@ def to_frame(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
 
 
 def from_frame(frame: bytes) -> Message:
-    """Return the message that some bytes are; `ValueError`: they are none."""
+    """Return the message in a frame; `ValueError`: the frame has none."""
     try:
         values: object = json.loads(frame)
     except RecursionError:
@@ -178,7 +190,7 @@ def from_frame(frame: bytes) -> Message:
 
 
 def _message_of(kind: str, fields: _Fields) -> Message:
-    """Return the message of a kind, with the fields that it must have; `ValueError`: it has not."""
+    """Return the message of a kind, made of its fields; `ValueError`: one is missing or wrong."""
     match kind:
         case "driver":
             return DriverState(
@@ -211,7 +223,8 @@ def _message_of(kind: str, fields: _Fields) -> Message:
 
 
 def _published_of(fields: _Fields) -> Published:
-    """Return what a message says of a published batch: rows of numbers become what they stand for."""
+    """Return what a message says of a published batch: its rows of numbers as roots and runs."""
+    # `rows` has checked how many columns a row has, not their types
     not_acked = cast("list[tuple[int, int, int | None, int]] | None", fields.rows("not_acked", 4))
     held = cast("list[tuple[int, int, int]] | None", fields.rows("held", 3))
     damaged = cast("list[tuple[str, int, int, int, str]] | None", fields.rows("damaged", 5))
@@ -223,36 +236,47 @@ def _published_of(fields: _Fields) -> Published:
 
 
 class _Fields:
-    """The fields of a message; each is taken once, by its type. `ValueError`: it is of another one."""
+    """The fields of a message; each is taken once, by its type.
+
+    Every method raises `ValueError`: the field is missing, or of another type.
+    """
 
     def __init__(self, values: dict[str, object]) -> None:
+        """Begin with the fields as JSON has them."""
         self._values = values
 
     def text(self, name: str) -> str:
+        """Take a field that is a text."""
         value = self._take(name)
         if not isinstance(value, str):
             raise ValueError(f"{name} is no text")
         return value
 
     def text_or_none(self, name: str) -> str | None:
+        """Take a field that is a text, or null."""
         return None if self._drop_none(name) else self.text(name)
 
     def flag(self, name: str) -> bool:
+        """Take a field that is true or false."""
         value = self._take(name)
         if not isinstance(value, bool):
             raise ValueError(f"{name} is neither true nor false")
         return value
 
     def number(self, name: str) -> int:
+        """Take a field that is a whole number."""
         value = self._take(name)
+        # in Python True is an int
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"{name} is no whole number")
         return value
 
     def number_or_none(self, name: str) -> int | None:
+        """Take a field that is a whole number, or null."""
         return None if self._drop_none(name) else self.number(name)
 
     def rows(self, name: str, columns: int) -> list[list[object]] | None:
+        """Take a field that is a list of rows with so many columns, or null."""
         if self._drop_none(name):
             return None
         value = self._take(name)
@@ -263,15 +287,18 @@ class _Fields:
         return value
 
     def refuse_others(self) -> None:
+        """Raise `ValueError` if there are fields that nobody has taken."""
         if self._values:
             raise ValueError(f"a message has no fields {', '.join(sorted(self._values))}")
 
     def _take(self, name: str) -> object:
+        """Remove a field, and return its value."""
         if name not in self._values:
             raise ValueError(f"a message without {name}")
         return self._values.pop(name)
 
     def _drop_none(self, name: str) -> bool:
+        """Remove a field whose value is None; return whether it was."""
         is_none = name in self._values and self._values[name] is None
         if is_none:
             del self._values[name]

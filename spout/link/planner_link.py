@@ -1,4 +1,4 @@
-"""The driver's end: what it tells the planning processes of one stream, and what they ask.
+"""The driver's end: what it sends the planning processes of a stream, and what they ask.
 
 A stream may have two planning processes for a moment: Spark has started another one, and the one
 before has not ended yet. Each gets the driver's state and the last published batches when it
@@ -37,15 +37,19 @@ from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan
 
 AGAIN_MAX: Final = 64
-"""So many batches that were run again are remembered; the sink asks of the one that it has just written."""
+"""How many batches that were run again are remembered; the sink asks about the one that it has just
+written."""
 
 
 OpenStore = Callable[[int], int]
-"""Opens the store of a stream, and returns the epoch that it grants: at least the given one."""
+"""Opens the store of a stream, and returns the epoch that it grants: its argument, or a higher one."""
 
 
 class EpochQuestion(NamedTuple):
-    """A planning process that takes the group once the store is open, with `epoch_min` or more."""
+    """A planning process that may take the group only when the store has granted an epoch.
+
+    The epoch has to be `epoch_min` or higher. `process` is the id of the planning process.
+    """
 
     process: str
     epoch_min: int
@@ -53,7 +57,10 @@ class EpochQuestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """The answer to an `EpochQuestion`: an epoch, or why there is none."""
+    """The answer to an `EpochQuestion`: an epoch, or in `not_granted` why there is none.
+
+    Neither: the question has no answer yet.
+    """
 
     epoch: int = 0
     not_granted: str = ""
@@ -68,7 +75,7 @@ class _PlanningProcess:
 
     Attributes:
         process: its id.
-        knows_batches: whether it was sent all published batches; before, it gets no state.
+        knows_batches: whether it was sent all published batches; before that it gets no state.
         state: what it has said last.
     """
 
@@ -81,7 +88,7 @@ class PlannerLink:
     """What the driver and the planning processes of one `read_stream` call have said to each other.
 
     Attributes:
-        mark: the file that is there while a batch is run again; only its path goes to the tasks.
+        mark: the file that exists while a batch is run again; only its path goes to the tasks.
         status_path: the status file, where the user names no other.
         group: of the stream.
     """
@@ -111,7 +118,7 @@ class PlannerLink:
         self._batches_run_again: dict[str, None] = {}  # by `batch_name`, the oldest first
         self._lock = threading.Lock()  # held for moments, never while something is sent
 
-    # -- what the driver tells
+    # -- what the driver says
 
     def put_published(
         self,
@@ -120,12 +127,12 @@ class PlannerLink:
         damaged: Sequence[DamagedRun] = (),
         held: Sequence[SourceRun] | None = (),
     ) -> None:
-        """Send all planning processes that a batch is published; without positions it is not sent.
+        """Send all planning processes that a batch is published; nothing, if it has no positions.
 
         Args:
             plan: the batch.
-            not_acked: its roots that are not acked; None: nobody can tell which, or needs to know.
-            damaged: what could not be read, for which the query is to end.
+            not_acked: its roots that are not acked; None: unknown, or nobody needs them.
+            damaged: runs of offsets that could not be read, for which the query is to end.
             held: roots of which Spark's state holds tuples; None: unknown.
         """
         if not plan.ranges:
@@ -144,9 +151,9 @@ class PlannerLink:
             self._send_published(connection, plan.session)
 
     def set_follower(self, failure: str | None) -> None:
-        """Send whether a follower, a thread of the driver, publishes the stream's batches, or why it cannot.
+        """Send whether a follower, a thread of the driver, publishes the stream's batches.
 
-        `failure`: None: no follower does; empty: one does.
+        `failure` is why it cannot; empty: it does; None: there is no follower.
         """
         self._change_state(lambda state: replace(state, follower=failure))
 
@@ -162,8 +169,8 @@ class PlannerLink:
     def deactivate(self, *, for_good: bool = False) -> None:
         """Send that no batch is to be planned, as Storm's deactivate.
 
-        `for_good`: nor may Spark run one without records, as it does all the time where bolts tick: whoever
-        ends the query then interrupts none.
+        `for_good`: Spark may not run a batch without records either, so that whoever ends the
+        query interrupts no batch. Where bolts tick, Spark runs such batches all the time.
         """
         self._change_state(
             lambda state: replace(
@@ -189,7 +196,7 @@ class PlannerLink:
         return self._state.is_inactive and self._last_idle_pause == self._state.pauses
 
     def put_workers(self, process: str) -> None:
-        """Answer a planning process that Spark has run a task."""
+        """Answer a planning process that asked for workers: Spark has run a task."""
         with self._lock:
             self._processes_with_workers.add(process)
         self._send_state_to_all()
@@ -201,9 +208,10 @@ class PlannerLink:
         self._send_state_to_all()
 
     def expect_store(self, open_store: OpenStore) -> None:
-        """Have planning processes ask before they take the group: a store takes the stream's rows.
+        """Send that a store takes the stream's rows.
 
-        Of several stores that of the last call is opened.
+        A planning process then asks for an epoch before it takes the group. `open_store` opens
+        it; of several calls that of the last one counts.
         """
         self._open_store = open_store
         self._change_state(lambda state: replace(state, has_store=True))
@@ -214,7 +222,7 @@ class PlannerLink:
         return self._state.has_store
 
     def epoch_questions(self) -> list[EpochQuestion]:
-        """Return the planning processes that wait for an epoch, and have no answer."""
+        """Return the questions for an epoch that have no answer yet."""
         with self._lock:
             return [
                 EpochQuestion(process, epoch_min)
@@ -223,51 +231,49 @@ class PlannerLink:
             ]
 
     def grant_epoch(self, question: EpochQuestion) -> None:
-        """Open the store for a planning process, and answer it.
+        """Open the store for a planning process, and answer its question.
 
-        It takes as long as the store does.
+        It takes as long as the store does. An error of the store is the answer.
         """
+        # the answer if something else is raised than a WindhoverError
         grant = _Grant(not_granted="the driver has ended the attempt; see its log")
         try:
-            grant = self._open_for(question.epoch_min)
+            grant = self._grant_of_store(question.epoch_min)
         except WindhoverError as error:
             grant = _Grant(not_granted=f"{type(error).__name__}: {error}")
-        finally:  # whatever it was: unanswered, the query would wait for minutes
+        finally:  # in any case: without an answer the query would wait for minutes
             with self._lock:
                 self._grant_by_process[question.process] = grant
             self._send_state_to_all()
 
-    def _open_for(self, epoch_min: int) -> _Grant:
-        """Open the store, and return what it grants.
-
-        Raises `WindhoverError`: it cannot be opened.
-        """
+    def _grant_of_store(self, epoch_min: int) -> _Grant:
+        """Open the store, and return what it grants; `WindhoverError`: it cannot be opened."""
         if self._open_store is None:
             raise Unreachable("the driver has no store for this stream")
         return _Grant(epoch=self._open_store(epoch_min))
 
     def _change_state(self, changed: Callable[[DriverState], DriverState]) -> None:
-        """Change the driver's state, and send it if it is another one; do not hold `_lock`.
+        """Change the driver's state, and send it if it is another one than before.
 
-        A frame is made under that lock, too.
+        Call it without `_lock`: frames are made under that lock, too.
         """
         with self._lock:
-            state = changed(self._state)
-            if state == self._state:
+            new_state = changed(self._state)
+            if new_state == self._state:
                 return
-            self._state = state
+            self._state = new_state
         self._send_state_to_all()
 
     def _send_state_to_all(self) -> None:
-        """Send each planning process the driver's state, as it is for that one."""
+        """Send each planning process the driver's state, with the answers to its own questions."""
         with self._lock:
             connections = tuple(self._process_by_connection)
         for connection in connections:
             self._send_state(connection)
 
     def _send_state(self, connection: Connection) -> None:
-        """Send one planning process the driver's state."""
-        with suppress(OSError):  # it has ended, which its own thread sees
+        """Send one planning process the driver's state, unless it has ended."""
+        with suppress(OSError):  # the thread of the connection sees it, and handles it
             connection.send(lambda: self._state_frame(connection))
 
     def _send_published(self, connection: Connection, session: str) -> None:
@@ -276,35 +282,33 @@ class PlannerLink:
             connection.send(lambda: self._published_frame_by_session.get(session, b""))
 
     def _state_frame(self, connection: Connection) -> bytes:
-        """Return the driver's state for one planning process.
+        """Return the frame with the driver's state for one planning process.
 
-        Empty: it has gone, or gets it later.
+        Empty: the process has gone, or is sent the published batches first (`attach`).
         """
         with self._lock:
             receiver = self._process_by_connection.get(connection)
             if receiver is None or not receiver.knows_batches:
                 return b""
-            others = [
-                other for other in self._process_by_connection.values() if other.process != receiver.process
-            ]
+            connected_processes = self._process_by_connection.values()
+            others = [other for other in connected_processes if other.process != receiver.process]
             grant = self._grant_by_process.get(receiver.process, _NO_GRANT)
-            return to_frame(
-                replace(
-                    self._state,
-                    has_workers=receiver.process in self._processes_with_workers,
-                    others_run_again=any(other.state.runs_again for other in others),
-                    granted_epoch=grant.epoch,
-                    not_granted=grant.not_granted,
-                    trigger=self._trigger_by_process.get(receiver.process, ""),
-                )
+            state = replace(
+                self._state,
+                has_workers=receiver.process in self._processes_with_workers,
+                others_run_again=any(other.state.runs_again for other in others),
+                granted_epoch=grant.epoch,
+                not_granted=grant.not_granted,
+                trigger=self._trigger_by_process.get(receiver.process, ""),
             )
+            return to_frame(state)
 
     # -- what the planning processes say
 
     def attach(self, connection: Connection, process: str) -> None:
-        """Send a planning process that has connected all batches and the state.
+        """Send a planning process that has connected the published batches, then the state.
 
-        Later it gets what changes.
+        From then on it gets every change.
         """
         receiver = _PlanningProcess(process)
         with self._lock:
@@ -312,15 +316,16 @@ class PlannerLink:
             sessions = tuple(self._published_frame_by_session)
         for session in sessions:
             self._send_published(connection, session)
-        # the state comes last, also if it changes meanwhile: whoever has it has all
+        # The state comes last, also if it changes meanwhile: a process that has it has all batches.
         receiver.knows_batches = True
         self._send_state(connection)
 
     def detach(self, connection: Connection) -> None:
-        """Forget a planning process that has gone; what it has run again is remembered."""
+        """Remove a planning process that has gone; the batches that it ran again are remembered."""
         with self._lock:
-            gone = self._process_by_connection.pop(connection, None)
-        if gone is not None and gone.state.runs_again:
+            process = self._process_by_connection.pop(connection, None)
+        if process is not None and process.state.runs_again:
+            # now others may remove the mark
             self._send_state_to_all()
 
     def handle_frame(self, connection: Connection, frame: bytes) -> None:
@@ -353,7 +358,7 @@ class PlannerLink:
             self._send_state_to_all()
 
     def asks_for_workers(self) -> list[str]:
-        """Return the planning processes that have asked whether Spark has workers, and have no answer."""
+        """Return the ids of the planning processes that wait for Spark's first task."""
         with self._lock:
             return [
                 process
@@ -362,10 +367,7 @@ class PlannerLink:
             ]
 
     def asks_for_trigger(self) -> list[str]:
-        """Return the planning processes that have asked for their query's trigger.
-
-        Those that have an answer are left out.
-        """
+        """Return the ids of the planning processes that wait for their query's trigger."""
         with self._lock:
             return [
                 process
@@ -374,13 +376,14 @@ class PlannerLink:
             ]
 
     def runs_again(self, plan: BatchPlan) -> bool:
-        """Handle what has arrived; return whether a batch was planned by another process than runs it.
+        """Return whether a batch was planned by another process than the one that runs it.
 
-        It is of a batch, not of a process: a second planning process that comes or goes changes nothing.
+        Before, the messages that have arrived are handled. The answer is of the batch: a second
+        planning process that comes or goes changes nothing.
         """
         with self._lock:
             connections = tuple(self._process_by_connection)
         for connection in connections:
-            with suppress(OSError, EOFError, ValueError):  # its thread sees it, too
+            with suppress(OSError, EOFError, ValueError):  # the connection's thread sees the same
                 connection.handle_arrived(partial(self.handle_frame, connection))
         return batch_name(plan.session, plan.ranges) in self._batches_run_again

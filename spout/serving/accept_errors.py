@@ -39,7 +39,7 @@ class AcceptErrors:
         self._reported_s: float | None = None  # None: never
 
     def report(self, error: BaseException | None) -> None:
-        """Report an error of accept, unless one was reported within the last minute."""
+        """Report an error of accept, unless one was reported within `REPORTED_EVERY_S`."""
         now_s = self._clock()
         if self._reported_s is not None and now_s - self._reported_s < REPORTED_EVERY_S:
             return
@@ -51,12 +51,12 @@ class AcceptErrors:
         )
 
     def handle_loop_error(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Report an error of accept, and leave others to asyncio.
+        """Report an error of accept, and leave any other error to asyncio.
 
-        It is an event loop's exception handler.
+        An event loop calls it, as its exception handler.
         """
-        is_of_accept = str(context.get("message", "")).startswith(_ACCEPT)
-        if is_of_accept:
+        is_accept_error = str(context.get("message", "")).startswith(_ACCEPT)
+        if is_accept_error:
             self.report(context.get("exception"))
         else:
             loop.default_exception_handler(dict(context))

@@ -31,21 +31,22 @@ class LimitedHttp(H11Protocol):
     _unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection; end another one if there are too many."""
+        """Count the connection; if there are too many, end the one that makes room."""
         super().connection_made(transport)
-        displaced = self.open_connections.open(self)
-        if displaced is not None:
-            displaced.cut_off()
+        to_end = self.open_connections.open(self)
+        if to_end is not None:
+            to_end.cut_off()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from those that are counted."""
         self.open_connections.close(self)
-        self.resume_writing()  # ends the timer of an answer that was not read
+        self.resume_writing()  # stops the timer of an answer that the client did not read
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Handle bytes that arrived; record that the connection is served if its request is whole
-        now.
+        """Handle bytes that arrived.
+
+        If the request is whole now, record that the connection is served.
         """
         super().handle_events()
         if self._has_whole_request():
@@ -68,7 +69,7 @@ class LimitedHttp(H11Protocol):
         self._unread_timer = self.loop.call_later(unread_s, self.cut_off)
 
     def resume_writing(self) -> None:
-        """Stop that timer."""
+        """Stop the timer of `pause_writing`, if it runs."""
         super().resume_writing()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
@@ -79,10 +80,7 @@ class LimitedHttp(H11Protocol):
         self.transport.abort()
 
     def _has_whole_request(self) -> bool:
-        """Return whether the request that is handled has arrived with its body.
-
-        False: there is none.
-        """
+        """Return whether there is a request, and all of its body has arrived."""
         return self.cycle is not None and not self.cycle.more_body
 
 
@@ -100,6 +98,7 @@ def page_server(
         open_connections = OpenConnections[LimitedHttp](limits)
 
     async def end_overdue() -> None:
+        """End the connections whose time is over, and call `alive`."""
         for connection in Http.open_connections.take_overdue():
             connection.cut_off()
         alive()

@@ -67,9 +67,9 @@ class ConnectionLimits:
 
 
 def connections_within(descriptors: int) -> int:
-    """Return how many connections a process with so many descriptors may have.
+    """Return how many connections a process may have whose limit of descriptors is `descriptors`.
 
-    Negative: without a limit.
+    They are a quarter of the descriptors, but from 16 to 256. A negative number is no limit.
 
     >>> connections_within(1_024), connections_within(256), connections_within(20), connections_within(-1)
     (256, 64, 16, 256)
@@ -86,6 +86,7 @@ class OpenConnections(Generic[Connection]):
     """
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without a connection; `clock` is in seconds."""
         self.limits = limits
         self._clock = clock
         self._lock = Lock()
@@ -98,11 +99,10 @@ class OpenConnections(Generic[Connection]):
         return len(self._waiting_since_s) + len(self._served_since_s)
 
     def open(self, connection: Connection) -> Connection | None:
-        """Count a new connection; return the one that the caller has to end for it, None: there is
-        room.
+        """Count a new connection; return the one that the caller has to end, so that there is room.
 
-        It is the one that has waited longest for its request. Where all others are served, it is
-        the new one.
+        It is the one that has waited longest for its request; where all others are served, the
+        new one. None: there is room.
         """
         with self._lock:
             self._waiting_since_s[connection] = self._clock()
@@ -113,10 +113,7 @@ class OpenConnections(Generic[Connection]):
             return longest_waiting
 
     def serve(self, connection: Connection) -> None:
-        """Record that a whole request has arrived.
-
-        A connection that was ended meanwhile stays out.
-        """
+        """Record that a whole request has arrived, unless the connection was ended meanwhile."""
         with self._lock:
             if self._waiting_since_s.pop(connection, None) is not None:
                 self._served_since_s[connection] = self._clock()
@@ -143,9 +140,9 @@ class OpenConnections(Generic[Connection]):
             return overdue
 
 
-def _remove_up_to(since_s: dict[Connection, float], last_s: float) -> list[Connection]:
-    """Remove and return the connections whose time is `last_s` or earlier."""
-    removed = [connection for connection, time_s in since_s.items() if time_s <= last_s]
+def _remove_up_to(times_s: dict[Connection, float], last_s: float) -> list[Connection]:
+    """Remove and return the connections whose time is `last_s` or earlier; empty: none is."""
+    removed = [connection for connection, time_s in times_s.items() if time_s <= last_s]
     for connection in removed:
-        del since_s[connection]
+        del times_s[connection]
     return removed

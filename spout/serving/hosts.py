@@ -66,8 +66,9 @@ def host_of(authority: str) -> str | None:
 
 
 def path_of_target(target: str) -> str:
-    """Return the path of a target, which may have a host before it (absolute form), and has no
-    query.
+    """Return the path of a target, without the host that may be before it (absolute form).
+
+    The target is one without its query.
 
     >>> path_of_target("http://localhost:8095/failures"), path_of_target("/failures")
     ('/failures', '/failures')
@@ -78,7 +79,7 @@ def path_of_target(target: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """Further hosts that a server answers for, beside loopback and the address where a connection arrives.
+    """Hosts that a server answers for, beside loopback and the address where a connection arrives.
 
     Attributes:
         names: the hosts, each in its one form.
@@ -116,7 +117,7 @@ class AllowedHosts:
             target: what its first line asks for, without the query: a path, or ``*``, or a URL.
             arrived_at: the address of this machine at which the connection arrived.
         """
-        # an authority is a host with or without a port; each that the request names has to be
+        # an authority is a host with or without a port; all that the request names have to be
         # allowed
         authorities = list(host_headers)
         is_absolute = not target.startswith("/") and target != "*"
@@ -152,7 +153,7 @@ def is_loopback(listens_on: str) -> bool:
 def _required_host(text: str) -> str:
     """Return the host that an option names, in its one form.
 
-    Raise UsageError if it is none, or has more than a host.
+    Raises `UsageError`: the text is no host, or more than a host.
     """
     host = _host_of_option(text)
     if host is None:
@@ -167,7 +168,7 @@ def _required_host(text: str) -> str:
 def _host_of_option(text: str) -> str | None:
     """Return the host that an option names, in its one form.
 
-    None: it names none, or more than a host. An address of IP 6 may have brackets.
+    None: the text is no host, or more than a host. An address of IP 6 may have brackets.
     """
     host_text = text.strip().removeprefix("[").removesuffix("]")
     address = _address(host_text)
@@ -185,9 +186,9 @@ def _host_of_option(text: str) -> str | None:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a text is; None: it is none.
+    """Return a text as an IP address; None: it is no address.
 
-    ``::ffff:10.0.0.5`` is 10.0.0.5, ``fe80::1%eth0`` is fe80::1.
+    ``::ffff:10.0.0.5`` becomes 10.0.0.5, and ``fe80::1%eth0`` becomes fe80::1.
     """
     try:
         address = ip_address(text.partition("%")[0])

@@ -27,9 +27,9 @@ LINE_BYTES_MAX: Final = 65_536
 def metrics_server(
     host: str, port: int, application: Application, hosts: AllowedHosts, limits: ConnectionLimits
 ) -> WSGIServer:
-    """Return a server that listens, and serves in `serve_forever`.
+    """Return a server that listens already; it serves in `serve_forever`.
 
-    Raise OSError if it cannot listen.
+    Raises `OSError`: it cannot listen there.
     """
     is_ipv6 = ":" in host
     server_class = _ServerV6 if is_ipv6 else _Server
@@ -56,18 +56,22 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(address, _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; end another one if there are too many."""
+        """Accept a connection; if there are too many, end the one that makes room.
+
+        Return it with the client's address. Raises `OSError`: nothing was accepted; socketserver
+        passes over that, and calls this again.
+        """
         try:
             connection, address = super().get_request()
         except OSError as error:
             if error.errno in OUT_OF_RESOURCE:
                 self._accept_errors.report(error)
                 time.sleep(RETRY_S)
-            raise  # socketserver passes over an OSError, and calls this again
+            raise
         connection.settimeout(self._open_connections.limits.unread_s)
-        displaced = self._open_connections.open(connection)
-        if displaced is not None:
-            _cut_off(displaced)
+        to_end = self._open_connections.open(connection)
+        if to_end is not None:
+            _cut_off(to_end)
         return connection, address
 
     def service_actions(self) -> None:
@@ -115,21 +119,24 @@ class _Handler(WSGIRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        """Read one request, and answer it: by the application, or with the reason why it is refused."""
+        """Read one request, and answer it: by the application, or with why it is refused."""
+        # 1. the request
         self.raw_requestline = self.rfile.readline(LINE_BYTES_MAX + 1)
         if len(self.raw_requestline) > LINE_BYTES_MAX:
             self.requestline = self.request_version = self.command = ""
-            self.send_error(414)
+            self.send_error(414)  # URI Too Long
             return
-        if not self.parse_request():  # it has answered itself
+        if not self.parse_request():  # then it has sent an answer
             return
         self.server.record_whole_request(self.connection)
+        # 2. the hosts that it names
         target, question_mark, query = self.path.partition("?")
         arrived_at = str(self.connection.getsockname()[0])
         refusal = self.server.hosts.refusal(self.headers.get_all("host", []), target, arrived_at)
         if refusal:
             self._refuse(refusal)
             return
+        # 3. the answer of the application
         self.path = path_of_target(target) + question_mark + query
         environ = self.get_environ()
         answer = _Answer(self.rfile, self.wfile, self.get_stderr(), environ, multithread=False)  # type: ignore[arg-type]
@@ -137,7 +144,7 @@ class _Handler(WSGIRequestHandler):
         answer.run(self.server.answer)
 
     def _refuse(self, why: str) -> None:
-        """Answer that the host of the request is not allowed."""
+        """Answer with the status `MISDIRECTED`, and `why` as text."""
         body = f"{why}\n".encode()
         self.send_response(MISDIRECTED)
         self.send_header("Content-Type", "text/plain; charset=utf-8")

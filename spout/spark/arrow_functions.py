@@ -16,16 +16,15 @@ T = TypeVar("T", pa.Array, tuple[pa.Array, ...])
 def arrow_function(
     function: Callable[[Iterator[T]], Iterator[pa.Array]], returned: DataType
 ) -> Callable[..., Column]:
-    """Return a function of columns that Spark calls once for each task, with the columns' parts.
+    """Return a function that makes one column of columns, by `function` in Python.
 
-    Plans show it under its name. Spark calls it exactly once for each row, as it does with what
-    is not deterministic.
+    Spark calls `function` once for each task, and passes it each row exactly once, since it is
+    marked as not deterministic. Plans show it under its name.
 
     Args:
-        function: gets the parts, each with one array, or a tuple of arrays for several columns;
-            Spark derives that from its type hints.
-        returned: the type of the column that it returns. As a type, no text: to read one Spark
-            calls the JVM.
+        function: gets the columns of a task in parts: a part is an array, or for several columns
+            a tuple of arrays; Spark derives that from its type hints. Yields an array for each.
+        returned: the type of the column. It is no text, since Spark calls the JVM to parse one.
     """
     # the stub requires the kind
     udf = arrow_udf(function, returned)  # type: ignore[call-overload]

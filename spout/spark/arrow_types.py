@@ -26,8 +26,9 @@ def arrow_schema_of(schema: StructType, zone: str = "UTC") -> pa.Schema:
     """Return the Arrow schema for a Spark schema, with times in a zone."""
     if _TAKES_ZONES:
         return _conversion("to_arrow_schema")(schema, timezone=zone)
-    fields = _conversion("to_arrow_schema")(schema)
-    return pa.schema([_field_in_zone(field, zone) for field in fields], metadata=fields.metadata)
+    utc_schema = _conversion("to_arrow_schema")(schema)
+    fields = [_field_in_zone(field, zone) for field in utc_schema]
+    return pa.schema(fields, metadata=utc_schema.metadata)
 
 
 def arrow_type_of(spark_type: DataType, zone: str = "UTC") -> pa.DataType:
@@ -57,9 +58,9 @@ def type_in_zone(arrow_type: pa.DataType, zone: str) -> pa.DataType:
     if types.is_struct(arrow_type):
         return pa.struct([_field_in_zone(field, zone) for field in arrow_type])
     if types.is_map(arrow_type):
-        key, item = arrow_type.key_field, arrow_type.item_field
-        key, item = _field_in_zone(key, zone), _field_in_zone(item, zone)
-        return pa.map_(key, item, arrow_type.keys_sorted)
+        key_field = _field_in_zone(arrow_type.key_field, zone)
+        item_field = _field_in_zone(arrow_type.item_field, zone)
+        return pa.map_(key_field, item_field, arrow_type.keys_sorted)
     if types.is_list(arrow_type):
         return pa.list_(_field_in_zone(arrow_type.value_field, zone))
     return arrow_type

@@ -43,11 +43,9 @@ def is_too_slow(error: Exception) -> bool:
 
 
 def tried_twice(doing: str, call: Callable[[], T]) -> T:
-    """Call Spark, once more if a Python process was too slow to start.
+    """Call Spark, once more if a Python process was too slow to start; return the call's result.
 
-    Return what the call returns.
-
-    `doing` names the call in the log. What the second call raises is raised.
+    `doing` names the call in the log. An error of the second call is raised.
     """
     try:
         return call()
@@ -87,7 +85,7 @@ class SlowStarts:
         self._running: dict[str, RunningQuery] = {}  # by the run's id, as of the last call
 
     def log_ended(self, active: Iterable[RunningQuery]) -> None:
-        """Log those queries of the last call that have ended since because a process was too slow.
+        """Log queries that ran at the last call, and were ended since by a process too slow.
 
         `active` are the queries that run now; the next call compares with them.
         """

@@ -21,13 +21,13 @@ _MASK: Final = 0xFFFF_FFFF
 def hashed_to_partitions(rows: DataFrame, partitions: int, number: str) -> DataFrame:
     """Return rows after a shuffle by the number of the partition; as `to_partitions`."""
     keys = sql.array(*(sql.lit(key) for key in keys_of_partitions(partitions)))
-    # element_at counts from 1
-    return rows.repartition(partitions, sql.element_at(keys, sql.col(number).cast("int") + 1))
+    key_index = sql.col(number).cast("int") + 1  # element_at counts from 1
+    return rows.repartition(partitions, sql.element_at(keys, key_index))
 
 
 @cache
 def keys_of_partitions(partitions: int) -> tuple[int, ...]:
-    """Return for each of so many partitions the lowest number that Spark's hash leads to it."""
+    """Return, by partition, the lowest number whose hash Spark puts into that partition."""
     key_by_partition: dict[int, int] = {}
     key = 0
     while len(key_by_partition) < partitions:

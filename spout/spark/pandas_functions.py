@@ -29,9 +29,9 @@ def pandas_function(
 
     def call(*columns: Column) -> Column:
         values = [sql.coalesce(column, sql.lit(0)) for column in columns]
-        flags = [column.isNull() for column in columns]
-        called: Column = columns_function(*values, *flags)
-        return called
+        null_flags = [column.isNull() for column in columns]
+        result: Column = columns_function(*values, *null_flags)
+        return result
 
     return call
 
@@ -39,9 +39,10 @@ def pandas_function(
 def over_series(
     function: Callable[[Iterator[Any]], Iterator[pa.Array]],
 ) -> Callable[[Iterator[tuple[pd.Series, ...]]], Iterator[pd.Series]]:
-    """Return what Spark calls in place of a function of Arrow arrays; plans show the name of that.
+    """Return a function of pandas series that calls `function`, which is one of Arrow arrays.
 
-    It gets parts of columns: of each column the values, then of each column where it is null.
+    It gets parts of columns: first the values of all columns, then for all columns where they
+    are null. It has the name of `function`, which plans show.
     """
 
     def run(columns: Iterator[tuple[pd.Series, ...]]) -> Iterator[pd.Series]:
@@ -53,9 +54,9 @@ def over_series(
 
 
 def _numbers_of(series: tuple[pd.Series, ...]) -> pa.Array | tuple[pa.Array, ...]:
-    """Return the columns of a part; one comes alone, several as a tuple, as in `arrow_function`."""
-    half = len(series) // 2
+    """Return a part of columns as arrays: several as a tuple, one alone, as in `arrow_function`."""
+    column_count = len(series) // 2
     arrays: list[pa.Array] = []
-    for values, flags in zip(series[:half], series[half:], strict=True):
-        arrays.append(pa.array(values.to_numpy(), mask=flags.to_numpy(np.bool_)))
+    for values, null_flags in zip(series[:column_count], series[column_count:], strict=True):
+        arrays.append(pa.array(values.to_numpy(), mask=null_flags.to_numpy(np.bool_)))
     return tuple(arrays) if len(arrays) > 1 else arrays[0]

@@ -68,13 +68,16 @@ def logical_plan(rows: DataFrame) -> JavaObject:
 
 
 def physical_plan(rows: DataFrame) -> JavaObject:
-    """Return the plan by which Spark runs rows, with its shuffles; to make it takes some ms."""
+    """Return the plan by which Spark runs rows, with its shuffles; it takes some ms."""
     with requiring("DataFrame._jdf"):
         return rows._jdf.queryExecution().executedPlan()
 
 
 def partitions_of(rows: DataFrame) -> int:
-    """Return how many partitions rows have; `rows.rdd` would plan them anew for Python."""
+    """Return how many partitions rows have.
+
+    `rows.rdd` has the same number, but would plan the rows once more for Python.
+    """
     with requiring("DataFrame._jdf"):
         execution = rows._jdf.queryExecution()
         plan = execution.analyzed()
@@ -111,10 +114,7 @@ def java_query(query: StreamingQuery) -> JavaObject:
 
 
 def last_planned_batch(execution: JavaObject) -> int | None:
-    """Return the id of the batch that a query's execution runs, or ran last.
-
-    None: it has planned none.
-    """
+    """Return the id of the batch that a query runs, or ran last; None: it has planned none."""
     batch = execution.lastExecution()
     return None if batch is None else int(batch.currentBatchId())
 
@@ -195,7 +195,7 @@ def counts_of_plan(plan: JavaObject) -> PlanCounts:
     unvisited = [plan]
     while unvisited:
         node = unvisited.pop()
-        # reversed: the last one is taken next, and it should be the first child
+        # reversed, since `pop` takes the last one: the first child comes first
         unvisited += reversed(planned_children(node))
         if node.nodeName() == WATERMARK:
             watermarks.append(_watermark_count(node))
@@ -249,7 +249,7 @@ def executors_of(context: SparkContext) -> list[SparkExecutor]:
 
 
 def task_ends_of(context: SparkContext, stage: int) -> list[TaskEnd]:
-    """Return the tasks of a stage that have ended, as far as Spark has noted it yet."""
+    """Return the tasks of a stage that Spark knows to have ended, at most `_TASKS_MAX`."""
     with requiring("SparkContext._jsc"):
         tasks = context._jsc.sc().statusStore().taskList(stage, 0, _TASKS_MAX)
     task_ends: list[TaskEnd] = []
@@ -321,9 +321,9 @@ def option_of(source: JavaObject, name: str) -> str:
 
 
 def function_of(node: JavaObject) -> str:
-    """Return the name of the Python function on whole rows, or of the last column.
+    """Return the name of the Python function that a node runs on rows, or for its last column.
 
-    Empty: there is none.
+    Empty: it runs none.
     """
     if node.nodeName() == OPERATOR:
         return str(node.functionExpr().name())

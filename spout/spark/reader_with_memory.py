@@ -50,17 +50,17 @@ class ReaderWithMemory(PlanningCalls, DataSourceStreamReader):
 
     # PySpark's stubs are those of a later version
     def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802 - Spark's name
-        """Plan the next batch and return its end.
-
-        That is the end of the batch before when there is nothing to do.
-        """
+        """Plan the next batch and return its end; the end of the batch before: nothing is to do."""
         self._was_called = True
         start = self.initialOffset() if self._end is None else self._end
         self._end = self.plan_batch(start, self.rows_max)
         return self._end
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the tasks of the batch between two offsets; or note where the checkpoint ends."""
+        """Return the tasks of the batch between two offsets, and remember its end.
+
+        Empty: it is no batch, but Spark's first call, with the end of the checkpoint.
+        """
         is_checkpoint_end = not self._was_called and start == end
         self._was_called = True
         self._end = end

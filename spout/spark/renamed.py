@@ -21,9 +21,9 @@ CHECKPOINT_FILES: Final = f"{_PACKAGE}.FileSystemBasedCheckpointFileManager"
 
 
 def to_partitions(rows: DataFrame, partitions: int, number: str) -> DataFrame:
-    """Return rows after a shuffle into so many partitions.
+    """Return rows after a shuffle into partitions.
 
-    The column `number` has the number of each row's partition.
+    The column that `number` names has the number of the partition to which a row goes.
     """
     if SparkVersion(4, 1) <= SPARK:
         return rows.repartitionById(partitions, sql.col(number))
@@ -31,9 +31,10 @@ def to_partitions(rows: DataFrame, partitions: int, number: str) -> DataFrame:
 
 
 def time_type(*precision: int) -> DataType:
-    """Return the type of a time of day; `precision`: its digits behind the seconds, if any.
+    """Return the type of a time of day.
 
-    Raises `UsageError`: this version of Spark has no such type.
+    `precision`: how many digits it has behind the seconds; without it Spark's default. Raises
+    `UsageError`: this version of Spark has no such type.
     """
     if SparkVersion(4, 1) > SPARK:
         raise UsageError(
@@ -44,5 +45,8 @@ def time_type(*precision: int) -> DataType:
 
 
 def batch_metadata(entry: JavaObject) -> JavaObject:
-    """Return the metadata of a batch in the offset log, as an option: its watermark and start."""
+    """Return the watermark and the start of a batch, from its entry in the offset log.
+
+    It is an `Option` of Scala, empty where the entry has none.
+    """
     return entry.metadataOpt() if SparkVersion(4, 2) <= SPARK else entry.metadata()

@@ -49,7 +49,7 @@ ERRORS_KEPT = 100
 """The last errors that bolts reported, for the status."""
 
 _LOCK = "lock"
-_NO_CONNECT = (
+_WHY_NO_CONNECT = (
     "what bolts did comes back through an accumulator, which Spark Connect does not have."
     ' Run the driver beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a'
     " cluster"
@@ -57,15 +57,15 @@ _NO_CONNECT = (
 
 
 def classic(session: object) -> SparkSession:
-    """Return a session that runs in its driver's process.
+    """Return the session as its type, which runs in its driver's process.
 
-    Raises `UsageError`: Spark Connect, or no session.
+    Raises `UsageError`: it is a session of Spark Connect, or no session.
     """
     if isinstance(session, SparkSession):
         return session
     raise UsageError(
         f"{type(session).__module__}.{type(session).__name__} is no classic Spark session. Found is"
-        f" PySpark {INSTALLED}, and wanted is {RUNS_ON}: {_NO_CONNECT}"
+        f" PySpark {INSTALLED}, and wanted is {RUNS_ON}: {_WHY_NO_CONNECT}"
     )
 
 
@@ -80,11 +80,11 @@ def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> N
     if str(mode).lower() == "connect":
         reasons.append("spark.api.mode=connect (or SPARK_API_MODE)")
     if reasons:
-        raise UsageError(f"{', '.join(reasons)}: this would be no classic Spark session: {_NO_CONNECT}")
+        raise UsageError(f"{', '.join(reasons)}: this would be no classic Spark session: {_WHY_NO_CONNECT}")
 
 
 def refuse_workers(python: str, shipped_files: str) -> None:
-    """Raise `UsageError` if Spark's Python workers cannot start, or could not import what is shipped.
+    """Raise `UsageError` if Spark's Python workers could not start, or not import what is shipped.
 
     The planning process on this machine is one of them. `shipped_files` are as for
     ``--py-files``: paths, separated by commas.
@@ -125,10 +125,7 @@ class WorkDone:
     isolated: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, counts: Counts, errors: tuple[Cause, ...], isolated: Mapping[str, int]) -> None:
-        """Add a published batch.
-
-        `isolated`: number of records that killed or hung a process, by error.
-        """
+        """Add what the bolts did in a published batch; the arguments are as the attributes."""
         self.counts = sum_of_counts([self.counts, counts])
         self.errors = (*self.errors, *errors)[-ERRORS_KEPT:]
         self.isolated = Counter(self.isolated) + Counter(isolated)
@@ -197,13 +194,14 @@ class OwnFolder(TemporaryDirectory[str]):
         new_lock = Path(self.name) / f"{_LOCK}.new"
         self._lock_descriptor = os.open(new_lock, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX)
-        new_lock.rename(new_lock.with_name(_LOCK))  # nobody sees it before it is locked
+        # named only now: a lock that `_remove_orphans` sees has been taken before
+        new_lock.rename(new_lock.with_name(_LOCK))
 
     def restore(self) -> bool:
         """Make the folder and its lock again, if a cleaner of temporary files has removed them.
 
-        Return whether they are there now. False: nothing was made, since this process was forked,
-        or has cleaned up.
+        Return whether they exist now. False: this process was forked, or has cleaned up, and
+        nothing is made any more.
         """
         has_cleaned_up = not self._finalizer.alive  # type: ignore[attr-defined]  # it cleans up
         if not self._is_owner or has_cleaned_up:
@@ -224,12 +222,12 @@ class OwnFolder(TemporaryDirectory[str]):
         os.close(descriptor)
 
     def forked(self) -> None:
-        """Leave the folder to the parent, whatever the child drops, and when it ends."""
-        self._finalizer.detach()  # type: ignore[attr-defined]  # it removes the folder
+        """Leave the folder to the parent process; called in a child that was forked."""
+        self._finalizer.detach()  # type: ignore[attr-defined]  # it would remove the folder
         self._is_owner = False
 
     def cleanup(self) -> None:
-        """Remove the folder, unless it is the parent's."""
+        """Remove the folder, unless it is the parent process's."""
         if not self._is_owner:
             return
         super().cleanup()
@@ -237,7 +235,10 @@ class OwnFolder(TemporaryDirectory[str]):
 
 
 def _remove_orphans(prefix: str) -> None:
-    """Remove the folders with a prefix whose processes have ended: nobody holds their locks."""
+    """Remove the folders whose processes have ended, so that nobody holds their locks.
+
+    `prefix` begins the names of the folders.
+    """
     for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
         try:
             descriptor = os.open(lock, os.O_RDWR)
@@ -283,7 +284,7 @@ class Application:
 
     @property
     def sink_folder(self) -> Path:
-        """The folder, as old as the application: the driver's socket, status files, marks of batches."""
+        """The application's folder, with the driver's socket, status files and marks of batches."""
         return Path(self._folder.name)
 
     @property
@@ -292,10 +293,7 @@ class Application:
         return self._socket.address
 
     def link(self, stream: Stream) -> PlannerLink:
-        """Return the link between this driver and the planning processes of a stream.
-
-        Make it, if need be.
-        """
+        """Return the link of a stream, which the first call creates."""
         link = self._links.get(stream.id)
         if link is None:
             new_link = PlannerLink(self.sink_folder, stream.id, stream.group)
@@ -304,14 +302,17 @@ class Application:
         return link
 
     def tell_cores(self) -> None:
-        """Write to the planning processes of all streams how many cores there are now."""
+        """Send to the planning processes of all streams how many cores there are now."""
         cores = self.cores
         for stream in self.all_streams():
             self.link(stream).put_cores(cores)
 
     def _start_keeper(self) -> None:
-        """Start the thread that serves the planning processes, if it does not run yet."""
-        with _MAKING:
+        """Open the socket, and start the thread that serves the planning processes.
+
+        Does nothing where both were done before.
+        """
+        with _CREATION_LOCK:
             if self._keeper is None:
                 self._socket.start()
                 keeper = Keeper(self._folder, self._kept_streams)
@@ -333,7 +334,7 @@ class Application:
         context = classic(session).sparkContext
         application = _APPLICATIONS.get(context)
         if application is None:
-            with _MAKING:
+            with _CREATION_LOCK:
                 # looked up again, under the lock: another thread may have created it
                 if context not in _APPLICATIONS:
                     _APPLICATIONS[context] = Application(context)
@@ -342,8 +343,11 @@ class Application:
         return application
 
     def number_of(self, session: SparkSession) -> int:
-        """Return the number of a Spark session among those that read streams, from 1."""
-        with _MAKING:
+        """Return the number of a Spark session among those that read streams.
+
+        They are numbered from 1, in the order in which they called this first.
+        """
+        with _CREATION_LOCK:
             next_number = len(self._session_numbers) + 1
             return self._session_numbers.setdefault(session_uuid(session), next_number)
 
@@ -362,9 +366,9 @@ class Application:
         """
         if tracked:
             self.refuse_second(group)
-            for older in self._tracked_streams(group):
+            for older_stream in self._tracked_streams(group):
                 # its query has ended; a restart of the query opens the publisher again
-                older.publisher.close()
+                older_stream.publisher.close()
         publisher = Publisher(
             lambda: KafkaLog(topics.kafka, client_id=f"windhover-bolts-{group}"),
             topics.ack_topics,
@@ -384,12 +388,12 @@ class Application:
         return stream
 
     def _tracked_streams(self, group: str) -> list[Stream]:
-        """Return the tracked streams of a group, in the order in which they were read."""
+        """Return the tracked streams of a group, in the order of their `read_stream` calls."""
         streams = self.all_streams()
         return [stream for stream in streams if stream.group == group and stream.tracked]
 
     def refuse_second(self, group: str) -> None:
-        """Raise `UsageError` if a running query of this application, in any session, reads a group."""
+        """Raise `UsageError` if a query that runs in any session of the application reads a group."""
         for stream in self._tracked_streams(group):
             if not stream.queries:
                 continue
@@ -414,7 +418,7 @@ class Application:
         """
         reported_ids = self.ledger.streams(query, batch)
         reported = [stream for stream in self.all_streams() if stream.id in reported_ids]
-        # streams are in the order in which they were read: of one key the last one stays
+        # streams are in the order of their `read_stream` calls: of one key the last one stays
         newest_ids = {(stream.group, stream.tracked): stream.id for stream in reported}
         outdated_ids = {stream.id for stream in reported} - set(newest_ids.values())
         return self.ledger.read(query, batch, without=outdated_ids)
@@ -435,7 +439,7 @@ class Application:
         return int(info.numTasks)
 
     def all_streams(self) -> tuple[Stream, ...]:
-        """Return the streams as they are now: a copy, since another thread may register one meanwhile."""
+        """Return the streams there are now; a copy, since another thread may register one."""
         return tuple(self.streams.values())
 
 
@@ -443,5 +447,6 @@ _APPLICATIONS: Final[dict[SparkContext, Application]] = {}
 """By context. A process has few contexts, and one at a time; an application knows its own to
 the end."""
 
-_MAKING: Final = threading.RLock()
-"""Held where the first of several threads makes what an application has one of."""
+_CREATION_LOCK: Final = threading.RLock()
+"""Held while a thread creates what there may be only one of: the application of a context, its
+keeper, the number of a session."""

@@ -1,4 +1,4 @@
-"""Read from Spark's offset log what was planned for a micro-batch: its offsets, its watermark and its start.
+"""What was planned for a micro-batch, from Spark's offset log: offsets, watermark and start.
 
 It is read for batches without input records (Spark runs one to evict state after the watermark
 has moved) and for batches with tuples that are held. A batch is named by its `BatchLane`: the
@@ -26,9 +26,10 @@ _APPEND = "Append"
 
 
 class Logged(NamedTuple):
-    """What the offset log has about a batch: the offsets before and behind it, and the watermark before it.
+    """What the offset log has about a batch.
 
-    `began_ms` is when Spark began it, in wall time.
+    `start` and `end` are the offsets before and behind it. `began_ms` is when Spark began it,
+    in wall time.
     """
 
     start: Journal
@@ -53,24 +54,25 @@ class Logged(NamedTuple):
         # at_ms 0: an older version wrote the offset, without its wall time
         if not self.emitted_nothing or not self.end.at_ms:
             return self.end.now
-        # since the offset was planned; negative where the wall clock was set back
-        waited_ms = max(0, self.began_ms - self.end.at_ms)
-        return self.end.now + waited_ms
+        # from the plan of the offset to the batch; negative where the wall clock was set back
+        elapsed_ms = max(0, self.began_ms - self.end.at_ms)
+        return self.end.now + elapsed_ms
 
 
-def logged(application: Application, lane: BatchLane) -> Logged | None:
-    """Read from the offset log what is logged about a batch of a running query.
+def logged(application: Application, batch: BatchLane) -> Logged | None:
+    """Return what the offset log has about a batch of a running query.
 
-    None: there is no such query, or it reads no tracked stream.
+    `batch` has the query's id as `name`, and the micro-batch's id as `seq`. None: there is no
+    such query, the log has no such batch, or the query reads no tracked stream.
     """
-    query = _running(application, lane.name)
+    query = _java_query_of(application, batch.name)
     if query is None:
         return None
-    log = query.offsetLog()
-    entry = _entry(log, lane.seq)
+    offset_log = query.offsetLog()
+    entry = _entry(offset_log, batch.seq)
     if entry.offset is None:
         return None
-    entry_before = _entry(log, lane.seq - 1)
+    entry_before = _entry(offset_log, batch.seq - 1)
     start = entry_before.offset or BEGINNING
     return Logged(start, entry.offset, entry_before.watermark_ms, entry.began_ms)
 
@@ -81,9 +83,13 @@ def moment_of(stream: Stream, batch: Logged) -> Moment:
     return Moment(replace(plan, now=batch.now), batch.watermark_before_ms)
 
 
-def refuse_repeats(application: Application, lane: BatchLane) -> None:
-    """Raise `TrackingError` in output mode update or complete: an aggregate's anchors are acked once."""
-    query = _running(application, lane.name)
+def refuse_repeats(application: Application, batch: BatchLane) -> None:
+    """Raise `TrackingError` if the query of a batch has output mode update or complete.
+
+    In these a row of an aggregate is written again and again, and each time its anchors would be
+    acked, while the guarantee allows that once.
+    """
+    query = _java_query_of(application, batch.name)
     mode = _APPEND if query is None else str(query.outputMode())
     if mode != _APPEND:
         raise TrackingError(
@@ -92,13 +98,14 @@ def refuse_repeats(application: Application, lane: BatchLane) -> None:
         )
 
 
-def _running(application: Application, query_id: str) -> Any:
-    """Return the Java side of a query that `spout.start` started, or that runs where a stream was read.
+def _java_query_of(application: Application, query_id: str) -> Any:
+    """Return the Java object of a query that runs in this application.
 
-    None: no session in which a stream was read has such a query.
+    None: `spout.start` has not started it, and no session that read a stream has it.
     """
     if query_id in application.started:
         return java_query(application.started[query_id])
+    # several streams may be of one session
     sessions = {id(stream.session): stream.session for stream in application.all_streams()}
     for session in sessions.values():
         query = session.streams.get(query_id)
@@ -108,9 +115,10 @@ def _running(application: Application, query_id: str) -> Any:
 
 
 class _Entry(NamedTuple):
-    """An entry of the offset log: of a batch the offset behind it, its watermark, and its start in wall time.
+    """What an entry of the offset log has about a batch.
 
-    `offset` is the tracked stream's; None: there is no entry, or no tracked stream in it.
+    `offset` is behind the batch, of the tracked stream; None: the log has no such entry, or the
+    entry no tracked stream. `began_ms` is wall time.
     """
 
     offset: Journal | None
@@ -118,19 +126,19 @@ class _Entry(NamedTuple):
     began_ms: int = 0
 
 
-def _entry(log: Any, batch: int) -> _Entry:
-    """Read the entry of a batch; of one that the log does not have, `offset` is None."""
-    entry = log.get(batch) if batch >= 0 else None
-    if entry is None or entry.isEmpty():
-        return _Entry(None)
+def _entry(offset_log: Any, batch_id: int) -> _Entry:
+    """Read the entry of a micro-batch; where the log has none, its `offset` is None."""
+    java_entry = offset_log.get(batch_id) if batch_id >= 0 else None
+    if java_entry is None or java_entry.isEmpty():
+        return _Entry(offset=None)
     tracked_offset: Journal | None = None
-    for reported in sequence(entry.get().offsets()):
-        offset = batch_offset(reported.get().json()) if reported.isDefined() else None
+    for java_offset in sequence(java_entry.get().offsets()):
+        offset = batch_offset(java_offset.get().json()) if java_offset.isDefined() else None
         if offset is not None and offset.session:
             # a query has one tracked stream; offsets of untracked ones have no session
             tracked_offset = offset
             break
-    metadata = batch_metadata(entry.get())
+    metadata = batch_metadata(java_entry.get())
     if not metadata.isDefined():
         return _Entry(tracked_offset)
     watermark_ms = int(metadata.get().batchWatermarkMs())
@@ -139,7 +147,10 @@ def _entry(log: Any, batch: int) -> _Entry:
 
 
 def batch_offset(reported: object) -> Journal | None:
-    """Parse an offset of a source; None: there is none, or another kind of source wrote it."""
+    """Return an offset of this source, from its JSON, or from JSON that was read already.
+
+    None: `reported` is no offset, or one of another kind of source.
+    """
     value = json.loads(reported) if isinstance(reported, str) else reported
     if isinstance(value, dict) and "session" in value and "ranges" in value:
         return journal_of(value)

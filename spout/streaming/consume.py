@@ -98,6 +98,7 @@ class KeptConsumers:
     """Idle consumers that the next batch may use, the one that waits longest first."""
 
     def __init__(self, limit: int = CONSUMERS_KEPT) -> None:
+        """Begin without a consumer; `limit` is how many are kept at most."""
         self._limit = limit
         self._idle: dict[Place, Consumer] = {}
 
@@ -106,7 +107,7 @@ class KeptConsumers:
         return self._idle.pop(place, None)
 
     def put(self, place: Place, consumer: Consumer) -> None:
-        """Keep a consumer; if there are too many, close the one that has waited longest."""
+        """Keep a consumer; if there are too many, close the one that was kept first."""
         self._idle[place] = consumer
         if len(self._idle) > self._limit:
             # a dict keeps its keys in the order in which they came
@@ -175,23 +176,23 @@ class Together:
 
     def __init__(self) -> None:
         """Begin without a consumer; the first `read` connects one."""
-        self._settings: Mapping[str, str] = {}  # those of the consumer
+        self._settings: Mapping[str, str] = {}  # with which the consumer was connected
         self._consumer: Consumer | None = None
         self._client_topics: set[str] = set()  # whose leaders the consumer knows
         self._has_received = False  # whether the consumer has ever returned a message
         self._background = Background(time.monotonic)
 
     def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, FirstRecords]:
-        """Read shares to their ends, or up to the first trouble; return how far each was read.
+        """Read shares to their ends, or up to the first trouble; return what was read of each.
 
-        Of a partition only its first share is read, and is in the answer.
+        Of a partition only its first share is read; the others are not in the mapping.
         """
         progress = _Progress(shares)
         consumer = self._kept_or_new_consumer(settings)
         try:
             self._fetch_leaders(consumer, {topic for topic, _ in progress.unread})
-            begins = [TopicPartition(*place, share.start) for place, share in progress.unread.items()]
-            consumer.incremental_assign(begins)
+            starts = [TopicPartition(*place, share.start) for place, share in progress.unread.items()]
+            consumer.incremental_assign(starts)
             if self._fetch(consumer, progress):
                 consumer.incremental_unassign([TopicPartition(*place) for place in progress.assigned])
             else:
@@ -215,11 +216,12 @@ class Together:
         Return whether the consumer may be kept for the next task.
         """
         # Partitions that are read go on to send what is new, also where another one is silent:
-        # so the time counts from the last record that was wanted.
+        # so the time counts from the last record of an unread share.
         until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
         held_bytes = 0
         is_damaged = False
         while progress.unread and held_bytes < CHUNK_BYTES and time.monotonic() < until_s:
+            # 1. wait for a message, and take those that are ready with it
             message = consumer.poll(TOGETHER_WAIT_MS / 1000)
             if message is None:
                 # The consumer may be unpacking a batch that takes longer, and would hold it while
@@ -229,9 +231,10 @@ class Together:
             self._has_received = True
             messages = [message]
             if message.error() is None:
-                # with it what the client has ready by now: that takes no wait
-                bytes_free = CHUNK_BYTES - held_bytes
-                messages = ready_messages(consumer, message, CHUNK_RECORDS + 1, bytes_free)
+                # the message, and those that the client has ready: they take no wait
+                bytes_left = CHUNK_BYTES - held_bytes
+                messages = ready_messages(consumer, message, CHUNK_RECORDS + 1, bytes_left)
+            # 2. add them to their shares
             events, records = _split_events(messages)
             is_damaged = is_damaged or any(map(is_damage, events))
             held_bytes += sum(map(len, records))
@@ -239,9 +242,9 @@ class Together:
             if had_unread:
                 until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
             progress.end_shares(events)
-            # Of batches larger than `max.partition.fetch.bytes` the broker sends one, and none
-            # of another partition: a partition that is read, and goes on to send, would keep the
-            # unread ones waiting.
+            # 3. Give up partitions that are read. Of batches larger than
+            # `max.partition.fetch.bytes` the broker sends one, and none of another partition: a
+            # partition that goes on to send would keep the unread ones waiting.
             read_places = progress.assigned - progress.unread.keys()
             if progress.unread and read_places:
                 consumer.incremental_unassign([TopicPartition(*place) for place in read_places])
@@ -256,7 +259,7 @@ class Together:
         consumer.close()
 
     def _kept_or_new_consumer(self, settings: Mapping[str, str]) -> Consumer:
-        """Return the consumer that is kept, or a new one if the settings are not those of before."""
+        """Return the kept consumer, or a new one if that was connected with other settings."""
         if self._consumer is not None and self._settings == settings:
             return self._consumer
         if self._consumer is not None:
@@ -291,12 +294,14 @@ class _Progress:
         for share in shares:
             self.unread.setdefault((share.topic, share.partition), share)
         self.assigned = set(self.unread)
-        self.first_records_by_share = {share: FirstRecords([], share.start) for share in self.unread.values()}
+        self.first_records_by_share: dict[Share, FirstRecords] = {}
+        for share in self.unread.values():
+            self.first_records_by_share[share] = FirstRecords([], share.start)
 
     def add_records(self, records: list[Message]) -> bool:
         """Add records to their unread shares; return whether any record was of an unread share.
 
-        A share that is complete by them is unread no more.
+        Shares that are read to their ends now are removed from `unread`.
         """
         had_unread = False
         for place, place_records in by_partition(records).items():
@@ -314,9 +319,10 @@ class _Progress:
         return had_unread
 
     def end_shares(self, events: list[Message]) -> None:
-        """Take the partitions of some events, such as EOF, out of the unread ones.
+        """Remove from `unread` the shares of partitions with an event: an EOF, or an error.
 
-        A share whose partition ends before it keeps its `next`, from where `RangeReader` reads on.
+        If the partition ends at the share's end or behind it, the share is complete. Else its
+        `next` stays, and `RangeReader` reads on from there.
         """
         for event in events:
             share = self.unread.pop((event.topic() or "", event.partition() or 0), None)
@@ -331,32 +337,36 @@ class _Progress:
 
 
 def _split_events(messages: list[Message]) -> tuple[list[Message], list[Message]]:
-    """Return the events and the records among what a consumer returned, which mostly are records alone.
+    """Split messages of a consumer into events, such as errors and ends of partitions, and records.
 
-    Of a partition with a damaged batch only what lies before that is returned.
+    Mostly there are no events. Of a partition with a damaged batch, only what lies before the
+    damage is returned.
     """
     events = [message for message in messages if message.error() is not None]
     if not events:
         return events, messages
     if any(map(is_damage, events)):
         messages = before_damage(messages)
+        # some events may have been behind the damage
         events = [message for message in messages if message.error() is not None]
     records = [message for message in messages if message.error() is None]
     return events, records
 
 
 def _before(messages: list[Message], end: int) -> list[Message]:
-    """Return the messages of one partition that are before an offset; in most cases all are."""
+    """Return the messages of one partition that lie before the offset `end`; mostly all do."""
     if (messages[-1].offset() or 0) < end:
         return messages
     return [message for message in messages if (message.offset() or 0) < end]
 
 
 def _poll_messages(consumer: Consumer, messages_max: int) -> list[Message]:
-    """Return `messages_max` messages, or fewer: an event came, `CHUNK_BYTES`, or no more within `WAIT_MS`.
+    """Return up to `messages_max` messages; empty: none came within `WAIT_MS`.
 
-    `Consumer.consume` with a timeout waits it out unless all messages come, even behind the
-    event that says that the partition ends; so only `poll` waits here, for one message.
+    They are fewer where `CHUNK_BYTES` came, no more came within `WAIT_MS`, or an event came,
+    which is the last of them. `Consumer.consume` with a timeout waits it out unless all messages
+    come, even behind the event that says that the partition ends; so only `poll` waits here, for
+    one message.
     """
     messages: list[Message] = []
     held_bytes = 0
@@ -366,9 +376,10 @@ def _poll_messages(consumer: Consumer, messages_max: int) -> list[Message]:
             break
         received = [message]
         if message.error() is None:
-            # with it what the client has ready by now: that takes no wait
-            messages_free = messages_max - len(messages)
-            received = ready_messages(consumer, message, messages_free, CHUNK_BYTES - held_bytes)
+            # the message, and those that the client has ready: they take no wait
+            messages_left = messages_max - len(messages)
+            bytes_left = CHUNK_BYTES - held_bytes
+            received = ready_messages(consumer, message, messages_left, bytes_left)
         messages += received
         if messages[-1].error() is not None:
             # an event, which the caller has to see before it waits for more
@@ -378,27 +389,29 @@ def _poll_messages(consumer: Consumer, messages_max: int) -> list[Message]:
     return messages
 
 
-def _grouped(shares: Sequence[Share]) -> list[list[Share]]:
-    """Put neighbouring shares into groups that are read together, of `TOGETHER_RECORDS` at most.
+def _groups_of(shares: Sequence[Share]) -> list[list[Share]]:
+    """Put neighbouring shares into groups of `TOGETHER_RECORDS` offsets at most.
 
-    A share that is larger is a group of its own. The order stays.
+    A share that has more offsets is a group of its own. The order stays: shares of 40,000,
+    20,000 and 30,000 offsets become the groups (40,000, 20,000) and (30,000).
     """
     groups: list[list[Share]] = []
-    group_offsets = 0
+    group_size = 0  # offsets of the last group
     for share in shares:
-        offsets = share.end - share.start
-        if not groups or group_offsets + offsets > TOGETHER_RECORDS:
+        share_size = share.end - share.start
+        if not groups or group_size + share_size > TOGETHER_RECORDS:
             groups.append([])
-            group_offsets = 0
+            group_size = 0
         groups[-1].append(share)
-        group_offsets += offsets
+        group_size += share_size
     return groups
 
 
-def _is_small(group: Sequence[Share]) -> bool:
-    """Return whether a group of shares is read together.
+def _is_read_together(group: Sequence[Share]) -> bool:
+    """Return whether the shares of a group are read by the one consumer of `Together`.
 
-    A single large one goes on where a batch ended.
+    A single share of more than `CHUNK_RECORDS` offsets has a consumer of its own, which may be
+    one that is kept where the batch before ended.
     """
     return len(group) > 1 or group[0].end - group[0].start <= CHUNK_RECORDS
 
@@ -427,38 +440,44 @@ class TaskReader:
         self._first_records: dict[Share, FirstRecords] = {}
         # by share: the reader that fetches it while the share before it is worked on
         self._fetching_readers: dict[Share, RangeReader] = {}
-        groups = _grouped(shares)
+        groups = _groups_of(shares)
         # by the first share of a group: the group, all of which is read with that share
-        self._small_groups = {group[0]: group for group in groups if _is_small(group)}
+        self._groups_by_first = {group[0]: group for group in groups if _is_read_together(group)}
         # by the share before: a large share, which a consumer begins to fetch while that is read
         self._large_by_former: dict[Share, Share] = {}
         for group, next_group in pairwise(groups):
-            if not _is_small(next_group):
+            if not _is_read_together(next_group):
                 self._large_by_former[group[-1]] = next_group[0]
 
     def chunks(self, share: Share) -> Iterator[list[Message]]:
         """Yield the records of one of the shares as `RangeReader.chunks` does."""
-        small_group = self._small_groups.get(share)
-        if small_group is not None:
-            self._first_records = self._together.read(self._settings, small_group)
+        # 1. with the first share of a group the whole group is read
+        group = self._groups_by_first.get(share)
+        if group is not None:
+            self._first_records = self._together.read(self._settings, group)
+        # 2. the reader of the share: one that fetches already, or a new one
         reader = self._fetching_readers.pop(share, None)
         if reader is None:
             first_records = self._first_records.pop(share, None)
             reader = RangeReader(self._settings, share, self._kept_consumers, first_records)
         reader.damaged = self.damaged
-        following = self._large_by_former.get(share)
-        if following is not None:
+        # 3. begin to fetch the next share, if it is large
+        next_share = self._large_by_former.get(share)
+        if next_share is not None:
             reader.fetch()  # before the next one, whose records may wait
-            self._fetching_readers[following] = RangeReader(self._settings, following, self._kept_consumers)
-            self._fetching_readers[following].fetch()
+            next_reader = RangeReader(self._settings, next_share, self._kept_consumers)
+            self._fetching_readers[next_share] = next_reader
+            next_reader.fetch()
+        # 4. the records
         for messages in reader.chunks():
             yield from self._without_too_large(messages)
         self.lost += reader.lost
 
     def _without_too_large(self, messages: list[Message]) -> Iterator[list[Message]]:
-        """Yield the records before, between and behind those that are too large; add these to `damaged`.
+        """Yield the records without those that are too large, and add these to `damaged`.
 
-        Each is added before what follows it is yielded.
+        A record that is too large is added before the records behind it are yielded: of offsets
+        1 to 5, with 3 too large, come 1 and 2, then `damaged` has 3, then come 4 and 5.
         """
         for run in too_large_runs(messages):
             records_before = [message for message in messages if (message.offset() or 0) < run.start]
@@ -476,7 +495,7 @@ class TaskReader:
 
 
 class _Opened(NamedTuple):
-    """A consumer, and whether it is new: then no event of a batch before can come from it."""
+    """A consumer, and whether it is new: a kept one may still deliver events of an earlier batch."""
 
     consumer: Consumer
     is_new: bool
@@ -512,12 +531,15 @@ class RangeReader:
         self._opened: _Opened | None = None
 
     def fetch(self) -> None:
-        """Begin to fetch beside what the caller does; what was read before needs no consumer."""
+        """Begin to fetch, in the client's own threads, while the caller does something else.
+
+        Does nothing where records of the share were read before: `chunks` yields these first.
+        """
         if self._first_records is None and self._opened is None:
             self._opened = self._take_or_open_consumer()
 
     def close(self) -> None:
-        """End what `fetch` began, if no chunk was taken."""
+        """Close the consumer of `fetch`; once a chunk was taken, `chunks` closes it."""
         if self._opened is not None:
             self._opened.consumer.close()
 
@@ -527,7 +549,9 @@ class RangeReader:
         return Place(self._client.bootstrap, self._topic, self._partition, self._next)
 
     def chunks(self) -> Iterator[list[Message]]:
-        """Yield the records of the range, in order, in lists of `CHUNK_RECORDS` or some `CHUNK_BYTES`.
+        """Yield the records of the share, in order.
+
+        They come in lists of at most `CHUNK_RECORDS` records, or of some `CHUNK_BYTES`.
 
         Raises:
             DataLoss: the log begins behind the next offset, and the share does not skip lost
@@ -594,10 +618,11 @@ class RangeReader:
             consumer.close()
 
     def _first_chunks(self, first_records: FirstRecords) -> Iterator[list[Message]]:
-        """Move `_next` behind what was read before, and yield that, in chunks."""
+        """Yield the records that were read before, in chunks; `_next` is behind them at once."""
         self._next = first_records.next
-        for begin in range(0, len(first_records.records), CHUNK_RECORDS):
-            yield first_records.records[begin : begin + CHUNK_RECORDS]
+        records = first_records.records
+        for first_row in range(0, len(records), CHUNK_RECORDS):
+            yield records[first_row : first_row + CHUNK_RECORDS]
 
     def _take_or_open_consumer(self) -> _Opened:
         """Take the consumer that is kept for this place, or open a new one."""
@@ -616,10 +641,10 @@ class RangeReader:
         return consumer
 
     def _take_records(self, messages: list[Message]) -> tuple[list[Message], int | None]:
-        """Move `_next` behind some records; return those of the range, and where the partition ended.
+        """Move `_next` behind the last record; return the share's records, and the partition's end.
 
-        None instead of that offset: it did not end. A loss or a damage that an event reports is
-        kept for `_pass_over_trouble`.
+        The end is the offset of an EOF event; None: there was no such event. A loss or a damage
+        that an event reports is kept for `_pass_over_trouble`.
         """
         end_offset: int | None = None
         events, records = _split_events(messages)
@@ -648,32 +673,38 @@ class RangeReader:
             raise self._error_of(error)
 
     def _is_stuck_at_damage(self, consumer: Consumer, idle_ms: int) -> bool:
-        """Return whether nothing came for `idle_ms` because of a damaged batch that no event reported."""
+        """Return whether a damaged batch, which no event reported, is why nothing came.
+
+        False as long as less than `STALL_MS` have passed, and where the broker does not answer.
+        """
         if idle_ms < STALL_MS or self._background.is_hopeless:
             return False
         try:
-            log_start, log_end = self._bounds(consumer)
-        except KafkaException:  # the broker is silent to all
+            log_start, log_end = self._log_bounds(consumer)
+        except KafkaException:  # the broker answers nobody
             return False
         is_in_log = log_start <= self._next < log_end
         return is_in_log and self._first_readable() > self._next
 
     def _pass_over_trouble(self, consumer: Consumer) -> None:
-        """Move `_next` behind offsets that left the log, which count as `lost`, or are `damaged`."""
+        """Move `_next` behind offsets that left the log, or that cannot be read.
+
+        Count the former as `lost`, and add the latter to `damaged`.
+        """
         if self._has_left_log:
             self._has_left_log = False
             self._pass_over_lost(consumer)
             return
-        start = self._next
+        damage_start = self._next
         self._next = min(self._first_readable(), self._end)
         error = self._damage
         self._damage = None
         place = port.TopicPartition(self._topic, self._partition)
         why = "nothing of it can be read"
         if error is not None:
-            why = self._client.damage(error, place, start).why
-        if start < self._next:
-            self.damaged.append(DamagedRun(*place, start, self._next, why))
+            why = self._client.damage(error, place, damage_start).why
+        if damage_start < self._next:
+            self.damaged.append(DamagedRun(*place, damage_start, self._next, why))
 
     def _first_readable(self) -> int:
         """Return the first offset, from the next one on, that a client can read."""
@@ -681,23 +712,23 @@ class RangeReader:
         return first_behind_damage(self._client, place, self._next)
 
     def _pass_over_lost(self, consumer: Consumer) -> None:
-        """Move `_next` to where the log begins now, and count the offsets of the range before that.
+        """Move `_next` to where the log begins now, and count the offsets before that as `lost`.
 
         Raises `DataLoss`: the share does not skip lost records; `Disagreement`: the log has not
         lost its beginning, but its end.
         """
-        log_start, log_end = self._bounds(consumer)
+        log_start, log_end = self._log_bounds(consumer)
         if log_start <= self._next:
             raise self._cut_error(log_start, log_end)
         if not self._skips_loss:
             raise DataLoss(
-                f"{self._where()} left the log, which begins at {log_start}, after the batch was"
+                f"{self._next_place()} left the log, which begins at {log_start}, after the batch was"
                 " planned; set on_data_loss: skip to go on without such records, or raise the"
                 " topic's retention"
             )
-        goes_on_at = min(log_start, self._end)
-        self.lost += goes_on_at - self._next
-        self._next = goes_on_at
+        first_left = min(log_start, self._end)
+        self.lost += first_left - self._next
+        self._next = first_left
 
     def _require_end(self, consumer: Consumer) -> None:
         """Raise `Disagreement` if the leader's log, too, ends before the range.
@@ -706,7 +737,7 @@ class RangeReader:
         If it cannot be asked now, nothing is raised.
         """
         try:
-            log_start, log_end = self._bounds(consumer)
+            log_start, log_end = self._log_bounds(consumer)
         except KafkaException as error:
             if error.args[0].code() in TRANSIENT:
                 return
@@ -714,33 +745,33 @@ class RangeReader:
         if log_end < self._end:
             raise self._cut_error(log_start, log_end)
 
-    def _bounds(self, consumer: Consumer) -> tuple[int, int]:
-        """Ask the leader for the first offset of the log, and for its end; return both."""
+    def _log_bounds(self, consumer: Consumer) -> tuple[int, int]:
+        """Return the first offset of the log and its end, which the leader is asked for."""
         place = TopicPartition(self._topic, self._partition)
         return consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
 
     def _cut_error(self, log_start: int, log_end: int) -> Disagreement:
-        """Return the error of a log that has not the offsets which the batch was planned with."""
+        """Return the error of a log that lacks offsets with which the batch was planned."""
         return Disagreement(
-            f"{self._where()}: the log holds {log_start} to {log_end}: the topic was created"
+            f"{self._next_place()}: the log holds {log_start} to {log_end}: the topic was created"
             " again, or cut; run `windhover offsets reset` for its input"
         )
 
     def _error_of(self, error: KafkaError) -> WindhoverError:
-        """Return the error that explains what the broker or the client has answered."""
-        return self._client.error(error, self._where(), use=Use(Operation.READ, topic=self._topic))
+        """Return our error for one of the broker's or the client's."""
+        return self._client.error(error, self._next_place(), use=Use(Operation.READ, topic=self._topic))
 
     def _stall_error(self, consumer: Consumer, idle_ms: int) -> WindhoverError:
-        """Return the error that explains why nothing arrives, and names who should have sent it."""
+        """Return the error of a broker that sends nothing; it names the partition's leader."""
         text = "nothing came"
-        # A topic that we may not describe is silent too, until its partitions are requested.
         if not self._background.is_hopeless:
+            # this raises where we may not describe the topic: such a topic is silent, too
             metadata = self._client.metadata_of(consumer, self._topic, self._background)
             partition = metadata.topics[self._topic].partitions.get(self._partition)
             leader = None if partition is None else metadata.brokers.get(partition.leader)
             text += f" from its leader, {leader.host}:{leader.port}" if leader else ", it has no leader"
-        return self._client.unreachable(self._where(), idle_ms, text, self._background)
+        return self._client.unreachable(self._next_place(), idle_ms, text, self._background)
 
-    def _where(self) -> str:
+    def _next_place(self) -> str:
         """Return the place that is read next, as messages name it: `lines/3@42`."""
         return f"{self._topic}/{self._partition}@{self._next}"

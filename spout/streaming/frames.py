@@ -1,4 +1,4 @@
-"""How a DataFrame with bolts was built, kept beside it, so that one more bolt can be added to the same chain.
+"""How a DataFrame with bolts was built, so that one more bolt can be added to its chain.
 
 A `Node` describes a DataFrame that this package built, for as long as that object lives. An
 operator of Spark returns a new object without a node; behind it, the metadata of the hidden
@@ -74,19 +74,20 @@ class Node:
         node = self.carrying() if anchored else self
         rows = node.read()
         if anchored and node.stream is not None and ANCHOR in rows.columns:
+            # what a bolt behind Spark's own operators has to know of the column (`hidden_column`)
             carry = node.stream.carry
             subscriptions: tuple[int, ...] = ()
             if node.chain is not None:
                 carry = node.chain.carry
                 subscriptions = node.chain.emitted_subscriptions
-            about = {
+            metadata = {
                 "stream": node.stream.id,
                 "carry": str(carry),
                 # As text, since Spark stores numbers in metadata as doubles in some places.
                 "subscriptions": ",".join(map(str, subscriptions)),
             }
-            rows = rows.withMetadata(ANCHOR, {_METADATA: about})
-        # the node as it was: the next bolt extends a chain that carries nothing yet
+            rows = rows.withMetadata(ANCHOR, {_METADATA: metadata})
+        # the node as it was: the next bolt extends a chain that carries no anchors yet
         _NODES[rows] = self
         return rows
 
@@ -100,14 +101,15 @@ class Node:
         if self.chain is None:
             options = None if self.options is None else replace(self.options, anchored=True)
             return replace(self, options=options)
-        # 1. which form: as it came from the source, or with the hops of each path
-        has_packed_roots = not self.chain.has_rich_bolts and self.chain.roots_arrive
+        # 1. the form of the anchors: that of the stream's roots, or hops, a path for each row
+        is_by_row = not self.chain.has_rich_bolts  # so a row descends from the row that arrived
+        receives_roots = is_by_row and self.chain.roots_arrive
         # A row that may be held needs only its root, no path: `spout.hold` computes a new edge
         # for each row.
-        has_roots = not self.chain.has_rich_bolts and self.chain.arrives is not Carry.HOPS
-        may_be_held = self.stream.carry is Carry.WIDE and has_roots and not consumer
+        has_root = is_by_row and self.chain.arrives is not Carry.HOPS
+        may_be_held = self.stream.carry is Carry.WIDE and has_root and not consumer
         carry = Carry.HOPS
-        if has_packed_roots or may_be_held:
+        if receives_roots or may_be_held:
             carry = self.stream.carry
         # 2. the chain in that form
         node = self.with_chain(replace(self.chain, carry=carry, consumer=consumer))
@@ -115,18 +117,21 @@ class Node:
         return replace(node, id=new_identity()) if consumer else node
 
     def with_chain(self, chain: Chain) -> Node:
-        """Return a node with another chain, which runs within the source if its rows come from there."""
+        """Return a node with another chain; it runs inside the source if its rows come from there."""
         if self.options is None:
+            # its rows come from elsewhere: the chain runs behind them
             return replace(self, chain=chain)
         return replace(self, chain=chain, options=narrowed(self.options, chain.stage))
 
     def extended(self, step: Step) -> Node:
-        """Return a node with one more bolt, in the same Python pass."""
+        """Return a node with one more bolt, which receives the rows without a shuffle."""
         if self.chain is None:
+            # the first bolt: its rows arrive as the source hands them out
             carry = Carry.NONE if self.stream is None else self.stream.carry
             first_chain = Chain((step,), arrives=carry)
             return replace(self.with_chain(first_chain), names=(step.name,))
         longer_chain = replace(self.chain, steps=(*self.chain.steps, step))
+        # a new id, since the shorter chain may be used beside the longer one
         return replace(
             self.with_chain(longer_chain),
             names=(*self.names, step.name),
@@ -136,10 +141,10 @@ class Node:
     def grouped(self, step: Step, grouping: Grouping) -> Node:
         """Return a node with one more bolt behind a shuffle.
 
-        The rows of a bolt cross it in bundles: the rows of one task for one other task, as one row.
+        The rows of a bolt cross it in bundles: what one task has for another task is one row.
         """
         # 1. the bolt before, whose rows leave with their anchors
-        producer = self.carrying(step.name)
+        producer = self.carrying(consumer=step.name)
         producer_chain = producer.chain
         if producer_chain is None:
             # behind a bare source Spark shuffles its rows one by one
@@ -158,13 +163,13 @@ class Node:
             subscriptions=producer_chain.emitted_subscriptions if is_tracked else (),
             arriving_schema=producer_chain.schema,
         )
-        # a bundle has the number of its task, which is that of its partition then
+        # the column TASK of a bundle has the number of the partition to which it goes
         base = to_partitions(bundles, tasks, TASK)
         names = (*self.names, step.name)
         return Node(self.session, self.stream, base=base, chain=consumer_chain, names=names)
 
     def read(self) -> DataFrame:
-        """Return the rows of the chain, which runs within the source or behind other rows."""
+        """Return the rows of the chain, which runs inside the source or behind other rows."""
         if self.options is None:
             return self._mapped()
         source_kind = WindhoverSource if self.stream is not None else UntrackedSource
@@ -182,7 +187,10 @@ class Node:
         return tried_twice("loading the source", reader.load)
 
     def _mapped(self) -> DataFrame:
-        """Return the rows of a chain that works on other rows."""
+        """Return the rows of a chain that runs behind `base`.
+
+        Raises `UsageError`: there are no such rows, or no bolt works on them.
+        """
         if self.base is None or self.chain is None:
             raise UsageError("these rows do not come from a bolt")
         stage = self.chain.stage
@@ -202,12 +210,13 @@ def through(
     schema: pa.Schema,
     plan_label: str = "",
 ) -> DataFrame:
-    """Return the rows that a task makes of rows; `schema` is that of its results.
+    """Return the rows that a function of tasks makes of `rows`; `schema` is theirs.
 
-    `plan_label`: its name in plans (`label`); empty where nothing is tracked.
+    `task` gets the batches of one task of Spark. `plan_label`: its name in plans (`label`);
+    empty where nothing is tracked.
     """
 
-    # mapInArrow needs a function; plans show it under its name
+    # mapInArrow needs a function, whose name plans show; `task` may be an object that is called
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batches)
 
@@ -233,10 +242,10 @@ def streams_behind(rows: DataFrame) -> list[Stream]:
 
 
 def loose(rows: DataFrame, step: Step) -> Node:
-    """Return a node for a bolt on a DataFrame without one: behind Spark's operators, or of another source.
+    """Return a node for a bolt on rows that this package did not build.
 
-    Raises `UsageError`: the rows come from a tracked stream, and the hidden column was dropped
-    on the way.
+    They come from Spark's own operators, or from another source. Raises `UsageError`: they come
+    from a tracked stream, and the hidden column was dropped on the way.
     """
     session = rows.sparkSession
     if ANCHOR not in rows.columns:
@@ -247,7 +256,7 @@ def loose(rows: DataFrame, step: Step) -> Node:
                 f' (.select("value", "{ANCHOR}")), make the bolt before it with bolt(..., anchored=True), or'
                 " put this bolt directly behind that one"
             )
-        return Node(session, None, base=rows, chain=Chain((step,)), names=(step.name,))
+        return Node(session, stream=None, base=rows, chain=Chain((step,)), names=(step.name,))
     stream, carry, subscriptions = hidden_column(rows, step.name)
     refuse_limit(logical_plan(rows))
     stream.loose.add(step.name)
@@ -256,9 +265,13 @@ def loose(rows: DataFrame, step: Step) -> Node:
 
 
 def hidden_column(rows: DataFrame, operator: str) -> tuple[Stream, Carry, tuple[int, ...]]:
-    """Read the hidden column's metadata: the stream, how anchors arrive, the subscriptions on their paths.
+    """Read the hidden column's metadata.
 
-    Raises `UsageError`, which names the operator: the metadata is missing, or the rows are held.
+    Return the stream, how rows carry their anchors, and the keys of the subscriptions on the
+    anchors' paths; empty: the rows are roots.
+
+    Raises `UsageError`, which names the `operator` that is to receive the rows: the metadata is
+    missing, or the rows are held.
     """
     if {HELD, ANCHORS}.intersection(anchor_types_of(rows)):
         raise UsageError(
@@ -266,14 +279,14 @@ def hidden_column(rows: DataFrame, operator: str) -> tuple[Stream, Carry, tuple[
             " a bolt to what acks them, .transform(spout.ack_anchors(bolt)), or put it before"
             " the hold"
         )
-    about: Mapping[str, str] = {}
+    metadata: Mapping[str, str] = {}
     if ANCHOR in rows.columns:
-        about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {})
-    stream = Application.of(rows.sparkSession).streams.get(about.get("stream", ""))
+        metadata = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {})
+    stream = Application.of(rows.sparkSession).streams.get(metadata.get("stream", ""))
     if stream is None:
         raise UsageError(
             f"bolt {operator!r}: the column {ANCHOR!r} lost what describes it; keep it as it"
             " is, neither computed nor renamed"
         )
-    subscriptions = tuple(int(key) for key in about["subscriptions"].split(",") if key)
-    return stream, Carry(about["carry"]), subscriptions
+    subscriptions = tuple(int(key) for key in metadata["subscriptions"].split(",") if key)
+    return stream, Carry(metadata["carry"]), subscriptions

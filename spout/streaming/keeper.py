@@ -68,7 +68,14 @@ class Keeper:
         streams: Callable[[], Sequence[KeptStream]],
         start_worker: Callable[[SparkSession], None] | None = None,
     ) -> None:
-        """`start_worker` returns when Spark has run a task; None: it is `start_a_worker`."""
+        """Serve nothing yet; `run` or `step` does.
+
+        Args:
+            folder: the application's.
+            streams: returns the streams that are served now.
+            start_worker: runs a first task of Spark, and returns when it has ended; None:
+                `start_a_worker`.
+        """
         self._folder = folder
         self._streams = streams
         self._start_worker = start_worker or start_a_worker
@@ -76,21 +83,22 @@ class Keeper:
         self._processes_with_worker: set[str] = set()
         # ids of those for which a store is open, or is being opened
         self._processes_with_grant: set[str] = set()
-        self._has_warned = False  # that the folder cannot be restored
-        self._has_warned_of_threads = False
+        self._has_warned_of_folder = False  # it cannot be restored
+        self._has_warned_of_threads = False  # none can be started
         self._slow_starts = SlowStarts()
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Serve until the SparkContext has ended, in a thread of its own."""
 
         def serve() -> None:
+            """Step every `KEEP_EVERY_S`, and look for slow starts every `QUERIES_EVERY_S`."""
             leave_sigint_to_the_main_thread()
-            ask_queries_at_s = time.monotonic()
+            next_query_look_s = time.monotonic()
             while not is_over():
                 self.step()
-                if time.monotonic() >= ask_queries_at_s:
+                if time.monotonic() >= next_query_look_s:
                     self.log_slow_starts()
-                    ask_queries_at_s = time.monotonic() + QUERIES_EVERY_S
+                    next_query_look_s = time.monotonic() + QUERIES_EVERY_S
                 time.sleep(KEEP_EVERY_S)
 
         threading.Thread(target=serve, name="windhover-keeper", daemon=True).start()
@@ -100,11 +108,11 @@ class Keeper:
         try:
             if not self._folder.restore():
                 return
-            self._has_warned = False
+            self._has_warned_of_folder = False
         except OSError as error:
-            if not self._has_warned:  # once: it is tried again in a moment
+            if not self._has_warned_of_folder:  # once: the next step tries again
                 _LOGGER.warning("folder_cannot_be_restored: %s", error)
-            self._has_warned = True
+            self._has_warned_of_folder = True
         for stream in self._streams():
             for process in stream.link.asks_for_workers():
                 if process not in self._processes_with_worker:
@@ -116,9 +124,9 @@ class Keeper:
                     self._start_grant(stream.link, question)
 
     def _answer_trigger(self, stream: KeptStream, process: str) -> None:
-        """Send a planning process its query's trigger.
+        """Send a planning process its query's trigger, if Spark has the query by now.
 
-        The next step tries again if Spark has no such query yet.
+        If not, the next step tries again.
         """
         try:
             trigger = trigger_of_reader(stream.session, stream.id)
@@ -129,23 +137,29 @@ class Keeper:
             stream.link.put_trigger(process, trigger)
 
     def _start_worker_for(self, stream: KeptStream, process: str) -> None:
-        """Run a first task for a planning process, in a thread: the first worker may take minutes."""
+        """Start a thread that runs a first task for a planning process.
+
+        In a thread, since Spark may need minutes to start its first worker.
+        """
         self._processes_with_worker.add(process)
         try:
             # Spark's kind of thread: it gives its connection to the JVM back
             InheritableThread(target=self._run_first_task, args=(stream, process), daemon=True).start()
-        except RuntimeError as error:  # no thread: without a worker that waits for it, the query goes on
+        except RuntimeError as error:  # no thread: the process waits no longer, and plans
             _LOGGER.warning("no_worker_started: %s", error)
             stream.link.put_workers(process)
 
     def _start_grant(self, link: PlannerLink, question: EpochQuestion) -> None:
-        """Open a store in a thread: it may not answer for a minute."""
+        """Start a thread that opens a store, and sends the epoch that this grants to a process.
+
+        In a thread, since the store may not answer for a minute.
+        """
         self._processes_with_grant.add(question.process)
-        grant = threading.Thread(
+        opening_thread = threading.Thread(
             target=link.grant_epoch, args=(question,), name="windhover-opens-store", daemon=True
         )
         try:
-            grant.start()
+            opening_thread.start()
         except RuntimeError as error:  # no thread: the next step tries again
             self._processes_with_grant.discard(question.process)
             if not self._has_warned_of_threads:
@@ -153,7 +167,7 @@ class Keeper:
             self._has_warned_of_threads = True
 
     def log_slow_starts(self) -> None:
-        """Log the queries that have ended, since the last call, because Python was too slow to start."""
+        """Log the queries that have ended since the last call because Python started too slowly."""
         # several streams may be of one session
         sessions = {id(stream.session): stream.session for stream in self._streams()}
         try:
@@ -165,24 +179,28 @@ class Keeper:
             _LOGGER.debug("the queries cannot be listed: %s", error)
 
     def _run_first_task(self, stream: KeptStream, process: str) -> None:
-        """Run a first task, then tell a planning process that Spark has workers, even if the task failed."""
+        """Run a first task of Spark for a planning process, and answer it.
+
+        It is answered that Spark has workers, even if the task failed.
+        """
         try:
             tried_twice("starting a first worker", lambda: self._start_worker(stream.session))
         except SPARK_ERRORS as error:
             # the query's own tasks will fail by the same, and Spark says it there
             _LOGGER.warning("no_worker_started: %s", str(error).partition("\n")[0])
         finally:
-            # whatever it was: unanswered, the query would emit nothing for ten minutes
+            # in any case: without an answer the query would emit nothing for ten minutes
             stream.link.put_workers(process)
 
 
 def start_a_worker(session: SparkSession) -> None:
-    """Run one task of Spark in Python, which also imports what a read task needs, and wait for its end."""
+    """Run one task of Spark in Python, and wait for its end; it imports what a read task needs."""
     session.sparkContext.setJobDescription(_JOB)
     session.range(0, 1, 1, 1).mapInArrow(_import_reading, "id long").collect()
 
 
 def _import_reading(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Import what a read task needs, and yield the rows as they are."""
     import spout.streaming.read_task  # noqa: F401 - a read task imports it, for a second on a busy machine
 
     yield from batches

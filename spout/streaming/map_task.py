@@ -1,4 +1,4 @@
-"""What a task does for bolts outside of the source: behind a grouping, Spark's operators, or another stage.
+"""What a task does for bolts behind a grouping, Spark's operators, or another stage.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -45,28 +45,31 @@ class MapTask:
         """
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
             frame = self.stage.frame
-            received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
-            arriving_rows = chain.from_iterable(map(self.stage.rows_of, batches))
-            for arriving in arriving_rows:
+            # Where roots themselves arrive, Spark's operators may bring one twice, which is
+            # refused. None: the tuples that arrive are of bolts, or nothing is tracked.
+            received: Received | None = None
+            if frame is not None and frame.roots_arrive:
+                received = Received(self.stage.name)
+            arriving_batches = chain.from_iterable(map(self.stage.rows_of, batches))
+            for arriving in arriving_batches:
                 anchors: Anchors | None = None
                 if frame is None:
-                    # of a topology: each tuple has its place in its trees beside it
+                    # in a topology each tuple has its place in its trees beside it
                     rows = ArrowRows(arriving.rows, places=arriving.places)
                 else:
-                    rows, anchors = self._split(frame, arriving.rows)
+                    rows, anchors = self._split_anchors(frame, arriving.rows)
                 if received is not None and anchors is not None:
                     received.mark(anchors.roots())
                 yield run.feed(rows, anchors)
             yield from run.finish()
             if self.ledger is not None:
-                # None: no root arrives here from Spark's operators, so none can arrive twice
                 received_marks = None if received is None else received.marks()
                 add_report(self.ledger, self.stream, replace(run.report(), received=received_marks))
 
-    def _split(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
-        """Return the rows without the hidden column of anchors, and these.
+    def _split_anchors(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
+        """Return the rows without the hidden column, and the anchors that were in it.
 
-        None: nothing is tracked.
+        None: nothing is tracked. Raises `TrackingError`: some rows have no anchors.
         """
         column_index = batch.schema.get_field_index(ANCHOR)
         if column_index < 0:
@@ -86,15 +89,15 @@ class MapTask:
 
 
 class Received:
-    """Which roots a first bolt received in one task.
+    """The roots that a first bolt has received in one task.
 
-    A root is its index in the plan of the batch.
+    A root is its index in the batch's plan.
     """
 
     def __init__(self, operator: str) -> None:
         """`operator` is the bolt's name, for errors."""
         self._operator = operator
-        # by root; grows as higher ones come
+        # by root; it grows as higher ones come
         self._marks: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def mark(self, roots: I64) -> None:
@@ -119,7 +122,7 @@ class Received:
         self._marks[roots] = True
 
     def marks(self) -> npt.NDArray[np.bool_]:
-        """Return a mark for each root up to the highest that was received; empty: none was."""
+        """Return, by root, whether it was received, up to the highest that was; empty: none was."""
         marked_roots = np.flatnonzero(self._marks)
         if not len(marked_roots):
             return self._marks[:0]

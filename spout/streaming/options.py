@@ -39,7 +39,7 @@ BOLTS_OPTION = "windhover_bolts"
 
 
 class SealedStage:
-    """A stage, that is bolts in one Python pass, as bytes: the planning process imports nothing of it.
+    """A stage of bolts as bytes, so that the planning process imports nothing of it.
 
     That process only passes it on to the workers. Else it would import a user's modules, and what
     runs bolts, while the query waits for its first batch.
@@ -48,7 +48,7 @@ class SealedStage:
     __slots__ = ("_pickled", "_stage")
 
     def __init__(self, stage: StagePass | None, pickled: bytes = b"") -> None:
-        """Give one of both: the stage, or its bytes."""
+        """Take one of both: the stage, or its bytes."""
         self._stage = stage
         self._pickled = pickled
 
@@ -60,13 +60,11 @@ class SealedStage:
         return self._stage
 
     def __reduce__(self) -> tuple[type[SealedStage], tuple[None, bytes]]:
-        """Pickle the stage as bytes within the pickle.
-
-        One that nobody has unpickled is bytes still.
-        """
+        """Return how `pickle` makes this again: from the stage's bytes, not from the stage."""
         pickled = self._pickled
         if not pickled:
             pickled = dumps(self._stage)  # type: ignore[no-untyped-call]  # the package's stubs
+        # no stage: the process that unpickles this unpickles the stage only when it is used
         return SealedStage, (None, pickled)
 
 
@@ -140,7 +138,10 @@ class SourceOptions:
 
 
 def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[ReadTask]:
-    """Return the read tasks of the batch between two offsets: a pure function of its arguments."""
+    """Return the read tasks of the batch between two offsets, at least one.
+
+    It is a pure function of its arguments.
+    """
     spec = planner_spec(options)
     plan = plan_between(start, end, options.group, spec.partitions, spec.timeout_ms)
     topics_by_source = topic_names(spec.inputs, plan.ranges)
@@ -153,9 +154,10 @@ def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[Re
 
 
 def plan_between(start: Journal, end: Journal, group: str, partitions: int, timeout_ms: int = 0) -> BatchPlan:
-    """Return the plan of the batch between two offsets; without a session it is not tracked.
+    """Return the plan of the batch between two offsets.
 
-    `partitions` is the number of acker partitions. `timeout_ms` 0: no timeout.
+    If `end` has no session, the batch is not tracked. `partitions` is the number of acker
+    partitions. `timeout_ms` 0: no timeout.
     """
     return BatchPlan(
         group=group,
@@ -170,7 +172,7 @@ def plan_between(start: Journal, end: Journal, group: str, partitions: int, time
 
 
 def planner_spec(options: SourceOptions) -> PlannerSpec:
-    """Return what the planner needs of the options; a time to start at becomes ms."""
+    """Return what the planner needs of the options; a time to start at is in ms there."""
     start: str | int | None = options.starting_offsets  # None: the `start` of each input
     is_time = start is not None and start not in ("earliest", "latest", "committed")
     if is_time:
@@ -184,17 +186,18 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
         tracked=options.tracked,
         take_over=options.take_over,
         tasks=tasks_now(options),
-        # with delayed acks Spark's state may hold tuples:
-        # a first batch, even an empty one, wakes it
+        # with delayed acks Spark's state may hold tuples: a first batch, even an empty one,
+        # comes to the bolts that hold them
         wakes=options.roots_carry is Carry.WIDE,
     )
 
 
 def tasks_now(options: SourceOptions, cores: int | None = None) -> int:
-    """Return how many read tasks a batch that is planned now may have at most: one for each core.
+    """Return how many read tasks a batch that is planned now may have: one for each core.
 
-    On a cluster executors register after the query was built, and come and go; the driver tells
-    after each batch how many `cores` there are. None: no batch has ended yet.
+    With `minPartitions` they may be more. On a cluster executors register after the query was
+    built, and come and go, so the driver sends how many `cores` there are after each batch.
+    None: no batch has ended yet.
     """
     cores_now = cores or options.parallelism or os.cpu_count() or 1
     return max(cores_now, options.min_partitions or 1)

@@ -1,4 +1,4 @@
-"""How a read task puts the records of one partition in order: the copies first, sorted by their origins.
+"""How a read task orders the records of one partition: first copies, sorted by their origins.
 
 The batch has all copies that are not settled (`spout.planning_process.order_watch`), and
 everything that was emitted before has a lower origin than what is new. The `Gate` of the
@@ -79,13 +79,16 @@ class Copies:
         self.left_over: list[LeftCopy] = []
 
     def add(self, copies: Iterable[Copy]) -> None:
-        """Add copies.
+        """Keep copies, within `bytes_max`.
 
-        Where memory ends, the last in order go to `left_over`, but one copy stays.
+        Those that are last in order go to `left_over` where there is no room; one is kept in any
+        case. With room for two, of copies with the origins 7, 3 and 5 the one of 7 is left over,
+        and then each with a higher origin.
         """
         for copy in copies:
             if self._lowest_rank_left is not None and _rank(copy) > self._lowest_rank_left:
-                self._leave(copy)  # though there may be room: it would overtake those that are left over
+                # there may be room for it, but it would overtake one that is left over
+                self._leave_over(copy)
             else:
                 self._copies.append(copy)
                 self._bytes += copy.bytes
@@ -93,39 +96,41 @@ class Copies:
             return
         self._copies.sort(key=_rank)
         while self._bytes > self._bytes_max and len(self._copies) > 1:
-            highest = self._copies.pop()
-            self._bytes -= highest.bytes
-            self._lowest_rank_left = _rank(highest)
-            self._leave(highest)
+            last_copy = self._copies.pop()
+            self._bytes -= last_copy.bytes
+            self._lowest_rank_left = _rank(last_copy)
+            self._leave_over(last_copy)
 
-    def _leave(self, copy: Copy) -> None:
-        """Drop the message of a copy, and keep what is needed to refuse it."""
+    def _leave_over(self, copy: Copy) -> None:
+        """Add a copy to `left_over`: its message is dropped, and what refuses it is kept."""
         self.left_over.append(LeftCopy(copy.origin, copy.position, record_key(copy.message)))
 
     def in_order(self, copies_max: int) -> Iterator[Sequence[Copy]]:
         """Yield the copies that are kept in order, in lists of at most `copies_max`."""
         self._copies.sort(key=_rank)
-        for begin in range(0, len(self._copies), copies_max):
-            yield self._copies[begin : begin + copies_max]
+        for start in range(0, len(self._copies), copies_max):
+            yield self._copies[start : start + copies_max]
 
     def refuse_left_over(self, gate: Gate, index_of: Callable[[int], int]) -> list[tuple[int, Cause]]:
-        """Refuse the copies for which there was no room, and block what comes behind them at the gate.
+        """Refuse the copies in `left_over`, so that the gate blocks what comes behind them.
 
-        Return the index of each in the batch's plan, with the cause of its failure. `index_of`
-        returns the index of a position.
+        Return the index of each in the batch's plan, with the cause of its failure; empty: there
+        was room for all. `index_of` returns the index of a position.
         """
         why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.place}"
-        causes: list[tuple[int, Cause]] = []
+        failures: list[tuple[int, Cause]] = []
         for origin, position, key in self.left_over:
             index = index_of(position)
-            causes.append((index, gate.refuse(index, key, origin, why)))
-        return causes
+            cause = gate.refuse(index, key, origin, why)
+            failures.append((index, cause))
+        return failures
 
 
 def _rank(copy: Copy) -> tuple[int, int]:
     """Return what copies are sorted by: the origin, then the position.
 
-    Copies whose origin is in another partition come first: nothing in this one precedes them.
+    Copies whose origin is in another partition come first, since nothing in this one precedes
+    them.
     """
     origin = -1 if copy.origin is None else copy.origin
     return origin, copy.position

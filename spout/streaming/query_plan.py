@@ -1,4 +1,4 @@
-"""What Spark's plan shows: the streams that it reads, operators that may not be there, and shuffles.
+"""What Spark's plan shows: streams that it reads, operators that may not be there, shuffles.
 
 Source: docs/design/protocol.md, sections 5.1 and 5.2.
 """
@@ -45,15 +45,16 @@ _COLUMNS_BETWEEN_STAGES = frozenset({TO, TASK, ANCHOR}), frozenset({TASK, BUNDLE
 
 
 def streams_read(rows: DataFrame) -> frozenset[str]:
-    """Return the ids of the tracked `read_stream` calls that a DataFrame reads."""
+    """Return the ids of the tracked streams that a DataFrame reads; empty: it reads none."""
     stream_ids = map(stream_of, nodes(logical_plan(rows)))
+    # most nodes are no source, and have no id
     return frozenset(filter(None, stream_ids))
 
 
 def trigger_of_reader(session: SparkSession, stream_id: str) -> str:
-    """Return the class of the trigger of the running query that reads a stream.
+    """Return the class of the trigger of the query that reads a stream.
 
-    Empty: there is no such query.
+    Empty: no such query runs.
     """
     for query in session.streams.active:
         plan = java_query(query).analyzedPlan()
@@ -75,9 +76,9 @@ def refuse_limit(plan: JavaObject) -> None:
 
 
 def stays(rows: DataFrame) -> bool:
-    """Return whether rows have been through no shuffle since their batch: then their partitions are fixed."""
+    """Return whether rows still lie in the partitions of their batch: no shuffle came since."""
     if logical_plan(rows).nodeName() == BATCH_ROWS:
-        # the usual case; the physical plan takes 7 ms of a batch
+        # the usual case: these are the batch's own rows. The physical plan would cost 7 ms.
         return True
     return not any(map(is_exchange, nodes(physical_plan(rows), planned_children)))
 
@@ -96,7 +97,7 @@ def label(operator: str, identity: str = "") -> str:
 
 
 def is_wide(plan: JavaObject) -> bool:
-    """Return whether Spark may shuffle some batch of a query behind its last bolt.
+    """Return whether Spark may shuffle the rows of some batch behind the last bolt of a query.
 
     `plan` is the query's logical plan, whose top is what leaves the query.
     """
@@ -114,11 +115,12 @@ def is_wide(plan: JavaObject) -> bool:
 
 
 def crosses_stages(plan: JavaObject) -> bool:
-    """Return whether rows leave the stage of the last bolt, or of the source without one.
+    """Return whether Spark shuffles the rows of a batch behind the last bolt, or behind the source.
 
-    `plan` is the physical plan of a batch: from the top, an exchange comes before the bolt.
+    `plan` is the physical plan of the batch: from its top, an exchange then comes before the
+    bolt.
     """
-    # each node, and whether an exchange is above it
+    # each node, with whether an exchange is above it
     unvisited = [(plan, False)]
     while unvisited:
         node, has_crossed = unvisited.pop()
@@ -134,7 +136,7 @@ def crosses_stages(plan: JavaObject) -> bool:
 
 
 def running(session: SparkSession, query: str) -> JavaObject:
-    """Return the execution of a running query, by its id; `TrackingError`: Spark has none."""
+    """Return the execution of the running query with an id; `TrackingError`: Spark has none."""
     execution = execution_of(session, query)
     if execution is None:
         raise TrackingError(
@@ -158,19 +160,18 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
 
 
 def operators_in(label: str) -> list[str]:
-    """Return the names of the bolts that a label has, in the order in which tuples pass them.
+    """Return the names of the bolts in a label, in the order in which tuples pass them.
 
-    A label ends with a number: that of `split` and `count` is the prefix, then ``split+count #1f``. An
-    empty label has none.
+    ``windhover split+count #1f`` has `split` and `count`; an empty label has none.
     """
     operator = label.removeprefix(_LABEL).rpartition(" #")[0]
     return operator.split("+") if operator else []
 
 
 def operator_of(node: JavaObject) -> str:
-    """Return the label of an operator of this package, or of the source's bolts.
+    """Return the label of a node that runs bolts, in an operator or in the source.
 
-    Empty for any other node.
+    Empty: it is any other node.
     """
     if node.nodeName() == SOURCE:
         return option_of(node, BOLTS_OPTION)
@@ -188,9 +189,10 @@ def is_stage(node: JavaObject) -> bool:
     if node.nodeName() != OPERATOR:
         return False
     columns_of_node = columns_read(node)
+    # >= : the node reads all of these columns, and perhaps more
     return any(columns_of_node >= columns for columns in _COLUMNS_BETWEEN_STAGES)
 
 
 def stream_of(node: JavaObject) -> str:
-    """Return the id of the tracked stream if a node is a source; empty for any other node."""
+    """Return the id of the tracked stream that a node reads; empty: it is no source of ours."""
     return option_of(node, STREAM_OPTION) if node.nodeName() == SOURCE else ""

@@ -1,4 +1,4 @@
-"""What a read task does on an executor: read exact ranges, run the bolts behind the source, and report.
+"""What a read task does on an executor: it reads exact ranges, runs bolts, and reports.
 
 A task gets some *runs* of a batch's positions. A root is named here by its *index*, its number
 within the plan of the batch. Records of an ordered input go through the `Gate` of their
@@ -77,7 +77,7 @@ def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) ->
             for batch in _batches(task, reading, bolts):
                 yield in_zone(batch, "UTC")
         if options.ledger is not None:
-            # None: that the task has ended counts, and it has no roots to report
+            # None: there are no roots to report, but the driver counts which tasks have ended
             report = reading.report() if reading.tracked else None
             add_report(options.ledger, options.stream, report)
 
@@ -89,10 +89,9 @@ UNTRACKED_CURE: Final = (
 
 
 class _Chunk(NamedTuple):
-    """Records of one source that are read together.
+    """Records of one source that are read together: messages, positions and indices, row by row.
 
-    Of each its message, its position and its index. The index is the root's number within the
-    plan of the batch.
+    An index is the number of a root within the plan of the batch.
     """
 
     source: int
@@ -101,19 +100,19 @@ class _Chunk(NamedTuple):
     indices: I64
 
     def at_rows(self, rows: Sequence[int]) -> _Chunk:
-        """Return some of the records, in the order of the rows given."""
+        """Return the records of some rows, in the order of `rows`."""
         messages = [self.messages[row] for row in rows]
         return _Chunk(self.source, messages, self.positions[rows], self.indices[rows])
 
     def without(self, rows: Collection[int]) -> _Chunk:
-        """Return the records but those of some rows."""
+        """Return the records without those of some rows."""
         if not rows:
             return self
         return self.at_rows([row for row in range(len(self.messages)) if row not in rows])
 
 
 def _batches(task: ReadTask, reading: _Reading, bolts: TaskRun | _WithoutBolts) -> Iterator[pa.RecordBatch]:
-    """Yield what the bolts emit for all runs of a task: first of the inputs without an order."""
+    """Yield what the bolts emit for all runs of a task: first those of inputs without an order."""
     for run in task.ranges:
         if first_source(run.source) not in task.order:
             yield from reading.read_unordered(run)
@@ -131,7 +130,7 @@ class _Reading:
     """
 
     def __init__(self, task: ReadTask, options: SourceOptions, bolts: TaskRun | _WithoutBolts) -> None:
-        """Prepare; nothing is read yet. `bolts` are those behind the source, at work."""
+        """Prepare; nothing is read yet. `bolts` receive the records; they are running already."""
         self.tracked = options.tracked and task.plan.tracked
         self._bolts = bolts
         self._task = task
@@ -142,9 +141,9 @@ class _Reading:
         # positions that nobody can read, each run with the cause of its failure
         self._unreadable_runs: list[tuple[SourceRun, Cause]] = []
         self._damaged_count = 0  # how many of `TaskReader.damaged` were handled
-        self._emitted_count = 0
+        self._emitted_count = 0  # records that the bolts received
         self._best_effort_indices = [np.empty(0, np.int64)]
-        # the index and the cause of each record that no bolt received: it was blocked, or
+        # index and cause of each record that no bolt received: it was blocked, or
         # `tracked_when` raised
         self._failures: list[tuple[int, Cause]] = []
         self._gates: list[Gate] = []  # of the ordered partitions that were read
@@ -153,36 +152,39 @@ class _Reading:
         # of each traced record source, position and the three numbers of `trace_ids`
         self._traces: list[tuple[int, int, int, int, int]] = []
         self._highest_times: dict[str, HighestTime] = {}  # by column
-        self._time_column_names: Sequence[str] | None = None
-        # `TaskReader` fetches the next one ahead, so it has to know in which order they come
+        self._time_column_names: Sequence[str] | None = None  # None: no batch has come yet
+        # `TaskReader` fetches the next share ahead, so it has to know in which order they come
         runs_in_order = sorted(task.ranges, key=self._reading_order)
         shares = [self._share_of(run) for run in runs_in_order]
         self._task_reader = TaskReader(options.topics.kafka, shares)
 
     def close(self) -> None:
-        """Close the consumers of what was not read."""
+        """Close the consumers of shares that were not read."""
         self._task_reader.close()
 
     def read_unordered(self, run: SourceRun) -> Iterator[pa.RecordBatch]:
         """Read a run of an input without an order; yield what the bolts emit for it."""
         first_index = self._index_of(run.source, run.start)
         for messages, positions in self._read_run(run):
-            # a run has neighbouring indices: no search for each record
+            # A run has neighbouring indices, so none is looked up: if position 500 of a run from
+            # 500 on has index 20, position 503 has index 23.
             indices = positions - run.start + first_index
             chunk = _Chunk(run.source, messages, positions, indices)
             best_effort_rows, causes_by_row = self._apply_tracked_when(chunk)
             yield from self._feed(chunk, best_effort_rows, causes_by_row)
 
     def read_in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
-        """Read a partition of an ordered input: its copies, sorted by their origins, then what is new.
+        """Read a partition of an ordered input, and yield what the bolts emit.
 
-        Yields what the bolts emit. While they work, the bolts have the `gate` of the partition:
-        they tell it of each record that fails, and it blocks those behind.
+        First come its copies, sorted by their origins, then its new records. While the bolts
+        work, they have the `gate` of the partition: they report to it each record that fails,
+        and it blocks those behind.
         """
+        # 1. the copies: all are read before the first is fed, since the one that is read last
+        # may be the first in order
         ordered_input = self._options.input_of(source)
         gate = Gate(f"{ordered_input.topic}/{partition_of(source)}", ordered_input.name, line_up)
         replay_source = copies_source(source)
-        # all of them first: a copy that is read last may be the first in order
         copies = self._read_copies(source, gate)
         self._bolts.gate = gate
         for sorted_copies in copies.in_order(CHUNK_RECORDS):
@@ -192,6 +194,7 @@ class _Reading:
             chunk = _Chunk(replay_source, messages, positions, self._plan_index.of(replay_source, positions))
             yield from self._feed_in_order(gate, chunk, origins)
         self._failures += copies.refuse_left_over(gate, partial(self._index_of, replay_source))
+        # 2. the new records
         gate.begin_new()
         for run in self._task.ranges:
             if run.source != source:
@@ -208,7 +211,7 @@ class _Reading:
     def _read_copies(self, source: int, gate: Gate) -> Copies:
         """Read all copies that the task has of an ordered partition.
 
-        `source` is that of its new records.
+        `source` is the partition's.
         """
         ordered_input = self._options.input_of(source)
         place = ordered_input.topic, partition_of(source)
@@ -235,8 +238,9 @@ class _Reading:
         failure_marks = RootMarks.of_failures(PLANNED, self._failures)
         marks = RootMarks.together([bolts_report.marks, failure_marks, *unreadable_marks])
         bolts_report = replace(bolts_report, marks=marks)
-        # 2. the lines of ordered partitions: only those in which a record failed, if tuples end
-        # here; None: they go on and may fail in other tasks, so each line goes with the report
+        # 2. the lines of ordered partitions (a line is the records of one key or partition):
+        # if tuples end here, only those in which a record failed; None: tuples go on and may
+        # fail in other tasks, so all lines go with the report
         sealed_stage = self._options.sealed_stage
         ends_here = sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE
         stopped_indices = not_done(bolts_report) if ends_here else None
@@ -245,7 +249,7 @@ class _Reading:
         trace_marks = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
         best_effort_roots = roots_of(PLANNED, np.concatenate(self._best_effort_indices))
         best_effort_marks = RootMarks.of_roots(RootMark.UNTRACKED, best_effort_roots)
-        # 4. what the log did not have; what cannot be read fails, so it is not absent too
+        # 4. what the log did not have; a position that cannot be read fails, and is not absent
         failed_set = RootSet.of_runs(run for run, _ in self._unreadable_runs)
         absent = RootSet.of_runs(self._absent_runs) - failed_set
         source_counts = _source_counts(self._options, self._emitted_count)
@@ -266,10 +270,13 @@ class _Reading:
         )
 
     def _reading_order(self, run: SourceRun) -> tuple[bool, int, bool]:
-        """Return a key that sorts runs as they are read: ordered inputs last, of each the copies first."""
+        """Return a key that sorts runs as they are read.
+
+        Runs of ordered partitions come last, and of each partition its copies come first.
+        """
         source = first_source(run.source)
         if source not in self._task.order:
-            # all equal: they stay in the order of the task
+            # one key for all of them: they stay in the order of the task
             return False, 0, False
         return True, source, not is_replay(run.source)
 
@@ -284,14 +291,15 @@ class _Reading:
     def _read_run(self, run: SourceRun, gate: Gate | None = None) -> Iterator[tuple[list[Message], I64]]:
         """Read a run; yield its records with their positions, and record which positions have none.
 
-        What cannot be read fails, or is absent where the input's `on_data_loss` is skip. Behind
-        it the `gate` of an ordered partition lets nothing pass, since nobody knows whose record
-        it is.
+        A position that cannot be read fails, or is absent where the input's `on_data_loss` is
+        skip. Behind one that fails the `gate` of an ordered partition lets nothing pass, since
+        nobody can read whose key it has.
         """
         next_position = run.start
         for messages in self._task_reader.chunks(self._share_of(run)):
             self._fail_damaged_runs(run, gate)
             offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+            # a run is of one generation: from its offsets to its positions is one distance
             positions = offsets + (run.start - offset_of(run.start))
             self._absent_runs += holes(run.source, next_position, positions)
             next_position = int(positions[-1]) + 1
@@ -301,11 +309,11 @@ class _Reading:
             self._absent_runs.append(SourceRun(run.source, next_position, run.end))
 
     def _fail_damaged_runs(self, run: SourceRun, gate: Gate | None) -> None:
-        """Fail what of a run could not be read since the last call.
+        """Fail the positions of a run that could not be read since the last call.
 
-        Stop what is behind it at the `gate`. Where the input's `on_data_loss` is skip, nothing
-        fails: `_read_run` finds it absent. Raises `Damaged`: no report would name it, since nothing
-        of the stream is tracked.
+        The `gate` stops what is behind them. Where the input's `on_data_loss` is skip, nothing
+        fails: for `_read_run` they are absent. Raises `Damaged` where nothing of the stream is
+        tracked, so that no report would name them.
         """
         damaged_runs = self._task_reader.damaged[self._damaged_count :]
         self._damaged_count += len(damaged_runs)
@@ -317,19 +325,21 @@ class _Reading:
             if not self.tracked:
                 raise Damaged(damaged.topic, damaged.partition, damaged.start, damaged.why, UNTRACKED_CURE)
             text = f"offsets {damaged.start} to {damaged.end} of {place} cannot be read: {damaged.why}"
-            cause = Cause.of("", unreadable_kind(damaged.why).value, text)
+            kind = unreadable_kind(damaged.why).value
+            # no operator: no bolt has received the record
+            cause = Cause.of(operator="", error=kind, message=text)
             unreadable = SourceRun(run.source, damaged.start + shift, damaged.end + shift)
             self._unreadable_runs.append((unreadable, cause))
             if gate is not None:
-                # -1, below all: a copy that cannot be read may have had any origin
+                # a copy that cannot be read may have had any origin; -1 is below all of them
                 origin = -1 if is_replay(run.source) else damaged.start
                 gate.stop_all(origin, f"waits for {place}@{damaged.start}, which cannot be read")
 
     def _share_of(self, run: SourceRun) -> Share:
-        """Return the offsets of a run, which is of one generation, and how they are read."""
+        """Return the share that a run is: its offsets, and how they are read."""
         source_input = self._options.input_of(run.source)
         fails_on_loss = source_input.fails_on_loss(self._options.fail_on_data_loss)
-        first_offset = offset_of(run.start)
+        first_offset = offset_of(run.start)  # a run is of one generation
         return Share(
             topic=self._task.topics[run.source],
             partition=partition_of(run.source),
@@ -344,8 +354,8 @@ class _Reading:
     ) -> Iterator[pa.RecordBatch]:
         """Pass records to the bolts, and yield what these emit.
 
-        Rows that have a cause fail instead. `best_effort_rows` are acked with the batch, whatever
-        the bolts do.
+        Rows that have a cause fail; no bolt receives them. `best_effort_rows` are acked with the
+        batch, whatever the bolts do.
         """
         if best_effort_rows:
             self._best_effort_indices.append(chunk.indices[sorted(best_effort_rows)])
@@ -366,16 +376,13 @@ class _Reading:
         yield batch
 
     def _record_first_emissions(self, source: int, rows: MessageRows) -> None:
-        """Record when the record of each copy was first emitted, if its headers have that."""
+        """Record when the record of each copy was first emitted, as the copy's headers say."""
         copies, wall_ms = rows.first_emissions()
         roots = np.full(len(copies), source, np.int64), copies
         self._first_emissions.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
 
     def _record_traces(self, chunk: _Chunk) -> None:
-        """Keep the trace ids of records whose headers name a trace.
-
-        Those of `TRACED_MAX` records in the task are kept at most.
-        """
+        """Keep the trace ids of records whose headers name a trace, `TRACED_MAX` in a task at most."""
         for message, position in zip(chunk.messages, chunk.positions.tolist(), strict=True):
             if len(self._traces) >= TRACED_MAX:
                 return
@@ -384,29 +391,30 @@ class _Reading:
                 self._traces.append((chunk.source, position, *three_ids))
 
     def _record_highest_times(self, batch: pa.RecordBatch, source: int, positions: I64) -> None:
-        """Record the highest time of each column of rows that leave, and which records may have brought it.
+        """Record the highest time of each column of times, and which records may have it.
 
-        Without bolts it is one record. Bolts may emit any number of rows for a record, so behind
-        them all records at `positions` may be it.
+        `batch` has the rows that leave, `positions` the records of which they were made. Without
+        bolts each row is a record, so one record has the time. Bolts may emit any number of rows
+        for a record, so behind them each record at `positions` may have it.
         """
         for name in self._time_columns(batch.schema):
             column = batch.column(name)
             highest = pc.max(column)
             if not highest.is_valid:  # no row has a time
                 continue
-            at_ms = highest.value * 1_000 // _UNITS_IN_A_SECOND[column.type.unit]
-            former = self._highest_times.get(name)
-            if former is not None and at_ms <= former.at_ms:
+            highest_ms = highest.value * 1_000 // _UNITS_IN_A_SECOND[column.type.unit]
+            highest_before = self._highest_times.get(name)
+            if highest_before is not None and highest_ms <= highest_before.at_ms:
                 continue
-            records_with_it = positions
+            possible_positions = positions
             if self._options.sealed_stage is None:
-                # no bolt: row by row these are the records
+                # no bolt: the rows are the records
                 row = pc.index(column, highest).as_py()
-                records_with_it = positions[row : row + 1]
-            first_position = int(records_with_it.min())
-            last_position = int(records_with_it.max())
+                possible_positions = positions[row : row + 1]
+            first_position = int(possible_positions.min())
+            last_position = int(possible_positions.max())
             records = SourceRun(source, first_position, last_position + 1)
-            self._highest_times[name] = HighestTime(name, at_ms, records)
+            self._highest_times[name] = HighestTime(name, highest_ms, records)
 
     def _time_columns(self, schema: pa.Schema) -> Sequence[str]:
         """Return the names of the columns of times; all batches of a task have one schema."""
@@ -424,20 +432,22 @@ class _Reading:
     def _feed_in_order(
         self, gate: Gate, chunk: _Chunk, origins: I64 | Sequence[int | None]
     ) -> Iterator[pa.RecordBatch]:
-        """Pass records to the bolts, and fail the blocked ones; best effort is never blocked.
+        """Pass records to the bolts, and yield what these emit; fail the records that are blocked.
 
-        `origins` has of each record the offset of its first emission; None: it was in another
-        partition.
+        A record of best effort is never blocked. `origins` has, row by row, the offset of the
+        record's first emission; None: it was in another partition.
         """
         best_effort_rows, causes_of_tracked_when = self._apply_tracked_when(chunk)
         if not best_effort_rows and not causes_of_tracked_when:
             # the usual case: all go through the gate at once
             causes_by_row = gate.admit_all(chunk.indices, record_keys(chunk.messages), origins)
         else:
-            causes_by_row = self._admit_each(gate, chunk, origins, best_effort_rows, causes_of_tracked_when)
+            causes_by_row = self._admit_one_by_one(
+                gate, chunk, origins, best_effort_rows, causes_of_tracked_when
+            )
         yield from self._feed(chunk, best_effort_rows, causes_by_row)
 
-    def _admit_each(
+    def _admit_one_by_one(
         self,
         gate: Gate,
         chunk: _Chunk,
@@ -464,9 +474,10 @@ class _Reading:
         return causes_by_row
 
     def _apply_tracked_when(self, chunk: _Chunk) -> tuple[set[int], dict[int, Cause]]:
-        """Call `tracked_when`: return the rows that are best effort, and causes of those for which it raised.
+        """Call `tracked_when` for each record; return the rows of best effort, and causes by row.
 
-        Rows for which it raised are tracked, since they may need it.
+        A row has a cause if `tracked_when` raised for it: it fails, and stays tracked. Both are
+        empty where there is no `tracked_when`.
         """
         predicate = self._options.tracked_when
         best_effort_rows: set[int] = set()
@@ -487,14 +498,14 @@ class _Reading:
         return best_effort_rows, causes_by_row
 
     def _anchors(self, chunk: _Chunk) -> Anchors | None:
-        """Return the anchors of records as the stream's roots carry them.
+        """Return the anchors of records, in the form that the stream's roots have.
 
         None: nothing is tracked.
         """
         if not self.tracked:
             return None
         carry = self._options.roots_carry
-        # index and ordinal in one number; a record is its root's first tuple, of ordinal 0
+        # index and ordinal in one number: a record is the first tuple of its root, ordinal 0
         packed = pa.array(chunk.indices << ORDINAL_BITS)
         if carry is not Carry.WIDE:
             return Anchors(carry, packed)
@@ -502,27 +513,27 @@ class _Reading:
         return Anchors(Carry.WIDE, wide_column(packed, sources, pa.array(chunk.positions)))
 
 
-def _source_counts(options: SourceOptions, emitted: int) -> Counts:
-    """Return how many records `read_stream` emitted.
+def _source_counts(options: SourceOptions, emitted_count: int) -> Counts:
+    """Return the counts of the spout: how many records `read_stream` emitted.
 
-    Empty: none, or the first stage has counted them. A topology counts the emissions of its
-    spouts in its first stage.
+    Empty: it emitted none, or the stream is of a topology, whose first stage counts what its
+    spouts emit.
     """
     sealed_stage = options.sealed_stage
     is_topology = sealed_stage is not None and sealed_stage.stage.frame is None
-    if not emitted or is_topology:
+    if not emitted_count or is_topology:
         return {}
-    measures = {Counted(What.EMITTED, SPOUT.component, SPOUT): Measure(emitted)}
+    measures = {Counted(What.EMITTED, SPOUT.component, SPOUT): Measure(emitted_count)}
     if sealed_stage is not None:
-        # each record has gone to a bolt
-        measures[Counted(What.TRANSFERRED, SPOUT.component, SPOUT)] = Measure(emitted)
+        # a bolt received each record
+        measures[Counted(What.TRANSFERRED, SPOUT.component, SPOUT)] = Measure(emitted_count)
     return measures
 
 
 class _WithoutBolts:
-    """Stands in for the bolts of a source that has none: its rows are the source's own columns.
+    """Takes the place of bolts in a source that has none: rows are the source's own columns.
 
-    The anchors are among them if the options say so.
+    The anchors are one of these columns if the options say so.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -535,7 +546,7 @@ class _WithoutBolts:
     def feed(self, rows: MessageRows, anchors: Anchors | None) -> pa.RecordBatch:
         """Return the records' columns.
 
-        Without `anchors`, nothing is tracked, and that column has nulls.
+        `anchors` None: nothing is tracked, and their column has nulls.
         """
         batch = rows.arrow(self._columns)
         if not self._is_anchored:

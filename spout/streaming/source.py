@@ -1,4 +1,4 @@
-"""The streaming source as Spark sees it: a thin shell around the planner, with one thread and one lock.
+"""The streaming source as Spark sees it: a shell around the planner, with a thread and a lock.
 
 Spark's source runner calls `latestOffset`, `partitions` and the others one after another in one
 thread. A second thread, a daemon, reads verdicts, ticks and commits all the time, since the
@@ -141,7 +141,10 @@ class SparkTask(InputPartition):
     """A read task as the type that Spark requires."""
 
     def __init__(self, task: ReadTask, *, runs_again: bool) -> None:
-        """`runs_again`: another process had planned the task's batch, and the query ended in it."""
+        """Keep a task.
+
+        `runs_again`: another process planned its batch, and the query ended in that.
+        """
         self.task = task
         self.runs_again = runs_again
 
@@ -158,12 +161,12 @@ class WindhoverReader(PlanningReader):
         return {"_options": self._options, "_runner": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the offset before the first batch, which has no session."""
+        """Return the offset before the first batch; it has no session."""
         return BEGINNING.to_json()
 
     @property
     def rows_max(self) -> int | None:
-        """The limit that `maxOffsetsPerTrigger` sets."""
+        """How many records a batch may have (`maxOffsetsPerTrigger`); None: any number."""
         return self._options.max_offsets_per_trigger
 
     def stop_at_ends(self) -> None:
@@ -171,7 +174,10 @@ class WindhoverReader(PlanningReader):
         self._running().stop_at_ends()
 
     def plan_batch(self, start: Offset, rows_max: int | None) -> Offset:
-        """Plan the next batch and return its end; `start` itself when there is nothing to do."""
+        """Plan the next batch and return its end.
+
+        Returns `start` itself where no batch is planned: Spark takes an equal offset for no batch.
+        """
         start_journal = journal_of(start)
         end_journal = self._running().plan(start_journal, rows_max)
         if end_journal == start_journal:
@@ -179,7 +185,10 @@ class WindhoverReader(PlanningReader):
         return end_journal.to_json()
 
     def tasks_of_batch(self, start: Offset, end: Offset) -> Sequence[SparkTask]:
-        """Return the tasks of the batch between two offsets: a pure function of them."""
+        """Take the group for the batch between two offsets, and return its tasks.
+
+        The tasks are a pure function of the offsets: they come again where the batch runs again.
+        """
         start_journal = journal_of(start)
         end_journal = journal_of(end)
         runs_again = self._running().begin_batch(end_journal)
@@ -196,7 +205,7 @@ class WindhoverReader(PlanningReader):
         return read(partition.task, self._options, runs_again=partition.runs_again)
 
     def commit(self, end: Offset) -> None:
-        """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
+        """Do nothing: offsets are committed when their records are settled, not when a batch ends."""
 
     def stop(self) -> None:
         """Commit what is settled, and leave the group."""
@@ -213,7 +222,7 @@ class WindhoverReader(PlanningReader):
 
 
 class Runner:
-    """Drives a planner: a daemon thread steps it, Spark's callbacks plan with it, under one lock."""
+    """Drives a planner, under one lock: a daemon thread steps it, Spark's callbacks plan with it."""
 
     def __init__(
         self,
@@ -267,6 +276,7 @@ class Runner:
         if not self._planner.is_open:
             # before the group is taken: from then on the clock of the batch's roots moves
             self._wait_for_workers()
+        # a process that has planned no batch gets one only where the process before has ended
         runs_again = not self._has_planned_batch
         self.begin(end, runs_again=runs_again)
         if runs_again:
@@ -274,9 +284,9 @@ class Runner:
         return runs_again
 
     def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
-        """Take the group for the session of an offset, unless that is done already, and start the thread.
+        """Take the group for the session of an offset (`Planner.open`), and start the thread.
 
-        See `Planner.open`.
+        Does nothing where that was done before, or an error is kept.
         """
         with self._lock:
             if self._planner.is_open or self._error is not None:
@@ -291,9 +301,9 @@ class Runner:
             self._thread.start()
 
     def _ask_for_epoch(self, epoch_min: int) -> int:
-        """Have the driver open the store; return the epoch that this grants.
+        """Have the driver open the store; return the epoch that the store grants.
 
-        The lock, which is held, is free while it waits.
+        It is `epoch_min` or more. Call it with the lock, which is free while this waits.
 
         Raises:
             SessionRefused: the store cannot be opened.
@@ -330,8 +340,9 @@ class Runner:
     def plan(self, start: Journal, rows_max: int | None) -> Journal:
         """Plan the next batch and return its end.
 
-        Returns `start` if there is nothing to do, or the driver is ending the query. Waits until
-        the ackers are ready and until the batch before is published. `rows_max` None: no limit.
+        Returns `start` if there is nothing to plan, or the driver is ending the query. Waits
+        until the ackers are ready, and until the batch before is published. `rows_max` None: no
+        limit.
         """
         # 1. take the group, once the driver has answered and tasks can run
         self._driver.wait_for_state()
@@ -365,20 +376,25 @@ class Runner:
             return end
 
     def _plan_or_wait(self, start: Journal, rows_max: int | None) -> Journal:
-        """Plan a batch, and return its end, or `start`.
+        """Plan a batch, and return its end; `start`: there is nothing to plan.
 
-        With nothing to plan, wait once and try again, or wait for the end of the query.
+        Where there is nothing, it waits once and tries again. A query that stops at the ends
+        waits until something is due or the query ends.
         """
-        end = self._plan(start, rows_max)
+        end = self._plan_once(start, rows_max)
         if end != start:
             return end
         if self._stops_at_ends:
             return self._plan_until_drained(start, rows_max)
         self._wait_for_step(IDLE_MS)
-        return self._plan(start, rows_max)
+        return self._plan_once(start, rows_max)
 
     def _record_plan(self, start: Journal, end: Journal) -> None:
-        """Record that a batch was planned, or since when there is nothing to plan, and warn of that."""
+        """Record whether there was anything to plan: then `end` is another offset than `start`.
+
+        The batch before `end` is one that the sink has to publish. Without a batch, this keeps
+        since when there is none, and warns where verdicts are long in coming.
+        """
         if end != start:
             self._idle_since_s = None
             self._sink.expect(end)
@@ -389,7 +405,10 @@ class Runner:
             self._planner.report_verdict_wait(_now_ms())
 
     def _end_query_for_damage(self) -> None:
-        """Keep and raise the error of a last batch that could not be read in part, unless that is skipped."""
+        """Keep and raise the error of the last batch, if some of it could not be read.
+
+        Inputs that skip such records have no error.
+        """
         damage = self._sink.damage_error()
         if damage is not None:
             self._error = damage
@@ -407,7 +426,8 @@ class Runner:
         wait = LongWait()
         wait.record_wait(event, self._clock_ms())
         while wait.waited_ms(self._clock_ms()) < WORKERS_MS_MAX:
-            changes_seen = self._driver.changes  # before the look: a message after it ends the wait below
+            # read first: a message that comes after this line ends the wait below
+            changes_seen = self._driver.changes
             if self._driver.has_workers:
                 break
             self._driver.ask_for_workers()
@@ -421,10 +441,10 @@ class Runner:
         self._has_workers = True
 
     def _refuse_trigger(self) -> None:
-        """Raise `UsageError` if the query has a trigger with which it would not end rightly.
+        """Raise `UsageError` if the query has one of the triggers that are refused.
 
-        Waits for the driver, which knows the query, for `TRIGGER_MS_MAX` at most; then raises
-        `Unreachable`.
+        With these it would end before its records are settled. The driver, which has the query,
+        is asked for the trigger; `Unreachable`: it has not answered within `TRIGGER_MS_MAX`.
         """
         if not self._refused_triggers:
             return
@@ -438,6 +458,7 @@ class Runner:
                     f" {TRIGGER_MS_MAX // 1000} s which trigger the query has; see the driver's log"
                 )
             changes_seen = self._driver.changes
+            # once more: the answer may have come before `changes_seen` was read
             if not self._driver.trigger:
                 self._wait_for_driver(changes_seen)
         why_refused = self._refused_triggers.get(self._driver.trigger)
@@ -450,27 +471,25 @@ class Runner:
         return int(self._clock_s() * 1000)
 
     def _warn_of_wait(self, wait: LongWait, event: str, text: str) -> None:
-        """Record in `wait` that it goes on.
-
-        Log `text`, which has the cure, once in each minute of it.
-        """
+        """Record that a wait goes on, and log `text`, which has the cure, once a minute."""
         waited_ms = wait.record_wait(event, self._clock_ms())
         if waited_ms is not None:
             waited_s = waited_ms // 1000
             _LOGGER.warning("%s group=%s waited_s=%d: %s", event, self._options.group, waited_s, text)
 
     def _waits_without_records(self) -> bool:
-        """Wait for a record, if there was nothing to plan for `ASKING_SECONDS`; return whether none came.
+        """Wait for a record, once there was nothing to plan for `ASKING_SECONDS`.
 
-        False also where it did not wait: then the caller asks for the ends of all partitions.
+        Return whether none came. False: a record came, or this did not wait. Then the caller
+        asks for the ends of all partitions.
         """
         if self._idle_since_s is None or self._clock_s() - self._idle_since_s < ASKING_SECONDS:
             return False
         if self._stops_at_ends or self._driver.is_inactive:
             return False
         # without the lock: the thread goes on meanwhile
-        has_come = self._planner.wait_for_records(ARRIVAL_MS)
-        if has_come:
+        has_records = self._planner.wait_for_records(ARRIVAL_MS)
+        if has_records:
             self._idle_since_s = None
             return False
         self._raise_kept_error()
@@ -479,20 +498,20 @@ class Runner:
     def _plan_until_drained(self, start: Journal, rows_max: int | None) -> Journal:
         """Wait until there is a replay to plan, and return the end of its batch.
 
-        Returns `start` when nothing is pending or due: the query ends. Spark kills this process
-        then, so the last status is written here.
+        Returns `start` when nothing is pending or due: the query ends.
         """
         while not self._planner.is_drained():
             self._wait_for_step(IDLE_MS)
-            end = self._plan(start, rows_max)
+            end = self._plan_once(start, rows_max)
             if end != start:
                 return end
+        # Spark kills this process now: what is settled is committed, and the status written, before
         self._planner.leave()
         self._write_status(_now_ms(), force=True)
         return start
 
     def stop(self) -> None:
-        """End the thread, close the planner and leave the driver; each wait has an end."""
+        """End the thread, close the planner and leave the driver; no wait is without end."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
@@ -509,10 +528,11 @@ class Runner:
         self._driver.close()
         self._log.close()
 
-    def _plan(self, start: Journal, rows_max: int | None) -> Journal:
-        """Plan a batch once; return its end, or `start`. The lock is held.
+    def _plan_once(self, start: Journal, rows_max: int | None) -> Journal:
+        """Plan a batch without waiting for records; return its end, or `start`.
 
-        A driver that is ending the query gets no more batches.
+        Call it with the lock. No batch is planned where the driver has paused or is ending the
+        query; where it ends the query, this waits for that.
         """
         self._raise_kept_error()
         if self._driver.is_inactive:
@@ -522,7 +542,7 @@ class Runner:
         return self._planner.plan(start, rows_max, _now_ms(), tasks_max)
 
     def _wait_for_end_of_query(self) -> None:
-        """Report to the driver that no batch will be planned; wait while it ends the query for good.
+        """Report to the driver that no batch runs; wait while it ends the query for good.
 
         Returns at once where the driver only pauses the query.
         """
@@ -538,16 +558,18 @@ class Runner:
     def _wait_for_sink(self, start: Journal) -> None:
         """Wait until the batch that ends at `start` is published.
 
-        Raises `TrackingError`: it was not, within the time of the sink, or the driver says why.
+        Raises `TrackingError`: it was not published within `SinkWatch.late_ms`, or the driver has
+        reported why it cannot be.
         """
-        late_at_s = time.monotonic() + self._sink.late_ms / 1000
+        deadline_s = time.monotonic() + self._sink.late_ms / 1000
         wait = LongWait()
-        changes_seen = self._driver.changes  # before the look: a message after it ends the wait below
+        # read first: a message that comes after this line ends the wait below
+        changes_seen = self._driver.changes
         while True:
             failure = self._sink.follower_error()
             if failure is None and not self._sink.check_owed(start):
                 return
-            left_s = late_at_s - time.monotonic()
+            left_s = deadline_s - time.monotonic()
             if failure is not None or left_s <= 0:
                 # kept, so that the status has it; `_wait_for_driver` raises it
                 with self._lock:
@@ -563,7 +585,10 @@ class Runner:
             )
 
     def _pass_on_held_roots(self) -> None:
-        """Pass to the planner what Spark's state may hold of the batch under way, once that is published."""
+        """Pass to the planner which roots of the batch under way Spark's state may hold.
+
+        The driver sends them once the batch is published; before, nothing happens.
+        """
         batch = self._planner.under_way
         if batch is None:
             return
@@ -578,18 +603,18 @@ class Runner:
             self._planner.restart_clock(batch)
 
     def _wait_for_driver(self, changes_seen: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
-        """Wait until the driver's `changes` are more than `changes_seen`, for `DRIVER_WAIT_MS` at most.
+        """Wait for a change beyond the `changes_seen` of the driver, for `DRIVER_WAIT_MS` at most.
 
-        Do not hold the lock. Raises the error that the thread has kept.
+        Call it without the lock. Raises the error that is kept.
         """
         self._raise_kept_error()
         self._driver.wait(changes_seen, min(wait_ms, DRIVER_WAIT_MS))
         self._raise_kept_error()
 
     def _wait_for_step(self, wait_ms: int) -> None:
-        """Wait for a step of the thread, and raise its error.
+        """Wait for a step of the thread, for `wait_ms` at most, and raise the error that is kept.
 
-        The lock, which is held, is free meanwhile.
+        Call it with the lock, which is free meanwhile.
         """
         self._raise_kept_error()
         self._lock.wait(wait_ms / 1000)
@@ -601,9 +626,9 @@ class Runner:
             raise self._error
 
     def _run_planner(self) -> None:
-        """Step the planner until `stop`, in the thread.
+        """Step the planner until `stop`; this is what the thread runs.
 
-        Keep an error that ends it for the next callback.
+        An error that ends it is kept for the next callback.
         """
         try:
             while not self._stopping.is_set():

@@ -130,7 +130,7 @@ def read_stream(
             query of this application reads the group already; or Spark would end a worker
             before `bolt_timeout`.
     """
-    # 1. check what was given, and that workers can start
+    # 1. check the arguments, and that workers can start
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     group, tracked = _group_and_tracked(topics, names, options)
     context = classic(spark).sparkContext
@@ -203,7 +203,7 @@ def _check_idle_limit(spark: SparkSession, read_inputs: Sequence[Input]) -> None
 
 
 def let_workers_be_this_python(context: SparkContext) -> None:
-    """Set the Python of Spark's workers on this machine to this one, unless a setting chooses another.
+    """Make Spark's workers on this machine run this Python, unless a setting chooses another.
 
     Without `PYSPARK_PYTHON` Spark runs the `python3` of the PATH, which may not have this package.
     """
@@ -226,9 +226,9 @@ def let_workers_be_this_python(context: SparkContext) -> None:
 def _group_and_tracked(topics: Topics, names: Sequence[str], options: ReadOptions) -> tuple[str, bool]:
     """Return the group of some inputs, and whether they are tracked.
 
-    Check the options of `read_stream`.
+    Raises `UsageError`: an option of `read_stream` is wrong, or the inputs do not go together.
     """
-    argument: object = topics
+    argument: object = topics  # whoever has no type checker may pass anything
     if not isinstance(argument, Topics):
         raise UsageError(f'read_stream reads {argument!r}; give it what spout.load("topics.yaml") returns')
     _check_options(options)
@@ -251,7 +251,7 @@ def _group_and_tracked(topics: Topics, names: Sequence[str], options: ReadOption
 
 
 def _check_options(options: ReadOptions) -> None:
-    """Raise `UsageError` if there is no such option, or `tracked_when` would never run."""
+    """Raise `UsageError` for an unknown option, or a `tracked_when` that would never run."""
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:
         allowed = ", ".join(ReadOptions.__annotations__)
@@ -261,7 +261,7 @@ def _check_options(options: ReadOptions) -> None:
 
 
 def _check_values(options: ReadOptions) -> None:
-    """Raise `UsageError` if an option has a value of the wrong kind, or no possible one."""
+    """Raise `UsageError` if a value of an option has the wrong type, or is not possible."""
     for option in ("maxOffsetsPerTrigger", "minPartitions"):
         number = options.get(option)
         if number is None:
@@ -286,7 +286,7 @@ def _check_values(options: ReadOptions) -> None:
 
 
 def _check_ordering(read_inputs: Sequence[Input], options: ReadOptions) -> None:
-    """Raise `UsageError` if an input is read in order, and an option does not go with that."""
+    """Raise `UsageError` if an input has an ordering, and an option does not go with that."""
     ordered_names = [read_input.name for read_input in read_inputs if read_input.ordered]
     if not ordered_names:
         return
@@ -342,12 +342,15 @@ def bolt(
     task_hooks = check_hooks(name_of_bolt, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
+        """Return the rows that the bolt emits for `rows`."""
         zone = zone_of_session(rows.sparkSession)
         schema = output_schema(name_of_bolt, instance, zone)
         step = Step(name_of_bolt, instance, schema, task_hooks)
         node = node_of(rows)
         if node is None:
-            node = loose(rows if grouping is None else grouping.apply(rows), step)
+            # behind Spark's own operators, or another source
+            grouped_rows = rows if grouping is None else grouping.apply(rows)
+            node = loose(grouped_rows, step)
         elif name_of_bolt in node.names:
             raise UsageError(
                 f"two bolts are called {name_of_bolt!r}; give one of them a name: bolt(..., name=...)"

@@ -1,4 +1,4 @@
-"""Logs, when a query starts, the rules of `retry.causes` that can fit nothing: a bolt's name is misspelt.
+"""Logs which rules of `retry.causes` fit no bolt of a query, when the query starts.
 
 Whether a class of exceptions exists, nobody knows before it is raised. Which bolts a query has,
 its plan says.
@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def unfit_rules(source: Input, operators: Collection[str]) -> Iterator[str]:
-    """Yield a line for each rule of an input whose operator is none of a query's."""
+    """Yield a line for each rule of an input that names none of a query's `operators`."""
     for number, rule in enumerate(source.retry.causes):
         if rule.operator is None or rule.operator in operators:
             continue
@@ -47,7 +47,10 @@ def log_unfit_rules(stream: Stream, operators: Collection[str]) -> None:
 
 
 def log_unfit_rules_of(plan: JavaObject, application: Application) -> None:
-    """Log the rules that can fit nothing, of the streams that a query reads by its logical plan."""
+    """Log the rules that can fit nothing, of each stream that a query reads.
+
+    `plan` is its logical plan.
+    """
     plan_nodes = list(nodes(plan))
     if any(map(is_stage, plan_nodes)):
         # a topology, which has logged them: the plan does not show the bolts of its later stages

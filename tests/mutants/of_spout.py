@@ -743,8 +743,8 @@ MUTANTS = (
     Mutant(
         "a-connection-that-is-gone-changes-nothing",
         "spout/link/driver_link.py",
-        "            was_connected, self._connection = self._connection is not None, None\n",
-        "            was_connected, self._connection = self._connection is not None, None\n"
+        "            self._connection = None\n            self._has_present_state = False\n",
+        "            self._connection = None\n            self._has_present_state = False\n"
         "            self._driver_state = DriverState()\n",
         "tests/unit/spout/link/test_links.py"
         "::test_the_end_of_one_process_is_seen_at_once_by_the_other_and_changes_nothing",
@@ -805,7 +805,7 @@ MUTANTS = (
     Mutant(
         "a-greeting-has-one-deadline",
         "spout/link/connection.py",
-        "left_ms = int((deadline - time.monotonic()) * 1000)",
+        "left_ms = int((deadline_s - time.monotonic()) * 1000)",
         "left_ms = GREETING_MS_MAX",
         "tests/unit/spout/link/test_connection.py"
         "::test_a_stranger_who_says_a_byte_now_and_then_has_no_longer_than_others",
@@ -814,7 +814,7 @@ MUTANTS = (
     Mutant(
         "a-forked-child-closes-its-copies",
         "spout/link/connection.py",
-        "    for end in _SOCKETS.values():\n        end.close()\n",
+        "    for open_socket in _SOCKETS.values():\n        open_socket.close()\n",
         "",
         "tests/unit/spout/link/test_connection.py"
         "::test_a_driver_that_is_killed_is_seen_at_once_even_while_a_child_of_it_lives",

@@ -295,7 +295,7 @@ from spout.cli import picture as module
 from spout.picture.query import Query
 
 module.GRACE_S = 0.2
-query = Query(sqlite3.connect(":memory:"), module._passed_ms, query_ms_max=100)
+query = Query(sqlite3.connect(":memory:"), module._monotonic_ms, query_ms_max=100)
 sql = "SELECT trim(printf('%.*c', 4000000, 'a'), printf('%.*c', 200000, 'b') || 'a')"
 module._ask_and_print(query, sql, module._Form(False, False, 10))
 """

@@ -49,7 +49,7 @@ GOOD = DemoOutcome(
 def judge(outcome: DemoOutcome = GOOD, **changed: object) -> list[Check]:
     facts: dict[str, object] = {
         "expected_words": Counter(a=2),
-        "found_words": Counter(a=2),
+        "counted_words": Counter(a=2),
         "uncommitted": {},
         "lost_across_kill": [],
         "repeated_verdicts": 0,
@@ -231,7 +231,7 @@ def test_a_demo_that_went_well_passes_every_check() -> None:
 @pytest.mark.parametrize(
     ("failed", "name"),
     [
-        (judge(found_words=Counter(a=3)), "every word was counted exactly"),
+        (judge(counted_words=Counter(a=3)), "every word was counted exactly"),
         (judge(replace(GOOD, lost=1)), "every record ended acked or dead-lettered"),
         (judge(repeated_verdicts=1), "every root has one verdict"),
         (judge(lost_across_kill=["t/0@1"]), "the acker's kill caused no replay"),

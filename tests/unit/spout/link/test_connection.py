@@ -510,7 +510,7 @@ def test_who_takes_a_message_slowly_misses_none_of_what_is_said_meanwhile(
     end._socket.settimeout(60)
     taking = threading.Thread(target=take_slowly)
     publishing.start()
-    eventually(next(iter(driver.link._process_by_connection))._sending.locked)
+    eventually(next(iter(driver.link._process_by_connection))._send_lock.locked)
     taking.start()
     driver.link.deactivate()
     is_deactivated.set()

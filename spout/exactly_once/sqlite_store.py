@@ -20,7 +20,7 @@ import pyarrow as pa
 from acker.errors import Unreachable, UsageError
 from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
-from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error
+from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error, refuse_left_out
 from spout.exactly_once.value_encoding import column_values
 from spout.store_columns.sqlite_columns import (
     Affinity,
@@ -151,7 +151,8 @@ class SQLiteStore:
             columns.append(stored_values(values, field.type, field.name, affinity, self._table))
         names = ", ".join(_quoted(name) for name in rows.column_names)
         marks = ", ".join("?" for _ in rows.column_names)
-        insert = f"INSERT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
+        # OR ABORT: a rule of the table may say ON CONFLICT IGNORE or REPLACE, and lose acked rows
+        insert = f"INSERT OR ABORT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
         taken_count = 0
 
         def taken_rows() -> Iterator[tuple[Any, ...]]:
@@ -161,13 +162,14 @@ class SQLiteStore:
                 yield row
 
         try:
-            connection.executemany(insert, taken_rows())
+            written_count = connection.executemany(insert, taken_rows()).rowcount
         except (sqlite3.Error, OverflowError) as error:
             if _is_about_the_file(error):
                 raise
             # a statement that cannot be compiled has taken no row
             row = f"row {taken_count - 1} of the batch" if taken_count else "the rows"
             raise self._refused(rows, row, error) from error
+        refuse_left_out(f"{self._table} in {self._path}", rows.num_rows, written_count)
 
     def _refused(self, rows: pa.Table, row: str, error: Exception) -> UsageError:
         """Return the error of rows that the table does not take; `row` says which one it is."""

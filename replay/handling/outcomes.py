@@ -222,7 +222,7 @@ class RedriveOutcomes:
         return self._verdicts.is_whole and self._letters.is_whole and self._copies.is_whole
 
     def why_not_whole(self) -> str:
-        """Return which partitions kept the last `read` from reading all; empty: there is more to read."""
+        """Return what kept the last `read` from reading all; empty: there is more to read."""
         followers = (self._verdicts, self._letters, self._copies)
         whys = [follower.why_not_whole() for follower in followers if not follower.is_whole]
         return "; ".join(why for why in whys if why)

@@ -86,7 +86,7 @@ _CURE_BY_ERRNO: Final = {
     errno.ENOSPC: "free some space, or send the output elsewhere",
     errno.EROFS: "name a file that can be written",
 }
-"""What to do about errors of the machine, which no command can do anything about, by their numbers."""
+"""What to do about errors of the machine, by their numbers."""
 
 _OF_SPARK: Final = ("pyspark", "py4j")
 

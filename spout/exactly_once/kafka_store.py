@@ -148,7 +148,7 @@ class KafkaStore:
         self._clock = clock
         self._log: Log | None = None
         self._writers: dict[str, _Writer] = {}
-        # topics that take the mark of a transaction, as far as anybody may say, since the last `open`
+        # topics that take the mark of a transaction, as far as it is known since the last `open`
         self._topics_with_room: set[str] = set()
         self._transaction_ms = int(topics.kafka.get(TIMEOUT_SETTING, TRANSACTION_MS))
 
@@ -368,8 +368,9 @@ class KafkaStore:
             if limit_bytes < MARKER_BYTES:
                 raise TopicError(
                     f"rows cannot be written: the topic {UntrustedName(name)} has"
-                    f" max.message.bytes={limit_bytes}, and no transaction can end there, since its mark"
-                    f" has {MARKER_BYTES} bytes; set it to {MESSAGE_BYTES}{self._row_of_topic(rows, name)}"
+                    f" max.message.bytes={limit_bytes}, and no transaction can end there, since its"
+                    f" mark has {MARKER_BYTES} bytes; set it to {MESSAGE_BYTES}"
+                    f"{self._row_of_topic(rows, name)}"
                 )
         self._topics_with_room |= set(names)
 

@@ -192,7 +192,9 @@ class PostgresStore:
             Unreachable: PostgreSQL does not answer, or a lock is not free.
         """
         with self._transaction(key.group) as connection:
-            entry = self._one(connection, _LOCK, (key.group,))
+            entry = None
+            if self._persistence(connection, self._sink):
+                entry = self._one(connection, _LOCK, (key.group,))
             granted = 0 if entry is None else entry[0]
             if granted != key.epoch:
                 raise fenced_error(f"{self._name} of {self._place}", key, granted)
@@ -218,7 +220,10 @@ class PostgresStore:
             refuse_left_out(f"{self._name} of {self._place}", rows.num_rows, cursor.rowcount)
 
     def _write_rows(
-        self, copy: psycopg.Copy, rows: pa.Table, types: Mapping[str, PostgresColumn]
+        self,
+        copy: psycopg.Copy,
+        rows: pa.Table,
+        types: Mapping[str, PostgresColumn],
     ) -> None:
         """Write rows into a copy; `types` has the columns of the table by name."""
         for start in range(0, rows.num_rows, ROWS_AT_ONCE):
@@ -267,14 +272,16 @@ class PostgresStore:
 
     def _refuse_cut_names(self, connection: Connection, names: Iterable[str]) -> None:
         """Refuse names that PostgreSQL would cut: the rows could go elsewhere, or be changed."""
-        setting = connection.execute("SELECT current_setting('max_identifier_length')::int").fetchone()
+        query = "SELECT current_setting('max_identifier_length')::int"
+        setting = connection.execute(query).fetchone()
         bytes_max = NAME_BYTES if setting is None else int(setting[0])
         for name in names:
             name_bytes = len(name.encode("utf-8", "surrogatepass"))
             if name_bytes > bytes_max:
                 raise UsageError(
-                    f"the name {UntrustedName(name)} has {name_bytes} bytes, and PostgreSQL cuts names"
-                    f" at {bytes_max}: {self._place} would take another one for it; nothing is written."
+                    f"the name {UntrustedName(name)} has {name_bytes} bytes, and PostgreSQL cuts"
+                    f" names at {bytes_max}: {self._place} would take another one for it; nothing"
+                    " is written."
                     " Give the table or column, and the rows, a shorter name"
                 )
 

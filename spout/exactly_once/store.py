@@ -140,7 +140,8 @@ def refuse_left_out(table: str, batch_rows: int, written_rows: int) -> None:
     """
     if written_rows != batch_rows:
         raise UsageError(
-            f"the table {table} took {written_rows:,} of the {batch_rows:,} rows of the batch: a trigger"
-            " or a rule of the table leaves rows out, and their records would be acked; nothing of the"
-            " batch is written. Let a bolt leave them out, or write into a table without that rule"
+            f"the table {table} took {written_rows:,} of the {batch_rows:,} rows of the batch: a"
+            " trigger or a rule of the table leaves rows out, and their records would be acked;"
+            " nothing of the batch is written. Let a bolt leave them out, or write into a table"
+            " without that rule"
         )

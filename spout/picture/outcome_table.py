@@ -55,14 +55,25 @@ class OutcomeTable:
             return
         self._picture.insert(TABLE, _rows(input, followed))
 
-    def _follow(self, input: Input, redrives: Sequence[RedriveBegun], patience_ms: int) -> _Followed:
+    def _follow(
+        self,
+        input: Input,
+        redrives: Sequence[RedriveBegun],
+        patience_ms: int,
+    ) -> _Followed:
         """Return what follows these redrives; it begins anew where there are others than before."""
         followed = self._followed_by_input.get(input.name)
         if followed is not None and followed.redrives == redrives:
             return followed
         if followed is not None:
             followed.outcomes.close()
-        outcomes = RedriveOutcomes(self._log, self._topics, input, redrives, patience_ms=patience_ms)
+        outcomes = RedriveOutcomes(
+            self._log,
+            self._topics,
+            input,
+            redrives,
+            patience_ms=patience_ms,
+        )
         self._followed_by_input[input.name] = _Followed(redrives, outcomes)
         return self._followed_by_input[input.name]
 

@@ -127,8 +127,16 @@ def test_a_row_that_breaks_a_rule_of_the_table_is_named(table: str, why: str, tm
         ("(v TEXT, w AS (v))", {"v": ["a"], "w": ["b"]}, "cannot INSERT into generated column"),
         ("(v TEXT)", {"v": ["a"], "V": ["b"]}, "the columns v and V of the rows are one for SQLite"),
         ("(v TEXT)", {"v\0x": ["a"]}, "null character|no column named"),
+        ("(v TEXT)", {"v": ["a"], "ROWID": ["7"]}, "has no column ROWID, and SQLite would number its rows"),
+        ("(v TEXT, rowid TEXT)", {"v": ["a"], "rowid": ["7"], "oid": ["8"]}, "has no column oid"),
     ],
-    ids=["a generated column", "names that differ by case", "a null byte in a name"],
+    ids=[
+        "a generated column",
+        "names that differ by case",
+        "a null byte in a name",
+        "a row number",
+        "another",
+    ],
 )
 def test_columns_that_the_table_cannot_take_are_refused(
     table: str, rows: dict[str, list[str]], why: str, tmp_path: Path
@@ -152,6 +160,12 @@ def test_a_row_that_a_trigger_leaves_out_ends_the_batch(tmp_path: Path) -> None:
     assert all_rows(path) == []
     written(store, pa.table({"v": ["b", "c"]}))
     assert all_rows(path) == [("b",), ("c",)]
+
+
+def test_a_column_may_be_called_as_the_number_of_a_row_is(tmp_path: Path) -> None:
+    written(made_store(tmp_path / "a.db", "(rowid TEXT)"), pa.table({"rowid": ["007"]}))
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        assert connection.execute("SELECT oid, rowid FROM rows").fetchall() == [(1, "007")]
 
 
 def test_names_that_are_two_for_sqlite_are_two_columns(tmp_path: Path) -> None:

@@ -9,13 +9,18 @@ container without a locale, Latin-1, the code pages of Windows. A sign that it l
 
 Tables replace such signs before they measure the widths of their columns (`as_written`). All else that
 reaches an output, such as the help of a command, is replaced as it is written (`replace_unwritable`).
+
+An output may also be closed, by `>&-` in a shell or by what starts services; see
+`open_closed_streams`.
 """
 
 from __future__ import annotations
 
 import codecs
+import os
+import sys
 from io import TextIOWrapper
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 ERRORS: Final = "windhover.ascii"
 """The name of this replacement among those of Python's codecs."""
@@ -47,6 +52,32 @@ def replace_unwritable(output: TextIO | Any) -> None:
     """Change an output so that it replaces the signs that it lacks, and does not raise."""
     if isinstance(output, TextIOWrapper):
         output.reconfigure(errors=ERRORS)
+
+
+def open_closed_streams() -> None:
+    """Open the null device in place of each of stdin, stdout and stderr that is closed.
+
+    Else the next file or socket would get the descriptor of the stream, and what C code reports on
+    stderr would be written there.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # it is closed
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor, inheritable=False)
+                os.close(null)
+            os.set_inheritable(descriptor, True)
+    # Python's own object is missing if the descriptor was closed when the process began
+    sys.stdin = sys.stdin or _null_device("r")
+    sys.stdout = sys.stdout or _null_device("w")
+    sys.stderr = sys.stderr or _null_device("w")
+
+
+def _null_device(mode: str) -> TextIO:
+    """Open the null device for as long as the process lives."""
+    return cast("TextIO", open(os.devnull, mode, encoding="utf-8"))
 
 
 def _replace_in_ascii(error: UnicodeError) -> tuple[str, int]:

@@ -77,6 +77,11 @@ class AckTopics:
         """Name them all: the prefix, then ``_ack_init`` and so on."""
         return cls(*(f"{prefix}_ack_{field.name}" for field in fields(cls)))
 
+    @property
+    def prefix(self) -> str:
+        """The `acker.topic_prefix` with which they are named."""
+        return self.init.removesuffix("_ack_init")
+
     def names(self) -> tuple[str, ...]:
         return astuple(self)
 

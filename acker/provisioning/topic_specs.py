@@ -23,6 +23,9 @@ MESSAGE_BYTES: Final = 1_048_588
 MESSAGE_BYTES_MIN: Final = 1_000_000
 """A record of the wire has up to 900,000 bytes; header, key and batch need the rest."""
 
+MARKER_BYTES: Final = 78
+"""A batch with the mark that ends a transaction; a topic that takes less never gets it."""
+
 COPY_HEADERS_BYTES: Final = 1_048_576
 """What a copy or a dead letter may be larger than its record: headers, causes, history."""
 
@@ -398,6 +401,13 @@ def _size_findings(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Fin
             f"has max.message.bytes={has_bytes}: records have up to 900,000 bytes; set it to {MESSAGE_BYTES}"
         )
         yield _error(spec, text, setting)
+    if spec.role is TopicRole.SOURCE and has_bytes < MARKER_BYTES:
+        text = (
+            f"has max.message.bytes={has_bytes}: no transaction can end there, since its mark has"
+            f" {MARKER_BYTES} bytes, and what is written behind one is never read; set it to"
+            f" {MESSAGE_BYTES}"
+        )
+        yield _warning(spec, text, f"max.message.bytes={MESSAGE_BYTES}")
     if spec.role in (TopicRole.REPLAY, TopicRole.DEAD_LETTER):
         needs_bytes = int(spec.settings["max.message.bytes"])
         setting = f"max.message.bytes={needs_bytes}"

@@ -20,7 +20,7 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.read_to_end import Follower, pass_damage, read_piece
+from acker.kafka.read_to_end import PATIENCE_MS, Follower, pass_damage, read_piece
 from acker.wire.checks import read_verdicts
 from acker.wire.verdict import DoneVerdict, Verdict
 from replay.records.due import Loss, parse_history
@@ -174,8 +174,19 @@ class FollowedTopics(NamedTuple):
 class RedriveOutcomes:
     """The outcomes of an input's redrives; each call of `read` adds what is new in the log."""
 
-    def __init__(self, log: Log, topics: Topics, input: Input, redrives: Iterable[RedriveBegun]) -> None:
-        """Begin where the first of some redrives began; errors as for `existing_partitions`."""
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        input: Input,
+        redrives: Iterable[RedriveBegun],
+        *,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
+        """Begin where the first of some redrives began; errors as for `existing_partitions`.
+
+        `patience_ms`: a call of `read` gives a topic up if nothing of it comes for so long.
+        """
         redrives = list(redrives)
         followed = followed_topics(topics, input)
         # where each topic ended when a redrive began, by the redrive's id
@@ -192,9 +203,9 @@ class RedriveOutcomes:
         )
         self._input = input
         # only now, when all is asked: nobody closes them if a question fails
-        self._verdicts = _follower(log, from_verdicts.first_offsets)
-        self._letters = _follower(log, from_letters.first_offsets)
-        self._copies = _follower(log, from_copies.first_offsets)
+        self._verdicts = _follower(log, from_verdicts.first_offsets, patience_ms)
+        self._letters = _follower(log, from_letters.first_offsets, patience_ms)
+        self._copies = _follower(log, from_copies.first_offsets, patience_ms)
         # copies that were settled without a loss, and copies that became dead
         # letters: read, and not compared with `_letter_by_copy` yet
         self._settled_copies: list[_SettledCopies] = []
@@ -210,11 +221,11 @@ class RedriveOutcomes:
         """Whether the last `read` read all that there was."""
         return self._verdicts.is_whole and self._letters.is_whole and self._copies.is_whole
 
-    @property
-    def fraction_read(self) -> float:
-        """How much of what there was the last `read` read: at most 1 for each of three topics."""
+    def why_not_whole(self) -> str:
+        """Return what kept the last `read` from reading all; empty: there is more to read."""
         followers = (self._verdicts, self._letters, self._copies)
-        return sum(follower.fraction_read for follower in followers)
+        whys = [follower.why_not_whole() for follower in followers if not follower.is_whole]
+        return "; ".join(why for why in whys if why)
 
     def read(self) -> None:
         """Read what is new, and set the outcomes that follow from it.
@@ -397,9 +408,15 @@ def _where_to_begin(log: Log, topic: str, ends_by_redrive: Mapping[str, Sequence
     return _Beginning(first_offsets, incomplete_redrives)
 
 
-def _follower(log: Log, first_offsets: Mapping[TopicPartition, int]) -> Follower:
+def _follower(log: Log, first_offsets: Mapping[TopicPartition, int], patience_ms: int) -> Follower:
     """Return a reader of some partitions, each from an offset on, that passes over what is damaged."""
-    return Follower(log, list(first_offsets), first_offsets=first_offsets, on_damage=pass_damage)
+    return Follower(
+        log,
+        list(first_offsets),
+        first_offsets=first_offsets,
+        patience_ms=patience_ms,
+        on_damage=pass_damage,
+    )
 
 
 def _outcome_of(verdict: DoneVerdict) -> LetterOutcome:

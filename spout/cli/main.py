@@ -22,9 +22,11 @@ and an acker never loads Spark.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
@@ -33,7 +35,7 @@ import typer
 
 from acker.errors import ConfigError, WindhoverError
 from acker.redaction import cut
-from acker.terminal import replace_unwritable
+from acker.terminal import open_closed_streams, replace_unwritable
 from acker.untrusted import Untrusted, trace_lines
 from spout.cli.check import UNKNOWN_CODE, check_once
 from spout.cli.common import (
@@ -75,6 +77,16 @@ FURTHER: Final = "         "
 
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 """Base class of typer's errors for a wrong call; it has no public name."""
+
+_CURE_BY_ERRNO: Final = {
+    errno.EDQUOT: "free some space, or send the output elsewhere",
+    errno.EIO: "look for the disk in the machine's log, or send the output elsewhere",
+    errno.EMFILE: "this process may open no more files: let it open more, as by `ulimit -n 1024`",
+    errno.ENFILE: "all processes together may open no more files: end some, or raise fs.file-max",
+    errno.ENOSPC: "free some space, or send the output elsewhere",
+    errno.EROFS: "name a file that can be written",
+}
+"""What to do about errors of the machine, by their numbers."""
 
 _OF_SPARK: Final = ("pyspark", "py4j")
 
@@ -139,6 +151,7 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
 
     `command` may also be that of a tool in the checkout, with its `name`.
     """
+    open_closed_streams()
     for output in (sys.stdout, sys.stderr):
         replace_unwritable(output)
     has_debug = "--debug" in arguments
@@ -147,6 +160,7 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
     config_files: list[Path | None] = []
     try:
         result = command(args=list(arguments), prog_name=name, standalone_mode=False, obj=config_files)
+        sys.stdout.flush()
     except _USAGE_ERROR as error:
         return _print_error(_usage_text(error), UNKNOWN_CODE if is_check else 2)
     except WindhoverError as error:
@@ -165,18 +179,31 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
         if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in _OF_SPARK:
             text = "PySpark is not installed here, nor in the image of services; run `pip install pyspark`"
             return _print_error(text, 2)
+        exit_code = UNKNOWN_CODE if is_check else 1
+        cure = _CURE_BY_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
+        if cure is not None and not has_debug:
+            return _print_error(f"{_refusal(error)}; {cure}", exit_code)
         say_lines(trace_lines(error), err=True)
         return _print_error(
             f"unexpected {type(error).__name__}; this is a defect of Windhover",
-            UNKNOWN_CODE if is_check else 1,
+            exit_code,
         )
     return result if isinstance(result, int) else 0
 
 
 def _print_error(text: str, exit_code: int) -> int:
-    """Print an error on stderr, line by line; return the exit code."""
-    say_lines(f"windhover: {cut(text)}".split("\n"), err=True)
+    """Print an error on stderr, line by line; return the exit code, also if stderr takes nothing."""
+    with suppress(OSError):
+        say_lines(f"windhover: {cut(text)}".split("\n"), err=True)
     return exit_code
+
+
+def _refusal(error: Exception) -> str:
+    """Return what the machine refuses, in its own words, and of which file."""
+    if not isinstance(error, OSError):
+        return str(error)
+    where = f"{Untrusted(str(error.filename))}: " if error.filename is not None else ""
+    return f"{where}{error.strerror}"
 
 
 def _usage_text(error: Exception) -> str:

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -47,6 +47,7 @@ from acker.errors import (
     ConfigError,
     Fenced,
     LogError,
+    NotAuthorized,
     RecordRefused,
     StoreFenced,
     TopicError,
@@ -55,8 +56,9 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Log, TopicPartition, Transactions
+from acker.kafka.port import Log, TopicInfo, TopicPartition, Transactions
 from acker.kafka.read_to_end import read_piece
+from acker.provisioning.topic_specs import MARKER_BYTES, MESSAGE_BYTES
 from acker.untrusted import UntrustedName
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.kafka_rows import RecordColumns
@@ -146,19 +148,23 @@ class KafkaStore:
         self._clock = clock
         self._log: Log | None = None
         self._writers: dict[str, _Writer] = {}
+        # topics that take the mark of a transaction, as far as it is known since the last `open`
+        self._topics_with_room: set[str] = set()
         self._transaction_ms = int(topics.kafka.get(TIMEOUT_SETTING, TRANSACTION_MS))
 
     def open(self, group: str, epoch_min: int) -> StoreGrant:
         """Grant an epoch; see `Store.open`.
 
         Raises:
-            TopicError: `_ack_sink` or the topic of the rows is missing. No writer is fenced.
+            TopicError: `_ack_sink` or the topic of the rows is missing, or takes no mark of a
+                transaction. No writer is fenced.
             StoreFenced: another start opened the store meanwhile.
             Unreachable: Kafka does not answer, or a transaction of another group does not end.
             TrackingError, UnknownVersion: what `_ack_sink` has of the group cannot be read.
             ConfigError: the broker takes no transaction that may be open for so long.
         """
         log = self._connected()
+        self._topics_with_room.clear()
         self._require_topics(log, [self._topics.ack_topics.sink, self._columns.topic])
         self._leave(group)
         transactions = log.transactions(self._topics.ack_topics.sink_transactional_id(group))
@@ -183,7 +189,7 @@ class KafkaStore:
             StoreFenced: a later start has opened the store, or the transaction took longer than the
                 broker lets one be open.
             UsageError: the rows lack a column, or a value of them cannot be written.
-            TopicError: a topic of the rows is missing.
+            TopicError: a topic of the rows is missing, or takes no mark of a transaction.
             RecordRefused: a topic refuses a record, as one that is too large.
             Unreachable: Kafka does not answer; nobody knows whether the batch is written.
         """
@@ -326,7 +332,10 @@ class KafkaStore:
                 )
 
     def _require_topics(self, log: Log, names: Iterable[str], rows: pa.Table | None = None) -> dict[str, int]:
-        """Return how many partitions each topic has; raise `TopicError` if one is missing."""
+        """Return how many partitions each topic has.
+
+        Raises `TopicError`: one is missing, or takes no mark of a transaction.
+        """
         infos = log.topics([name for name in names if _may_be_topic(name)])
         for name in names:
             if name in infos:
@@ -340,7 +349,30 @@ class KafkaStore:
             raise TopicError(
                 f"rows cannot be written: there is no topic {shown}; {cure}{self._row_of_topic(rows, name)}"
             )
+        self._require_room(log, infos.keys() - self._topics_with_room, rows)
         return {name: info.partitions for name, info in infos.items()}
+
+    def _require_room(self, log: Log, names: Collection[str], rows: pa.Table | None) -> None:
+        """Raise `TopicError` if a topic takes no mark of a transaction.
+
+        The broker would say that the transaction is committed, and try for ever to write the mark:
+        nobody could read the rows, and the next transaction would wait for good.
+        """
+        infos: Mapping[str, TopicInfo] = {}
+        if names:
+            # whoever may write rows need not have the right to read settings
+            with suppress(NotAuthorized):
+                infos = log.topics(names, settings=True)
+        for name, info in infos.items():
+            limit_bytes = int(info.settings.get("max.message.bytes", MESSAGE_BYTES))
+            if limit_bytes < MARKER_BYTES:
+                raise TopicError(
+                    f"rows cannot be written: the topic {UntrustedName(name)} has"
+                    f" max.message.bytes={limit_bytes}, and no transaction can end there, since its"
+                    f" mark has {MARKER_BYTES} bytes; set it to {MESSAGE_BYTES}"
+                    f"{self._row_of_topic(rows, name)}"
+                )
+        self._topics_with_room |= set(names)
 
     def _row_of_topic(self, rows: pa.Table | None, topic: str) -> str:
         """Return the end of a message about a topic: which row of a batch has it."""

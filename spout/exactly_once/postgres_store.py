@@ -26,7 +26,7 @@ Source: docs/design/protocol.md, section 3 (rule 12); PostgreSQL 17, 13.2.1 and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final, LiteralString
@@ -34,9 +34,9 @@ from typing import Any, Final, LiteralString
 import pyarrow as pa
 
 from acker.errors import NotAuthorized, Unreachable, UsageError
-from acker.untrusted import Untrusted
+from acker.untrusted import Untrusted, UntrustedName
 from spout.exactly_once.column_names import refuse_columns_of_one_name
-from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error
+from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error, refuse_left_out
 from spout.exactly_once.value_encoding import column_values, json_texts
 from spout.store_columns.first_row import first_row
 from spout.store_columns.postgres_columns import COLUMNS, PostgresColumn, changes, takes
@@ -52,6 +52,9 @@ except ModuleNotFoundError as error:
 
 LOCKED_S_MAX: Final = 30
 """So long a call waits for a lock of others, in seconds."""
+
+NAME_BYTES: Final = 63
+"""PostgreSQL cuts longer names, where a server does not say otherwise."""
 
 ROWS_AT_ONCE: Final = 10_000
 """So many rows are in memory as Python's values at a time."""
@@ -189,7 +192,9 @@ class PostgresStore:
             Unreachable: PostgreSQL does not answer, or a lock is not free.
         """
         with self._transaction(key.group) as connection:
-            entry = self._one(connection, _LOCK, (key.group,))
+            entry = None
+            if self._persistence(connection, self._sink):
+                entry = self._one(connection, _LOCK, (key.group,))
             granted = 0 if entry is None else entry[0]
             if granted != key.epoch:
                 raise fenced_error(f"{self._name} of {self._place}", key, granted)
@@ -200,6 +205,7 @@ class PostgresStore:
 
     def _copy(self, connection: Connection, rows: pa.Table) -> None:
         refuse_columns_of_one_name(rows)
+        self._refuse_cut_names(connection, rows.column_names)
         table = self._table.as_string(connection)
         types = {
             name: PostgresColumn(kind, modifier)
@@ -207,21 +213,33 @@ class PostgresStore:
         }
         columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, columns)
-        with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            for start in range(0, rows.num_rows, ROWS_AT_ONCE):
-                part = rows.slice(start, ROWS_AT_ONCE)
-                columns_of_part = [
-                    self._copied_values(part.column(name), name, start, types.get(name))
-                    for name in rows.column_names
-                ]
-                for number, row in enumerate(zip(*columns_of_part, strict=True), start):
-                    try:
-                        copy.write_row(row)
-                    except (psycopg.DataError, psycopg.ProgrammingError) as error:
-                        raise UsageError(
-                            f"row {number} of the batch has a value that cannot be written into"
-                            f" {self._name}: {_text(error)}; cast it, or fail such tuples in a bolt"
-                        ) from error
+        with connection.cursor() as cursor:
+            with cursor.copy(statement) as copy:
+                self._write_rows(copy, rows, types)
+            # a trigger may leave rows out
+            refuse_left_out(f"{self._name} of {self._place}", rows.num_rows, cursor.rowcount)
+
+    def _write_rows(
+        self,
+        copy: psycopg.Copy,
+        rows: pa.Table,
+        types: Mapping[str, PostgresColumn],
+    ) -> None:
+        """Write rows into a copy; `types` has the columns of the table by name."""
+        for start in range(0, rows.num_rows, ROWS_AT_ONCE):
+            part = rows.slice(start, ROWS_AT_ONCE)
+            columns_of_part = [
+                self._copied_values(part.column(name), name, start, types.get(name))
+                for name in rows.column_names
+            ]
+            for number, row in enumerate(zip(*columns_of_part, strict=True), start):
+                try:
+                    copy.write_row(row)
+                except (psycopg.DataError, psycopg.ProgrammingError) as error:
+                    raise UsageError(
+                        f"row {number} of the batch has a value that cannot be written into"
+                        f" {self._name}: {_text(error)}; cast it, or fail such tuples in a bolt"
+                    ) from error
 
     def _copied_values(
         self, values_of_column: pa.ChunkedArray, name: str, start: int, column: PostgresColumn | None
@@ -252,8 +270,24 @@ class PostgresStore:
             )
         return values
 
+    def _refuse_cut_names(self, connection: Connection, names: Iterable[str]) -> None:
+        """Refuse names that PostgreSQL would cut: the rows could go elsewhere, or be changed."""
+        query = "SELECT current_setting('max_identifier_length')::int"
+        setting = connection.execute(query).fetchone()
+        bytes_max = NAME_BYTES if setting is None else int(setting[0])
+        for name in names:
+            name_bytes = len(name.encode("utf-8", "surrogatepass"))
+            if name_bytes > bytes_max:
+                raise UsageError(
+                    f"the name {UntrustedName(name)} has {name_bytes} bytes, and PostgreSQL cuts"
+                    f" names at {bytes_max}: {self._place} would take another one for it; nothing"
+                    " is written."
+                    " Give the table or column, and the rows, a shorter name"
+                )
+
     def _refuse_unfit_table(self, connection: Connection) -> None:
         """Refuse a table that is missing, or that PostgreSQL empties after a crash."""
+        self._refuse_cut_names(connection, self._name.split("."))
         persistence = self._persistence(connection, self._table)
         if not persistence:
             raise UsageError(

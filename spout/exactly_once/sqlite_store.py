@@ -20,13 +20,14 @@ import pyarrow as pa
 from acker.errors import Unreachable, UsageError
 from acker.untrusted import Untrusted
 from spout.exactly_once.column_names import refuse_columns_of_one_name
-from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error
+from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error, refuse_left_out
 from spout.exactly_once.value_encoding import column_values
 from spout.store_columns.sqlite_columns import (
     Affinity,
     column_affinities,
     folded_name,
     refuse_columns_of_one_folded_name,
+    refuse_names_of_row_numbers,
     stored_values,
 )
 
@@ -98,8 +99,10 @@ class SQLiteStore:
             table: its name; whoever uses the store creates it.
             locked_s_max: how many seconds a call waits for other writers of the file.
 
-        Raises `UsageError`: the store has that table for itself.
+        Raises `UsageError`: no file has that name, or the store has that table for itself.
         """
+        if "\0" in str(path):
+            raise UsageError("the path of the store has a null byte; no file has such a name")
         if folded_name(table) == _SINK:
             raise UsageError(f"the table {table} is what the store keeps for itself; name another")
         self._path = Path(path)
@@ -130,8 +133,10 @@ class SQLiteStore:
             UsageError: the table lacks a column of the rows or refuses a value, or would change it.
             Unreachable: the file is locked, or cannot be written.
         """
-        with self._transaction() as connection:
-            entry = connection.execute(_READ, (key.group,)).fetchone()
+        with self._transaction(mode="rw") as connection:
+            entry = None
+            if self._has_table(connection, _SINK):
+                entry = connection.execute(_READ, (key.group,)).fetchone()
             granted = 0 if entry is None else int(entry[1])
             if granted != key.epoch:
                 raise fenced_error(str(self._path), key, granted)
@@ -143,6 +148,7 @@ class SQLiteStore:
         refuse_columns_of_one_name(rows)
         refuse_columns_of_one_folded_name(rows.column_names)
         affinities = column_affinities(connection, self._table)
+        refuse_names_of_row_numbers(rows.column_names, affinities, self._table)
         columns: list[list[Any]] = []
         for field in rows.schema:
             values = column_values(rows.column(field.name), field.name)
@@ -151,7 +157,8 @@ class SQLiteStore:
             columns.append(stored_values(values, field.type, field.name, affinity, self._table))
         names = ", ".join(_quoted(name) for name in rows.column_names)
         marks = ", ".join("?" for _ in rows.column_names)
-        insert = f"INSERT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
+        # OR ABORT: a rule of the table may say ON CONFLICT IGNORE or REPLACE, and lose acked rows
+        insert = f"INSERT OR ABORT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
         taken_count = 0
 
         def taken_rows() -> Iterator[tuple[Any, ...]]:
@@ -161,13 +168,14 @@ class SQLiteStore:
                 yield row
 
         try:
-            connection.executemany(insert, taken_rows())
+            written_count = connection.executemany(insert, taken_rows()).rowcount
         except (sqlite3.Error, OverflowError) as error:
             if _is_about_the_file(error):
                 raise
             # a statement that cannot be compiled has taken no row
             row = f"row {taken_count - 1} of the batch" if taken_count else "the rows"
             raise self._refused(rows, row, error) from error
+        refuse_left_out(f"{self._table} in {self._path}", rows.num_rows, written_count)
 
     def _refused(self, rows: pa.Table, row: str, error: Exception) -> UsageError:
         """Return the error of rows that the table does not take; `row` says which one it is."""
@@ -185,18 +193,31 @@ class SQLiteStore:
         )
 
     def _refuse_missing_table(self, connection: sqlite3.Connection) -> None:
-        select = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
-        if not connection.execute(select, (self._table,)).fetchone()[0]:
+        if not self._has_table(connection, self._table):
             raise UsageError(
                 f"{self._path} has no table {self._table}; create it, with the columns of the rows"
             )
 
+    def _has_table(self, connection: sqlite3.Connection, name: str) -> bool:
+        is_table = "type = 'table' AND name = ? COLLATE NOCASE"
+        select = f"SELECT count(*) FROM sqlite_master WHERE {is_table}"
+        return bool(connection.execute(select, (name,)).fetchone()[0])
+
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection within a transaction; commit it at the end, or undo it all."""
+    def _transaction(self, mode: str = "rwc") -> Iterator[sqlite3.Connection]:
+        """Yield a connection within a transaction; commit it at the end, or undo it all.
+
+        `mode` is SQLite's: ``rwc`` makes the file if it is missing, ``rw`` does not.
+        """
         try:
+            address = f"{self._path.absolute().as_uri()}?mode={mode}"
             # without an isolation level no transaction begins but those that are begun here
-            opened = sqlite3.connect(self._path, timeout=self._locked_s_max, isolation_level=None)
+            opened = sqlite3.connect(
+                address,
+                uri=True,
+                timeout=self._locked_s_max,
+                isolation_level=None,
+            )
             with closing(opened) as connection:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")

@@ -129,3 +129,19 @@ def fenced_error(store: str, key: BatchKey, granted: int) -> StoreFenced:
     return StoreFenced(
         f"{reason}, and this one has {key.epoch}; nothing of batch {key.batch} is written. {cure}"
     )
+
+
+def refuse_left_out(table: str, batch_rows: int, written_rows: int) -> None:
+    """Refuse a batch of which the table has not taken each row once, though it raised nothing.
+
+    `table` is its name, and of which store.
+
+    Raises `UsageError`: a trigger left rows out, or wrote others in their place.
+    """
+    if written_rows != batch_rows:
+        raise UsageError(
+            f"the table {table} took {written_rows:,} of the {batch_rows:,} rows of the batch: a"
+            " trigger or a rule of the table leaves rows out, and their records would be acked;"
+            " nothing of the batch is written. Let a bolt leave them out, or write into a table"
+            " without that rule"
+        )

@@ -29,7 +29,7 @@ from acker.listing import first_of
 from acker.provisioning.topic_times import in_seconds_ms, longest_need_ms
 from acker.units import second_text
 from spout.group.sources import PlannerSpec, SourceSpec
-from spout.group.starting import COMMITTED_BY
+from spout.group.starting import prefix_in_mark
 
 NAMED_MAX: Final = 3
 """So many partitions are named in the line; the others are counted."""
@@ -108,7 +108,7 @@ def carried_commits(log: Log, spec: PlannerSpec, fresh: Collection[SourceSpec]) 
         offsets = log.committed(spec.group, places)
         if any(offsets.values()):  # below offset 0 nothing can have failed
             metadata = log.commit_metadata(spec.group, offsets)
-            is_ours = COMMITTED_BY in metadata.values()
+            is_ours = any(prefix_in_mark(text) is not None for text in metadata.values())
             yield CarriedCommit(input, offsets, is_ours, _last_read_ms(log, offsets))
 
 

@@ -16,7 +16,7 @@ from acker.errors import LogError, Unreachable
 from acker.identity import generation_of, offset_of
 from acker.kafka.port import NO_EPOCH, Log, ReadTo, TopicPartition
 from spout.group.sources import SourceSpec
-from spout.group.starting import COMMITTED_BY
+from spout.group.starting import COMMITTED_BY, is_own_mark, prefix_in_mark
 from spout.group.strangers import MovedCommit
 from spout.planning.intake import SourceCursor
 
@@ -47,8 +47,14 @@ class Committer:
         moved: by source, commits that somebody else made, as the last look found them.
     """
 
-    def __init__(self, log: Log, group: str, specs: Mapping[int, SourceSpec]) -> None:
-        """Read what is committed; `specs` are by source, and new sources may be added to them."""
+    def __init__(
+        self, log: Log, group: str, specs: Mapping[int, SourceSpec], mark: str = COMMITTED_BY
+    ) -> None:
+        """Read what is committed; `specs` are by source, and new sources may be added to them.
+
+        `mark` is the metadata of our installation's commits, as `commit_mark` returns it.
+        """
+        self._mark = mark
         self._log = log
         self._group = group
         self._specs = specs
@@ -86,7 +92,7 @@ class Committer:
         """
         positions: dict[int, int] = {}  # by source
         for spec, text in self._fetch_commit_texts():
-            if text != COMMITTED_BY and spec.source in committable:
+            if not is_own_mark(text, self._mark) and spec.source in committable:
                 positions[spec.source] = committable[spec.source]
         self._commit(positions)
 
@@ -130,19 +136,18 @@ class Committer:
         # 1. what the broker has
         try:
             commit_texts = self._fetch_commit_texts()
-            our_specs = [spec for spec, text in commit_texts if text == COMMITTED_BY]
+            our_specs = [spec for spec, text in commit_texts if is_own_mark(text, self._mark)]
             self._committed_offsets |= self._fetch_offsets(our_specs)
         except (LogError, Unreachable):
             self.failures += 1
             return
         # 2. what is somebody else's
-        moved_specs = [spec for spec, text in commit_texts if text != COMMITTED_BY]
-        self._record_moved(moved_specs)
+        moved = [(spec, text) for spec, text in commit_texts if not is_own_mark(text, self._mark)]
+        self._record_moved(moved)
         # 3. ours again
-        moved = {spec.source for spec in moved_specs}
         kept_by_broker = {spec.source for spec, _ in commit_texts}
         in_new_generation = {source for source, generation in self._generations.items() if generation < 0}
-        ours = self._committed_offsets.keys() - moved - in_new_generation
+        ours = self._committed_offsets.keys() - self.moved.keys() - in_new_generation
         if self._renewed_ms is None:
             self._renewed_ms = now_ms
         is_time = not 0 <= now_ms - self._renewed_ms < COMMIT_AGAIN_MS
@@ -153,22 +158,27 @@ class Committer:
         if has_sent and is_time:
             self._renewed_ms = now_ms
 
-    def _record_moved(self, specs: Sequence[SourceSpec]) -> None:
-        """Record which commits somebody else made; what was committed again since is ours."""
-        their_offsets = self._fetch_offsets(specs) if specs else {}
+    def _record_moved(self, commit_texts: Sequence[tuple[SourceSpec, str]]) -> None:
+        """Record commits that somebody else made, by source and metadata.
+
+        What was committed again since is ours.
+        """
+        moved_specs = [spec for spec, _ in commit_texts]
+        their_offsets = self._fetch_offsets(moved_specs) if moved_specs else {}
         moved: dict[int, MovedCommit] = {}
-        for spec in specs:
+        for spec, text in commit_texts:
             moved[spec.source] = MovedCommit(
                 place=spec.place,
                 ours=self._committed_offsets.get(spec.source),
                 theirs=their_offsets.get(spec.source),
+                prefix=prefix_in_mark(text),
             )
         self.moved = moved
 
     def _fetch_commit_texts(self) -> list[tuple[SourceSpec, str]]:
         """Ask the broker for the sources that have a commit; return each with its metadata.
 
-        In a commit of ours that is `COMMITTED_BY`.
+        In a commit of ours that is our mark.
         """
         specs_by_place = {spec.place: spec for spec in self._specs.values()}
         texts_by_place = self._log.commit_metadata(self._group, specs_by_place)
@@ -214,7 +224,7 @@ class Committer:
             if cursor is not None and cursor.leader_epoch != NO_EPOCH:
                 epochs_by_place[place] = cursor.leader_epoch
         try:
-            self._log.commit(self._group, offsets_by_place, COMMITTED_BY, epochs_by_place)
+            self._log.commit(self._group, offsets_by_place, self._mark, epochs_by_place)
         except Unreachable:  # the broker did not answer, so it refused nothing
             self.failures += 1
             self.refused = ""

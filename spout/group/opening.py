@@ -635,7 +635,7 @@ class Opening:
                 begun.append(self._sources[source])
         # a journal that an older version wrote has no time: 0
         reached = Reached(emitted_to, at_ms=self._journal.at_ms or None)
-        check_commits(self._log, self._spec.group, begun, reached, now_ms)
+        check_commits(self._log, self._spec, begun, reached, now_ms)
 
     def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
         """Raise `Disagreement` if somebody moved the offsets of a source that the ackers know.
@@ -654,7 +654,7 @@ class Opening:
             if has_emitted:
                 begun.append(spec)
                 emitted_to[source] = int(offset_of(watermark))
-        check_commits(self._log, self._spec.group, begun, Reached(emitted_to), now_ms)
+        check_commits(self._log, self._spec, begun, Reached(emitted_to), now_ms)
 
     def _report_carried(self, histories: Mapping[int, SourceHistory]) -> None:
         """Report the inputs that begin at a commit of which the ackers have no history.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from acker.config.settings import AckTopics
 from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
 from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
@@ -26,7 +27,29 @@ from spout.planning.journal import Journal
 from spout.planning.session import Answers, SessionName, SourceHistory
 
 COMMITTED_BY = "windhover"
-"""Metadata of every offset that a spout commits; tools that move offsets leave another."""
+"""The metadata of every offset that a spout commits begins so; other tools leave another."""
+
+
+def commit_mark(topics: AckTopics) -> str:
+    """Return the metadata of every offset that the spouts of an installation commit.
+
+    It has the `acker.topic_prefix`, so that two installations that read in one group are noticed.
+    """
+    return f"{COMMITTED_BY} {topics.prefix}".rstrip()
+
+
+def is_own_mark(text: str, mark: str) -> bool:
+    """Return whether the metadata of a commit is ours; `mark` is of our installation.
+
+    Older versions wrote no prefix.
+    """
+    return text in (mark, COMMITTED_BY)
+
+
+def prefix_in_mark(text: str) -> str | None:
+    """Return the `acker.topic_prefix` in the metadata of a commit; None: no spout made it."""
+    program, _, prefix = text.partition(" ")
+    return prefix if program == COMMITTED_BY else None
 
 
 WRITERS_WAIT_MS: Final = 300_000
@@ -111,7 +134,7 @@ def _committed_by_spouts(
     One that is behind the end says nothing: the log was cut.
     """
     metadata = log.commit_metadata(group, places)
-    ours = [place for place, text in metadata.items() if text == COMMITTED_BY]
+    ours = [place for place, text in metadata.items() if prefix_in_mark(text) is not None]
     commits = log.committed(group, ours)
     answers = log.bounds(Bound.END, ours)
     troubles.record_answers(answers)
@@ -145,31 +168,38 @@ class Reached(NamedTuple):
     at_ms: int | None = None
 
 
-def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: Reached, now_ms: int) -> None:
+def check_commits(
+    log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec], reached: Reached, now_ms: int
+) -> None:
     """Raise `Disagreement` if somebody moved the committed offsets of sources that have history here.
 
     It names what moved, from and to, when that was, who is in the group now, and what puts it
     right.
     """
+    group, mark = spec.group, commit_mark(spec.topics)
     specs_by_place = {source.place: source for source in sources}
     metadata = log.commit_metadata(group, specs_by_place)
-    places = sorted(place for place, text in metadata.items() if text != COMMITTED_BY)
+    places = sorted(place for place, text in metadata.items() if not is_own_mark(text, mark))
     if not places:
         return
     their_offsets = log.committed(group, places)
     moved_commits: list[MovedCommit] = []
     for place in places:
         emitted_to = reached.emitted_to.get(specs_by_place[place].source)
-        moved_commits.append(MovedCommit(place, ours=emitted_to, theirs=their_offsets.get(place)))
+        their_prefix = prefix_in_mark(metadata[place])
+        moved_commits.append(MovedCommit(place, emitted_to, their_offsets.get(place), their_prefix))
     moved_text = first_of([str(commit) for commit in moved_commits], NAMED_MAX, "; ")
     # it was moved between the group's last batch, where that is known, and now
     since_text = "" if reached.at_ms is None else f"after {second_text(reached.at_ms)}, and "
     members = strangers_now(log, group)
     stranger_hint = f" In the group is now {members}: first {END_IT}." if members else ""
     first_moved = moved_commits[0]
+    mover = "something else than Windhover"
+    if first_moved.prefix is not None:
+        mover = "another installation of Windhover"
     cure = moved_cure(group, specs_by_place[first_moved.place].input.name, first_moved)
     raise Disagreement(
-        f"committed offsets of group {group} were moved by something else than Windhover: {moved_text}"
+        f"committed offsets of group {group} were moved by {mover}: {moved_text}"
         f" (Windhover has emitted up to the first, and committed what was settled of it). It was"
         f" {since_text}seen at {second_text(now_ms)}.{stranger_hint} What is done stays done; {cure}"
     )

@@ -34,6 +34,11 @@ NAMED_MAX: Final = 5
 
 END_IT: Final = "end it, or give it another group"
 
+END_OTHER: Final = (
+    "both installations read the group, and each record may be handled twice: end the query of one,"
+    " or give it another group"
+)
+
 UNNAMED: Final = (
     "nobody whom the broker names; see `kafka-consumer-groups.sh --describe --members --group {}`"
 )
@@ -101,26 +106,31 @@ class MovedCommit(NamedTuple):
         ours: what Windhover had committed, or else up to where it has emitted; None: nothing is
             known.
         theirs: what is committed now; None: nothing.
+        prefix: the `acker.topic_prefix` of the other installation that made it; None: it was no
+            Windhover.
     """
 
     place: TopicPartition
     ours: int | None
     theirs: int | None
+    prefix: str | None = None
 
     def __str__(self) -> str:
         ours = "nothing" if self.ours is None else f"{self.ours:,}"
         theirs = "nothing" if self.theirs is None else f"{self.theirs:,}"
-        return f"{self.place.topic}/{self.place.partition} from {ours} to {theirs}"
+        by = "" if self.prefix is None else f" by acker.topic_prefix {Untrusted(self.prefix)}"
+        return f"{self.place.topic}/{self.place.partition} from {ours} to {theirs}{by}"
 
 
 def moved_cure(group: str, name: str, moved: MovedCommit) -> str:
     """Return which commands put a moved commit right; `name` is that of the input."""
     target = "earliest" if moved.theirs is None else str(moved.theirs)
     options = f"--partition {moved.place.partition} --to {target} --execute"
+    first_cure = "" if moved.prefix is None else f"{END_OTHER}. Then, "
     return (
-        f"to go on where Windhover was, run `windhover release {shell_word(group)}`; to begin where it was"
-        f" moved to, `windhover offsets reset {shell_word(name)} {options}`; each says how to start"
-        " the query then"
+        f"{first_cure}to go on where Windhover was, run `windhover release {shell_word(group)}`; to"
+        f" begin where it was moved to, `windhover offsets reset {shell_word(name)} {options}`; each"
+        " says how to start the query then"
     )
 
 

@@ -21,7 +21,7 @@ from acker.untrusted import UntrustedName
 from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec, sources_of
-from spout.group.starting import COMMITTED_BY
+from spout.group.starting import commit_mark
 from spout.planning.journal import BEGINNING
 from spout.planning_process.planner import Planner
 
@@ -210,6 +210,7 @@ class GroupSession:
         self._log = log
         self._group = group
         self._rewind = rewind
+        self._commit_mark = commit_mark(topics.ack_topics)
         self._planner = Planner(log, spec, new_id=new_id, who=who, report=report)
 
     def step(self, now_ms: int) -> bool:
@@ -238,7 +239,7 @@ class GroupSession:
         if self._rewind:
             offsets = {move.place: move.offset for move in self._rewind}
             try:
-                self._log.commit(self._group, offsets, COMMITTED_BY)
+                self._log.commit(self._group, offsets, self._commit_mark)
             except WindhoverError as error:
                 raise type(error)(
                     f"the reset is done, its query begins there; but the committed offsets of group"

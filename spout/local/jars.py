@@ -91,13 +91,39 @@ class Jar:
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file}"
 
 
+def home_directory(environ: Mapping[str, str]) -> Path | None:
+    """Return the user's folder; None: there is none, as where a container runs under a bare number.
+
+    >>> home_directory({"HOME": "/home/kim"})
+    PosixPath('/home/kim')
+    """
+    named_folder = environ.get("HOME")
+    if named_folder:
+        return Path(named_folder)
+    try:
+        return Path.home()
+    except RuntimeError:  # the number has no name
+        return None
+
+
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Return the folder for everything that is fetched once."""
+    """Return the folder for everything that is fetched once.
+
+    Raises `UsageError`: the environment names none, and the user has no folder.
+    """
     named_folder = environ.get(CACHE)
     if named_folder:
         return Path(named_folder)
-    base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home()) / ".cache"
-    return Path(base) / "windhover"
+    caches = environ.get("XDG_CACHE_HOME")
+    if caches:
+        return Path(caches) / "windhover"
+    home = home_directory(environ)
+    if home is None:
+        raise UsageError(
+            f"user {os.getuid()} has no folder on this machine, so what is fetched once has no"
+            f" place: name one in {CACHE}, or set HOME"
+        )
+    return home / ".cache" / "windhover"
 
 
 class FolderUse(NamedTuple):
@@ -251,8 +277,8 @@ class Repository:
         cache = cache_directory(environ)
         mirror = environ.get(MIRROR)
         if not mirror:
-            settings_path = Path(environ.get("HOME") or Path.home()) / SETTINGS
-            return cls._of_settings(cache, settings_path, environ)
+            home = home_directory(environ)
+            return cls(cache) if home is None else cls._of_settings(cache, home / SETTINGS, environ)
         address = _mirror_address(mirror)
         if address is None:
             raise UsageError(f"{MIRROR}='{_shown_address(mirror)}' is no address; {_ADDRESS_FORM}")

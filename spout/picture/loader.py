@@ -138,8 +138,11 @@ class PictureLoader:
 
     def read(self, now_ms: int) -> None:
         """Read what is new; `now_ms` is wall time."""
+        self._read(now_ms, raises_errors=False)
+
+    def _read(self, now_ms: int, *, raises_errors: bool) -> None:
         self._holes.begin_reading()
-        self._reading.begin()
+        self._reading.begin(raises_errors=raises_errors)
         with self._picture.transaction():
             if PicturePart.ROOTS in self._parts:
                 # 1. and 2. what waits, and what became of roots
@@ -179,13 +182,11 @@ class PictureLoader:
             self._picture.replace("unknown", self._holes.rows())
 
     def read_or_raise(self, now_ms: int) -> None:
-        """Read what is new; raise the first error that kept the reading from any of it.
+        """Read what is new; raise the first error that keeps the reading from any of it, at once.
 
         For commands whose answer would be wrong about a part of the topics.
         """
-        self.read(now_ms)
-        if self.errors:
-            raise self.errors[0]
+        self._read(now_ms, raises_errors=True)
 
     @property
     def errors(self) -> Sequence[WindhoverError]:
@@ -250,7 +251,10 @@ class PictureLoader:
         self._verdicts.write_new_roots(self._progress)
 
     def _read_letters(self, input: Input) -> None:
-        use = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)
+        tables = "letters, redrives"
+        if PicturePart.OUTCOMES in self._parts:
+            tables += ", outcomes"  # the marks behind letters say which of them are followed
+        use = TopicUse(holds="dead letters", tables=tables, input=input.name)
         topic = input.dead_letter.topic
         starts = None
         if self._letter_starts is not None:

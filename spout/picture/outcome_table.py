@@ -48,21 +48,32 @@ class OutcomeTable:
         if not redrives:
             return
         try:
-            followed = self._follow(input, redrives)
+            followed = self._follow(input, redrives, reading.patience_ms)
             self._read_to_end(input, followed.outcomes, reading)
         except WindhoverError as error:
             reading.note_error(Hole(TABLE, str(error), input.dead_letter.topic), error)
             return
         self._picture.insert(TABLE, _rows(input, followed))
 
-    def _follow(self, input: Input, redrives: Sequence[RedriveBegun]) -> _Followed:
+    def _follow(
+        self,
+        input: Input,
+        redrives: Sequence[RedriveBegun],
+        patience_ms: int,
+    ) -> _Followed:
         """Return what follows these redrives; it begins anew where there are others than before."""
         followed = self._followed_by_input.get(input.name)
         if followed is not None and followed.redrives == redrives:
             return followed
         if followed is not None:
             followed.outcomes.close()
-        outcomes = RedriveOutcomes(self._log, self._topics, input, redrives)
+        outcomes = RedriveOutcomes(
+            self._log,
+            self._topics,
+            input,
+            redrives,
+            patience_ms=patience_ms,
+        )
         self._followed_by_input[input.name] = _Followed(redrives, outcomes)
         return self._followed_by_input[input.name]
 
@@ -71,7 +82,6 @@ class OutcomeTable:
 
         Raises `Unreachable`: nothing more came.
         """
-        share_before = -1.0  # less than any share that was read
         while True:
             limit = reading.why_it_ends()
             if limit:
@@ -81,12 +91,11 @@ class OutcomeTable:
             outcomes.read()
             if outcomes.is_whole:
                 return
-            if outcomes.fraction_read <= share_before:
+            why = outcomes.why_not_whole()
+            if why:  # else one call does not read so many records, and the next one goes on
                 raise Unreachable(
-                    f"what became of the redrives of {input.name} cannot be read to its end:"
-                    " nothing more came"
+                    f"what became of the redrives of {input.name} cannot be read to its end: {why}"
                 )
-            share_before = outcomes.fraction_read
 
     def close(self) -> None:
         """Close what reads the topics."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from acker.errors import TopicError, Unreachable, WindhoverError
 from acker.identity import OFFSET_MAX
 from acker.kafka.port import Bound, Log, Record, TopicPartition
-from acker.kafka.read_to_end import Follower, pass_damage
+from acker.kafka.read_to_end import PATIENCE_MS, Follower, pass_damage
 from spout.picture.database import Picture
 from spout.picture.holes import Hole, Holes
 
@@ -27,12 +27,14 @@ class Limits(NamedTuple):
         time_ms_max: of all topics together.
         since_ms: only records of this wall time or later; None: all that there are.
         picture_bytes_max: once a picture takes so much, no further records are read into it.
+        patience_ms: a topic is given up if nothing more of it comes for so long.
     """
 
     records_max: int = 1_000_000
     time_ms_max: int = 120_000
     since_ms: int | None = None
     picture_bytes_max: int = 2 << 30
+    patience_ms: int = PATIENCE_MS
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -94,6 +96,7 @@ class LogReading:
         self.errors: list[WindhoverError] = []
         self.cuts: list[str] = []
         self.has_answer = False
+        self._raises_errors = False
         self._ends_ms = clock_ms() + limits.time_ms_max
         self._followers: dict[str, Follower] = {}
         self._uses: dict[str, TopicUse] = {}
@@ -103,8 +106,12 @@ class LogReading:
         self._start_by_place: dict[TopicPartition, int] = {}
         self._first_by_place: dict[TopicPartition, int] = {}
 
-    def begin(self) -> None:
-        """Begin a reading: its time is counted from now on."""
+    def begin(self, *, raises_errors: bool = False) -> None:
+        """Begin a reading: its time is counted from now on.
+
+        `raises_errors`: the first error ends it, since its caller needs all that it reads.
+        """
+        self._raises_errors = raises_errors
         self._ends_ms = self._clock_ms() + self._limits.time_ms_max
         self._whole_topics = set()
         self.errors = []
@@ -164,9 +171,19 @@ class LogReading:
             self.note_error(Hole(use.tables, str(error), topic), error)
 
     def note_error(self, hole: Hole, error: WindhoverError) -> None:
-        """Record what cannot be read, as a hole and as the error of a command that needs it."""
+        """Record what cannot be read, as a hole and as the error of a command that needs it.
+
+        Raises `error`: the caller of this reading needs all of it.
+        """
         self._holes.note(hole)
         self.errors.append(error)
+        if self._raises_errors:
+            raise error
+
+    @property
+    def patience_ms(self) -> int:
+        """How long a topic may send nothing before it is given up."""
+        return self._limits.patience_ms
 
     def _opened(
         self,
@@ -191,6 +208,7 @@ class LogReading:
             places,
             read_max=PIECE_RECORDS,
             first_offsets=first_offsets,
+            patience_ms=self._limits.patience_ms,
             on_damage=pass_damage,
         )
 

@@ -52,7 +52,14 @@ from spout.group.opening import GrantEpoch, Opened, Opening
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Who, describe_session
 from spout.group.session_state import SessionEvent, SessionState, SessionStates, status_word
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
-from spout.group.starting import Begun, check_cluster, check_journal, older_checkpoint, starting_offsets
+from spout.group.starting import (
+    Begun,
+    check_cluster,
+    check_journal,
+    commit_mark,
+    older_checkpoint,
+    starting_offsets,
+)
 from spout.group.strangers import END_IT, MovedCommit, StrangerWatch, members_text, moved_cure, strangers_now
 from spout.group.tenure import Tenure, tenure_of
 from spout.group.troubles import Troubles
@@ -280,7 +287,7 @@ class Planner:
         if not self._is_tracked:
             self._begin_session(
                 self._untracked_tenure(now_ms),
-                Committer(log, spec.group, self.sources),
+                Committer(log, spec.group, self.sources, commit_mark(spec.topics)),
                 verdict_reader=None,
                 answered_at={},
                 now_ms=now_ms,
@@ -317,7 +324,8 @@ class Planner:
             )
             with ExitStack() as undo:  # closes the opening if the rest of this fails
                 undo.callback(opening.close)
-                self._group = Taking(opening, verdict_reader, Committer(log, spec.group, self.sources))
+                committer = Committer(log, spec.group, self.sources, commit_mark(spec.topics))
+                self._group = Taking(opening, verdict_reader, committer)
                 undo.pop_all()
 
     def waits_for(self) -> str:

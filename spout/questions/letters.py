@@ -128,10 +128,14 @@ def letters_read(
         starts |= letter_starts(log, input, meant)
     names = [input.name for input, _meant in filters]
     places_by_input = {input.name: meant.places for input, meant in filters}
-    limits = Limits(records_max=OFFSET_MAX, picture_bytes_max=LETTERS_BYTES_MAX)
+    limits = Limits(
+        records_max=OFFSET_MAX,
+        picture_bytes_max=LETTERS_BYTES_MAX,
+        patience_ms=topics.replay.limits.operation_timeout_ms,
+    )
     parts = {PicturePart.LETTERS}
     if has_details:
-        limits = Limits(records_max=OFFSET_MAX, picture_bytes_max=OFFSET_MAX)
+        limits = limits._replace(picture_bytes_max=OFFSET_MAX)
         parts.add(PicturePart.LETTER_DETAILS)
     with closing(Picture(has_payloads=has_details, has_limits=not has_details)) as picture:
         loader = PictureLoader(

@@ -76,7 +76,10 @@ def _redrives_read(
             topics,
             picture,
             clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
-            limits=Limits(records_max=OFFSET_MAX),
+            limits=Limits(
+                records_max=OFFSET_MAX,
+                patience_ms=topics.replay.limits.operation_timeout_ms,
+            ),
             input_names=[input.name for input in inputs],
             parts={PicturePart.OUTCOMES},
             letter_starts=starts,

@@ -21,13 +21,17 @@ import pyarrow as pa
 from spout.store_columns.first_row import ValueTest
 
 COLUMNS: Final[LiteralString] = """
-    SELECT a.attname::text, coalesce(base.typname, t.typname)::text,
-        CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END
-    FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
-        LEFT JOIN pg_type AS base ON t.typtype = 'd' AND base.oid = t.typbasetype
-    WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+    WITH RECURSIVE made_of (name, type, modifier) AS (
+        SELECT attname::text, atttypid, atttypmod FROM pg_attribute
+        WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+        UNION ALL
+        SELECT m.name, t.typbasetype, t.typtypmod
+        FROM made_of AS m JOIN pg_type AS t ON t.oid = m.type AND t.typtype = 'd'
+    )
+    SELECT m.name, t.typname::text, m.modifier
+    FROM made_of AS m JOIN pg_type AS t ON t.oid = m.type AND t.typtype <> 'd'
 """
-"""The columns of a table; of a domain the type that it is made of."""
+"""The columns of a table; of a domain, or one that is made of another, the type below it."""
 
 _TEXTS: Final = frozenset({"text", "varchar", "bpchar", "citext"})
 _JSONS: Final = frozenset({"json", "jsonb"})

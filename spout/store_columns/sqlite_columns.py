@@ -71,6 +71,10 @@ class Affinity(Enum):
     NONE = auto()
 
 
+_ROW_NUMBERS: Final = frozenset({"rowid", "oid", "_rowid_"})
+"""Names of the number of a row, in a table that has no such column."""
+
+
 def folded_name(name: str) -> str:
     """Return a name as SQLite compares names: letters of ASCII in one case, all others as they are.
 
@@ -112,6 +116,19 @@ def refuse_columns_of_one_folded_name(names: Sequence[str]) -> None:
             raise UsageError(
                 f"the columns {first} and {name} of the rows are one for SQLite, which does not tell"
                 " upper from lower case in names; rename one, by withColumnRenamed or an alias"
+            )
+
+
+def refuse_names_of_row_numbers(names: Sequence[str], affinities: Affinities, table: str) -> None:
+    """Refuse a column that the table lacks, and that SQLite takes for the number of a row.
+
+    Raises `UsageError`: there is one.
+    """
+    for name in names:
+        if folded_name(name) in _ROW_NUMBERS - affinities.keys():
+            raise UsageError(
+                f"the table {table} has no column {name}, and SQLite would number its rows by the"
+                " values; create the column, or rename that of the rows"
             )
 
 

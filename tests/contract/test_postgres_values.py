@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker.errors import UsageError
+from acker.errors import StoreFenced, UsageError
 from spout.exactly_once.postgres_store import PostgresStore
 from tests.support.exact_batches import key_of
 from tests.support.odd_values import ODD_VALUES
@@ -141,3 +141,63 @@ def test_a_store_whose_own_table_a_crash_empties_is_refused(tables: Tables) -> N
         tables.store().open("g", 1)
     with pytest.raises(UsageError, match="is what the store keeps for itself"):
         tables.store("windhover_sink")
+
+
+def test_a_row_that_a_trigger_leaves_out_ends_the_batch(tables: Tables) -> None:
+    """D3227: its record would be acked, and nobody would miss it."""
+    function = f"{tables.schema}.leave_out"
+    tables.run(
+        "CREATE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN IF NEW.word = ''dove'' THEN RETURN NULL; END IF; RETURN NEW; END'",
+        function,
+    )
+    tables.run(
+        "CREATE TRIGGER t BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION {}()",
+        f"{tables.schema}.words",
+        function,
+    )
+    store = tables.store()
+    store.open("g", 1)
+    with pytest.raises(UsageError, match=r"took 2 of the 3 rows of the batch: a trigger"):
+        store.commit(key_of(), pa.table({"word": ["hawk", "dove", "kite"]}), b"1")
+    assert tables.words() == []
+    store.commit(key_of(), pa.table({"word": ["hawk", "kite"]}), b"1")
+    assert tables.words() == ["hawk", "kite"]
+
+
+def test_a_name_that_postgresql_cuts_is_refused_by_name(tables: Tables) -> None:
+    """D3226: the check of values knew no column of that name, and `numeric` rounded in silence."""
+    long_name = "w" * 64
+    tables.run("CREATE TABLE {} ({} numeric(5, 2))", f"{tables.schema}.sums", long_name)
+    store = tables.store("sums")
+    store.open("g", 1)
+    with pytest.raises(UsageError, match="has 64 bytes, and PostgreSQL cuts names at 63"):
+        store.commit(key_of(), pa.table({long_name: [Decimal("1.239")]}), b"1")
+    tables.run("CREATE TABLE {} (word text)", f"{tables.schema}.{long_name}_a")
+    with pytest.raises(UsageError, match="has 66 bytes, and PostgreSQL cuts names at 63"):
+        tables.store(f"{long_name}_b").open("g", 1)
+
+
+def test_a_domain_of_a_domain_changes_no_value(tables: Tables) -> None:
+    """D3226: only the first of two was seen through, and `numeric` rounded a text in silence."""
+    cents, price = f"{tables.schema}.cents", f"{tables.schema}.price"
+    tables.run("CREATE DOMAIN {} AS numeric(5, 2)", cents)
+    tables.run("CREATE DOMAIN {} AS {} CHECK (VALUE > 0)", price, cents)
+    tables.run("CREATE TABLE {} (v {})", f"{tables.schema}.prices", price)
+    store = tables.store("prices")
+    store.open("g", 1)
+    for values in (["1.239"], [Decimal("1.239")]):
+        with pytest.raises(UsageError, match="would change"):
+            store.commit(key_of(), pa.table({"v": values}), b"1")
+    store.commit(key_of(), pa.table({"v": [Decimal("1.23")]}), b"1")
+    assert tables.run("SELECT v FROM {}", f"{tables.schema}.prices") == [(Decimal("1.23"),)]
+
+
+def test_a_store_whose_own_table_is_gone_was_replaced(tables: Tables) -> None:
+    """The table of the rows has nothing to do with it."""
+    store = tables.store()
+    store.open("g", 1)
+    tables.run("DROP TABLE {}", f"{tables.schema}.windhover_sink")
+    with pytest.raises(StoreFenced, match="was emptied, replaced or restored"):
+        store.commit(key_of(), pa.table({"word": ["hawk"]}), b"1")
+    assert tables.words() == []

@@ -249,6 +249,7 @@ def test_a_source_topic_of_another_size_is_not_changed_and_its_cure_is_named(
 ODD = [
     (TopicRole.SOURCE, {"cleanup_policy": "compact"}, "can be gone before it is replayed"),
     (TopicRole.SOURCE, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
+    (TopicRole.SOURCE, {"max_message_bytes": "77"}, "no transaction can end there, since its mark has 78"),
     (TopicRole.LOG, {"message_timestamp_type": "CreateTime"}, "which its writer chooses"),
     (TopicRole.LOG, {"min_insync_replicas": "1"}, "set it to 2"),
     (TopicRole.LOG, {"min_insync_replicas": "4"}, "later ones take it when every copy has it; lower it"),

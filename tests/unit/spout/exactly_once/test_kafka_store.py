@@ -18,6 +18,7 @@ from acker.errors import (
     Aborted,
     ConfigError,
     LogError,
+    NotAuthorized,
     RecordRefused,
     StoreFenced,
     TopicError,
@@ -25,7 +26,7 @@ from acker.errors import (
     Unreachable,
     UsageError,
 )
-from acker.kafka.port import Outgoing, Record
+from acker.kafka.port import Outgoing, Record, TopicInfo
 from spout.exactly_once.kafka_store import ATTEMPTS_MAX, LINGER_MS, KafkaStore, store_settings
 from spout.exactly_once.sink_records import PART_BYTES
 from spout.exactly_once.store import LastBatch, StoreGrant
@@ -272,6 +273,37 @@ def test_a_topic_that_is_missing_is_named_and_nothing_is_written() -> None:
     assert world.records() == []
     store.commit(key_of(batch=1), pa.table({"word": ["a"], "topic": ["words"]}), b"2")
     assert world.values() == [{"word": "a"}]
+
+
+def test_a_topic_in_which_no_transaction_can_end_is_refused_by_name() -> None:
+    """Kafka says that the first transaction is committed: nobody ever reads it, and the next one waits."""
+    narrow = KafkaStoreWorld(**{"max.message.bytes": "77"})
+    with pytest.raises(TopicError, match=r"topic words has max\.message\.bytes=77.* its mark has 78 bytes"):
+        narrow.store().open("g", 1)
+    world = KafkaStoreWorld(**{"max.message.bytes": "78"})
+    world.cluster.configure("verbs", "max.message.bytes", "70")
+    store = world.store(topic_column="t")
+    store.open("g", 1)
+    with pytest.raises(TopicError, match=r"topic verbs has max\.message\.bytes=70.*row 1 of the batch"):
+        store.commit(key_of(), pa.table({"t": ["words", "verbs"]}), b"1")
+    # the next start looks again, and so does the next batch of this one
+    world.cluster.configure("verbs", "max.message.bytes", "1000")
+    store.commit(key_of(), pa.table({"t": ["verbs"]}), b"1")
+    assert len(world.records("verbs")) == 1
+
+
+def test_whoever_may_not_read_the_settings_of_a_topic_may_write_rows_into_it() -> None:
+    class Hidden(MemoryLog):
+        def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
+            if settings:
+                raise NotAuthorized("no right DescribeConfigs")
+            return super().topics(names)
+
+    world = KafkaStoreWorld()
+    store = world.store(log=Hidden(world.cluster, NoFaults()))
+    store.open("g", 1)
+    store.commit(key_of(), words("hawk"), b"1")
+    assert world.values() == [{"word": "hawk"}]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from spout.exactly_once.sqlite_store import SQLiteStore
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from tests.support.forking import in_a_fork
 
-STATEMENTS: Final = 8
+STATEMENTS: Final = 10
 """More than a commit of two rows has; behind the last one the child ends by itself."""
 
 DIED: Final = ""
@@ -89,8 +89,9 @@ def test_of_two_writers_the_one_that_opened_first_writes_nothing_any_more(path: 
     [
         ("DELETE FROM windhover_sink", "it has nothing of the group now, and this one has 2"),
         ("UPDATE windhover_sink SET granted_epoch = 1", "it has epoch 1 now, and this one has 2"),
+        ("DROP TABLE windhover_sink", "it has nothing of the group now, and this one has 2"),
     ],
-    ids=["emptied", "restored"],
+    ids=["emptied", "restored", "replaced"],
 )
 def test_who_emptied_or_restored_the_store_is_not_called_a_later_start(
     path: Path, change: str, now: str
@@ -252,3 +253,33 @@ def test_a_file_that_another_writer_locks_is_unreachable_after_a_while(path: Pat
 def test_a_folder_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="unable to open database file"):
         SQLiteStore(tmp_path / "missing" / "words.db", "words").open("g", 1)
+
+
+def test_a_file_that_is_gone_is_not_made_anew_by_a_writer(path: Path) -> None:
+    store = SQLiteStore(path, "words")
+    store.open("g", 1)
+    path.unlink()
+    with pytest.raises(Unreachable, match="unable to open database file"):
+        store.commit(key_of(1), rows_of("lost"), b"1")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["a b%41#?x=1.db", "grün.db", ":memory:", "a\udcff.db", "file:x.db"])
+def test_a_store_is_in_the_file_of_its_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "made.db")) as connection:
+        connection.execute("CREATE TABLE words (word TEXT, count INTEGER)")
+    os.rename(tmp_path / "made.db", name)
+    store = SQLiteStore(name, "words")
+    store.open("g", 1)
+    store.commit(key_of(1), rows_of("hawk"), b"1")
+    assert os.listdir(tmp_path) == [name]
+    os.rename(name, tmp_path / "made.db")
+    assert words_in(tmp_path / "made.db") == ["hawk"]
+
+
+def test_a_path_with_a_null_byte_is_refused() -> None:
+    with pytest.raises(UsageError, match="the path of the store has a null byte"):
+        SQLiteStore("a\0b.db", "words")

@@ -101,6 +101,11 @@ def test_a_column_of_a_strict_table_that_takes_anything_changes_nothing(tmp_path
         ("(v TEXT NOT NULL)", "NOT NULL constraint failed"),
         ("(v TEXT UNIQUE)", "UNIQUE constraint failed"),
         ("(v TEXT UNIQUE ON CONFLICT ROLLBACK)", "UNIQUE constraint failed"),
+        ("(v TEXT UNIQUE ON CONFLICT IGNORE)", "UNIQUE constraint failed"),
+        ("(v TEXT UNIQUE ON CONFLICT REPLACE)", "UNIQUE constraint failed"),
+        ("(v TEXT UNIQUE ON CONFLICT FAIL)", "UNIQUE constraint failed"),
+        ("(v TEXT NOT NULL ON CONFLICT REPLACE DEFAULT 'none')", "NOT NULL constraint failed"),
+        ("(v TEXT NOT NULL ON CONFLICT IGNORE)", "NOT NULL constraint failed"),
         ("(v TEXT CHECK (v <> 'a'))", "CHECK constraint failed"),
         ("(v INTEGER) STRICT", "cannot store TEXT value in INTEGER column"),
     ],
@@ -122,8 +127,16 @@ def test_a_row_that_breaks_a_rule_of_the_table_is_named(table: str, why: str, tm
         ("(v TEXT, w AS (v))", {"v": ["a"], "w": ["b"]}, "cannot INSERT into generated column"),
         ("(v TEXT)", {"v": ["a"], "V": ["b"]}, "the columns v and V of the rows are one for SQLite"),
         ("(v TEXT)", {"v\0x": ["a"]}, "null character|no column named"),
+        ("(v TEXT)", {"v": ["a"], "ROWID": ["7"]}, "has no column ROWID, and SQLite would number its rows"),
+        ("(v TEXT, rowid TEXT)", {"v": ["a"], "rowid": ["7"], "oid": ["8"]}, "has no column oid"),
     ],
-    ids=["a generated column", "names that differ by case", "a null byte in a name"],
+    ids=[
+        "a generated column",
+        "names that differ by case",
+        "a null byte in a name",
+        "a row number",
+        "another",
+    ],
 )
 def test_columns_that_the_table_cannot_take_are_refused(
     table: str, rows: dict[str, list[str]], why: str, tmp_path: Path
@@ -132,6 +145,27 @@ def test_columns_that_the_table_cannot_take_are_refused(
     with pytest.raises(UsageError, match=why):
         written(made_store(tmp_path / "a.db", table), pa.table(rows))
     assert all_rows(tmp_path / "a.db") == []
+
+
+def test_a_row_that_a_trigger_leaves_out_ends_the_batch(tmp_path: Path) -> None:
+    """D3227: its record would be acked, and nobody would miss it."""
+    path = tmp_path / "a.db"
+    store = made_store(path, "(v TEXT)")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TRIGGER t BEFORE INSERT ON rows WHEN NEW.v = 'a' BEGIN SELECT RAISE(IGNORE); END"
+        )
+    with pytest.raises(UsageError, match=r"took 2 of the 3 rows of the batch: a trigger"):
+        written(store, pa.table({"v": ["b", "a", "c"]}))
+    assert all_rows(path) == []
+    written(store, pa.table({"v": ["b", "c"]}))
+    assert all_rows(path) == [("b",), ("c",)]
+
+
+def test_a_column_may_be_called_as_the_number_of_a_row_is(tmp_path: Path) -> None:
+    written(made_store(tmp_path / "a.db", "(rowid TEXT)"), pa.table({"rowid": ["007"]}))
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        assert connection.execute("SELECT oid, rowid FROM rows").fetchall() == [(1, "007")]
 
 
 def test_names_that_are_two_for_sqlite_are_two_columns(tmp_path: Path) -> None:

@@ -50,6 +50,27 @@ def committer_of(world: World) -> Committer:
     return Committer(world.log, "g", specs)
 
 
+def test_commits_of_another_installation_are_reported_with_its_prefix() -> None:
+    """Both would handle each record, and each commit for itself."""
+    world = World()
+    specs = sources_of(world.log, tuple(world.topics.inputs.values()), tracked=False)
+    committer = Committer(world.log, "g", specs, "windhover one-")
+    done = {A: position_at(0, 9)}
+    assert committer.step(lambda: done, 0, idle=True)
+    assert world.log.commit_metadata("g", [TopicPartition("sentences", 0)]) == {
+        TopicPartition("sentences", 0): "windhover one-"
+    }
+    world.log.commit("g", {TopicPartition("sentences", 0): 12}, "windhover two-")
+    committer.step(lambda: done, VERIFY_EVERY_MS + 1_000, idle=True)
+    assert [str(moved) for moved in committer.moved.values()] == [
+        "sentences/0 from 9 to 12 by acker.topic_prefix two-"
+    ]
+    # ours again, as an older version marked it
+    world.log.commit("g", {TopicPartition("sentences", 0): 12}, COMMITTED_BY)
+    committer.step(lambda: done, 2 * VERIFY_EVERY_MS + 2_000, idle=True)
+    assert committer.moved == {}
+
+
 @pytest.mark.parametrize("by_an_earlier_run", [False, True])
 def test_a_commit_that_the_broker_has_forgotten_is_made_again(by_an_earlier_run: bool) -> None:
     """D801: nothing came for a week, the lag showed 0, and the next start read all records again."""

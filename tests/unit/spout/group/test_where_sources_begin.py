@@ -194,7 +194,7 @@ def refusal(cluster: Cluster, sources: Collection[int], reached: Reached) -> str
     """Return why a start is refused; empty: it is not."""
     specs = cluster.sources()
     try:
-        check_commits(cluster.log, "g", [specs[source] for source in sources], reached, WALL_MS)
+        check_commits(cluster.log, cluster.spec(), [specs[source] for source in sources], reached, WALL_MS)
     except Disagreement as error:
         return str(error)
     return ""
@@ -216,6 +216,29 @@ def test_each_moved_commit_is_named_from_where_to_where(cluster: Cluster) -> Non
     assert f"It was after {second_text(WALL_MS - 5_000)}, and seen at {second_text(WALL_MS)}." in text
     assert "In the group is now" not in text
     assert "`windhover offsets reset sentences --partition 0 --to 7 --execute`" in text
+
+
+def test_another_installation_in_the_group_is_named_and_one_of_an_older_version_is_ours() -> None:
+    """P15: two installations that read in one group would handle each record twice."""
+    cluster = Cluster(TEXT.replace("acker: {", "acker: {topic_prefix: one-, "))
+    for mark in ("windhover one-", COMMITTED_BY):
+        cluster.commit("sentences/0", 7, mark)
+        assert refusal(cluster, [A], Reached({A: 9})) == ""
+    cluster.commit("sentences/0", 7, "windhover two-")
+    text = refusal(cluster, [A], Reached({A: 9}))
+    assert "of group g were moved by another installation of Windhover: sentences/0 from 9 to 7" in text
+    assert "by acker.topic_prefix two-" in text
+    assert "end the query of one, or give it another group. Then, to go on where Windhover was" in text
+
+
+def test_a_replay_topic_is_settled_below_the_commit_of_any_installation() -> None:
+    """It is the group's, and a group may go on under another prefix."""
+    cluster = Cluster(TEXT.replace("acker: {", "acker: {topic_prefix: one-, "))
+    replay = next(spec for spec in cluster.sources().values() if spec.is_replay)
+    cluster.produce(5, replay.place.partition, replay.place.topic)
+    for mark, start in (("windhover two-", 3), ("windhover", 3), ("windhoverish", 0)):
+        cluster.commit(f"{replay.place.topic}/{replay.place.partition}", 3, mark)
+        assert cluster.starts([replay.source]) == {replay.source: start}
 
 
 # --- topics and checkpoints

@@ -74,6 +74,19 @@ def test_the_cache_is_where_the_environment_says(environ: dict[str, str], folder
     assert cache_directory(environ) == Path(folder)
 
 
+def test_a_user_without_a_folder_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that runs under a bare number has no entry in its list of users."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    for ask in (cache_directory, Repository.of):
+        with pytest.raises(UsageError, match="has no folder on this machine"):
+            ask({})
+    assert Repository.of({"WINDHOVER_CACHE": "/c"}) == Repository(Path("/c"))
+
+
 def test_a_mirror_that_is_no_address_is_refused() -> None:
     with pytest.raises(UsageError, match=r"WINDHOVER_MAVEN_MIRROR='mirror\.example' is no address"):
         Repository.of({"WINDHOVER_MAVEN_MIRROR": "mirror.example"})

@@ -160,7 +160,8 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
     config_files: list[Path | None] = []
     try:
         result = command(args=list(arguments), prog_name=name, standalone_mode=False, obj=config_files)
-        sys.stdout.flush()
+        with suppress(BrokenPipeError):  # whoever reads has enough
+            sys.stdout.flush()
     except _USAGE_ERROR as error:
         return _print_error(_usage_text(error), UNKNOWN_CODE if is_check else 2)
     except WindhoverError as error:

@@ -474,6 +474,41 @@ MUTANTS = (
         "they would stand there beside those of its redrive",
     ),
     Mutant(
+        "a-rule-of-a-table-may-leave-rows-out",
+        "spout/exactly_once/sqlite_store.py",
+        'f"INSERT OR ABORT INTO {',
+        'f"INSERT INTO {',
+        "tests/unit/spout/exactly_once/test_sqlite_values.py"
+        "::test_a_row_that_breaks_a_rule_of_the_table_is_named",
+        "ON CONFLICT IGNORE would lose rows whose records are acked",
+    ),
+    Mutant(
+        "a-trigger-may-leave-rows-out",
+        "spout/exactly_once/store.py",
+        "    if written_rows != batch_rows:\n",
+        "    if written_rows > batch_rows:\n",
+        "tests/unit/spout/exactly_once/test_sqlite_values.py"
+        "::test_a_row_that_a_trigger_leaves_out_ends_the_batch",
+        "their records would be acked, and nobody would miss them",
+    ),
+    Mutant(
+        "a-column-of-postgres-has-a-name-that-is-cut",
+        "spout/exactly_once/postgres_store.py",
+        "        self._refuse_cut_names(connection, rows.column_names)\n",
+        "",
+        "tests/contract/test_postgres_values.py::test_a_name_that_postgresql_cuts_is_refused_by_name",
+        "nobody would compare its values with what the column makes of them",
+    ),
+    Mutant(
+        "rows-go-to-a-topic-in-which-no-transaction-ends",
+        "spout/exactly_once/kafka_store.py",
+        "            if limit_bytes < MARKER_BYTES:\n",
+        "            if limit_bytes < 0:\n",
+        "tests/unit/spout/exactly_once/test_kafka_store.py"
+        "::test_a_topic_in_which_no_transaction_can_end_is_refused_by_name",
+        "nobody could read them, and the next batch would wait for good",
+    ),
+    Mutant(
         "sqlite-writes-null-for-what-is-no-number",
         "spout/store_columns/sqlite_columns.py",
         "        return math.isnan, ",

@@ -8,6 +8,7 @@ _COUNTS = "tests/unit/spout/questions/test_letter_counts.py"
 _DETAILS = "tests/unit/spout/questions/test_letter_details.py"
 _LOADER = "tests/unit/spout/picture/test_picture_loader.py"
 _OUTCOMES = "tests/unit/spout/picture/test_redrive_outcomes.py"
+_SILENT = "tests/unit/spout/questions/test_silent_broker.py"
 _ROOTS = "tests/unit/spout/questions/test_open_roots.py"
 _RECORDED_ROOTS = "tests/unit/spout/questions/test_recorded_roots.py"
 
@@ -96,6 +97,23 @@ MUTANTS = (
         "",
         f"{_OUTCOMES}::test_outcomes_behind_a_limit_are_a_hole",
         "counts would lack letters, and nothing would say so",
+    ),
+    Mutant(
+        "a-command-that-needs-all-reads-on-behind-an-error",
+        "spout/picture/loader.py",
+        "        self._read(now_ms, raises_errors=True)",
+        "        self._read(now_ms, raises_errors=False)\n"
+        "        if self.errors:\n            raise self.errors[0]",
+        _SILENT + "::test_the_first_state_that_cannot_be_read_ends_the_command",
+        "each of many acker partitions would be waited for, for the same answer",
+    ),
+    Mutant(
+        "a-command-waits-as-long-as-a-picture-for-a-silent-topic",
+        "spout/picture/reading.py",
+        "            patience_ms=self._limits.patience_ms,\n",
+        "",
+        _SILENT + "::test_a_silent_partition_is_waited_for_as_long_as_an_operation_may_take",
+        "a slow broker would be taken for one that has nothing more",
     ),
     # -- what `roots` shows
     Mutant(

@@ -460,7 +460,7 @@ MUTANTS = (
     Mutant(
         "copies-begin-at-commits-of-spouts-alone",
         "spout/group/starting.py",
-        "if text == COMMITTED_BY]",
+        "if prefix_in_mark(text) is not None]",
         "if True]",
         "tests/unit/spout/planning_process/test_planner.py"
         "::test_copies_that_were_settled_under_another_prefix_are_not_emitted_again",
@@ -3006,5 +3006,30 @@ MUTANTS = (
         "            pass",
         "tests/unit/spout/planning/test_several_supplies.py::test_a_window_counts_emitted_empty_and_restored_positions_of_each_source",
         "a source would count fewer records than are pending",
+    ),
+    Mutant(
+        "a-commit-does-not-say-which-installation-made-it",
+        "spout/group/starting.py",
+        '    return f"{COMMITTED_BY} {topics.prefix}".rstrip()',
+        "    return COMMITTED_BY",
+        "tests/property/test_commit_marks.py::test_a_mark_is_of_the_installation_that_wrote_it",
+        "two installations would read in one group, and handle each record twice",
+    ),
+    Mutant(
+        "a-commit-of-another-installation-is-taken-for-ours",
+        "spout/group/starting.py",
+        "    return text in (mark, COMMITTED_BY)",
+        "    return text.startswith(COMMITTED_BY)",
+        "tests/unit/spout/group/test_where_sources_begin.py"
+        "::test_another_installation_in_the_group_is_named_and_one_of_an_older_version_is_ours",
+        "the same",
+    ),
+    Mutant(
+        "a-closed-stream-leaves-its-descriptor-to-others",
+        "spout/cli/main.py",
+        "    open_closed_streams()\n",
+        "",
+        "tests/unit/spout/cli/test_odd_streams.py::test_a_file_never_gets_the_descriptor_of_a_closed_stream",
+        "what C code reports on stderr would be written into a file or to a broker",
     ),
 )

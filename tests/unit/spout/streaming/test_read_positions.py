@@ -330,6 +330,19 @@ def test_damage_among_copies_stops_what_is_behind_any_origin(
         read(monkeypatch, logs, runs[2:], tracked=False)
 
 
+def test_damage_at_the_end_of_a_range_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record comes behind it in this task."""
+    logs = {
+        (0, False): Log(records(5), ((6, 8),)),
+        (1, False): Log({}, ((20, 22),)),
+    }
+    runs = [run_of(source(0), 5, 8), run_of(source(1), 20, 22)]
+    task = read(monkeypatch, logs, runs)
+    assert task.values == [b"5"]
+    assert sorted(root for roots in task.failed(DAMAGED).values() for root in roots) == [1, 2, 3, 4]
+    assert absent_of(task.sure_report.missing) == ()
+
+
 # predicates and times ---------------------------------------------------------------------------------------
 
 

@@ -235,6 +235,29 @@ def test_time_counts_from_the_last_record_that_was_wanted(kafka: FakeKafka) -> N
     assert kafka.clock.now_s - began_s == pytest.approx(2.7 * ASKED_S)
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_nobody_wants_does_not_keep_a_task_waiting(kafka: FakeKafka, is_first: bool) -> None:
+    """Events come all the time; a second after the last record that was wanted the rest is left."""
+
+    class Noisy(FakeConsumer):
+        """Has an event of another partition each half a second."""
+
+        def poll(self, timeout_s: float) -> Message | None:
+            kafka.clock.now_s += ASKED_S / 2
+            if self.queue:
+                return self.queue.pop(0)
+            return event(WORDS, KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), 0)
+
+    kafka.logs = {LINES: [batch(0, 9)], MORE: [Batch(0, 9, (), damage=0)]}
+    together = Together()
+    read(together, share_of(LINES, 0, 1))
+    kafka.last.__class__ = Noisy
+    shares = [share_of(MORE, 0, 1)] if is_first else [share_of(LINES, 1, 2), share_of(MORE, 0, 1)]
+    began_s = kafka.clock.now_s
+    assert read(together, *shares)[-1] == ([], 0)
+    assert kafka.clock.now_s - began_s == (1.0 if is_first else 1.5) * ASKED_S
+
+
 # a task -----------------------------------------------------------------------------------------------------
 
 

@@ -165,6 +165,24 @@ def test_what_is_open_is_unknown_if_a_part_of_any_of_the_three_topics_is_gone(
     assert outcomes(world, "r2") == [OPEN]
 
 
+def test_of_two_copies_of_a_letter_the_one_that_is_settled_last_says_what_became_of_it(
+    world: RedrivesWorld,
+) -> None:
+    """A copy may be doubled (protocol, section 5.3); what was read before is not applied again."""
+    first, second = begun(world, 2)
+    followed = following(world)
+    pairs = [(world.emit_again(copy), world.emit_again(copy)) for copy in (first, second)]
+    world.die_again(pairs[0][0])
+    world.settle(pairs[1][0])
+    followed.read()
+    assert list(followed.outcome_by_letter("r1").values()) == [DIED, ACKED]
+    world.settle(pairs[0][1])
+    world.die_again(pairs[1][1])
+    for _ in range(2):
+        followed.read()
+        assert list(followed.outcome_by_letter("r1").values()) == [ACKED, DIED]
+
+
 def test_letters_that_were_dropped_are_followed_and_have_no_outcome(world: RedrivesWorld) -> None:
     """A mark of no redrive is of nobody's interest."""
     dropped, replayed, other = (world.let_die(SENTENCES, 0, Kind(), DAY_MS, b"k") for _ in range(3))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from acker.config.settings import Input
-from acker.errors import Fenced, LogError, UsageError
+from acker.errors import Fenced, LogError, TopicError, UsageError
 from acker.kafka.port import Log, TopicPartition, Transactions
 from replay.handling.letter_handling import CHUNK_MAX, Left, Order, RateLimit
 from replay.handling.outcomes import LetterOutcome, find_redrives
@@ -249,6 +249,19 @@ def test_all_that_it_opened_is_closed_wherever_it_is_left(world: RedrivesWorld, 
         with pytest.raises(LogError, match="is closed"):
             writer.begin()
     assert len(log.writers) == min(steps, 1)
+
+
+def test_one_that_cannot_begin_has_found_no_letter(world: RedrivesWorld) -> None:
+    """It is closed as one that runs is."""
+    world.cluster.delete_topic(SENTENCES_INPUT.replay_topic)
+    log = Kept(world)
+    one = redrive(world, log=log)
+    with pytest.raises(TopicError, match=r"replay topic sentences.g.replay of input .* does not exist"):
+        one.step(NOW_MS)
+    assert (one.is_done, one.progress) == (False, RedriveProgress())
+    one.close()
+    with pytest.raises(LogError, match="is closed"):
+        log.writers[0].begin()
 
 
 def test_one_that_a_later_one_has_ended_cannot_be_cancelled(world: RedrivesWorld) -> None:

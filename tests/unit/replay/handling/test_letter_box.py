@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from acker.errors import TopicError, Unreachable
 from acker.kafka.port import Outgoing, TopicPartition
 from replay.handling.letter_box import find_letters, letter_partitions, letter_starts
 from replay.records.letters import HANDLED, LETTER, Filter, LetterAction
@@ -168,3 +169,26 @@ def test_a_letter_that_is_meant_though_it_is_handled_has_its_mark(world: Letters
     assert marks[0] is None
     assert marks[1] is not None
     assert (marks[1].action, marks[1].by) == (LetterAction.DROPPED, "kim")
+
+
+def test_whoever_handles_letters_waits_for_marks_behind_an_open_transaction_and_who_looks_does_not(
+    world: LettersWorld,
+) -> None:
+    letters = let_die(world, 2)
+    writer = world.log.transactions("somebody")
+    writer.init(0)
+    writer.begin()
+    writer.send(Outgoing(SENTENCES, 0, b"x"))
+    drop(world, letters[0])
+    assert found(world, 9) == Letters(letters, 0)
+    with pytest.raises(Unreachable, match="goes on to 4"):
+        find_letters(world.log, INPUT, EVERY, wait_ms=100, waits_for_open=True)
+    writer.abort(0)
+    box = find_letters(world.log, INPUT, EVERY, wait_ms=100, waits_for_open=True)
+    assert [letter.place for letter in box.letters] == letters[1:]
+
+
+def test_a_dead_letter_topic_that_is_missing_is_named_with_the_way_out(world: LettersWorld) -> None:
+    world.cluster.delete_topic(SENTENCES)
+    with pytest.raises(TopicError, match=f"dead-letter topic {SENTENCES} of input sentences does not exist"):
+        letter_starts(world.log, INPUT, EVERY)

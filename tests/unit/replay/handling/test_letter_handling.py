@@ -261,3 +261,15 @@ def test_a_letter_of_which_nobody_knows_the_origin_goes_to_the_partition_that_it
     put(world, b"x")
     assert stepped(handling(world)) == [1]
     assert [(copy.partition, copy.value) for copy in world.copies()] == [(0, b"x")]
+
+
+def test_no_letter_is_handled_while_an_open_transaction_may_hide_its_mark(world: World) -> None:
+    let_die(world, b"a")
+    killed = world.cluster.log().transactions("windhover-replay-0")
+    killed.init(0)
+    killed.begin()
+    killed.send(Outgoing(LETTERS, 0, b"never committed"))
+    with pytest.raises(Unreachable, match="goes on to"):
+        handling(world).open()
+    killed.abort(0)
+    assert stepped(handling(world)) == [1]

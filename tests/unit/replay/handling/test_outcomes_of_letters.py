@@ -207,6 +207,18 @@ def test_without_a_redrive_all_is_read_that_is_there(world: RedrivesWorld) -> No
     assert followed.count_by_outcome("r1") == {OPEN: 2}
 
 
+def test_it_is_read_from_where_the_first_of_the_redrives_began(world: RedrivesWorld) -> None:
+    """What an earlier one did is not read, and takes no time."""
+    begun(world, 2)
+    begun(world, 1, redrive="r2")
+    begun(world, 1, redrive="r3")
+    _, *later = (record.begun for record in find_redrives(world.log, INPUT, wait_ms=100))
+    followed = RedriveOutcomes(world.log, TOPICS, INPUT, reversed(later))
+    followed.read()
+    assert [followed.handled_count(name) for name in ("r1", "r2", "r3")] == [0, 1, 1]
+    assert followed.count_by_outcome("r2") == {OPEN: 1}
+
+
 def test_the_readers_of_all_three_topics_are_closed(world: RedrivesWorld) -> None:
     begun(world, 1)
     followed = following(world)

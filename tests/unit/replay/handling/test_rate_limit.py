@@ -34,7 +34,10 @@ def test_the_lowest_rate_and_all_higher_ones_are_taken(rate: float | None) -> No
     ("rate", "at_once"), [(1_000, 1_000), (100, 100), (10, 10), (2, 2), (1, 1), (0.5, 1), (RATE_MIN, 1)]
 )
 def test_after_a_long_time_the_letters_of_one_second_may_be_handled(rate: float, at_once: int) -> None:
-    assert RateLimit(rate, 0).allowed_letters(START_MS) == at_once
+    pace = RateLimit(rate, 0)
+    assert pace.allowed_letters(START_MS) == at_once
+    pace.record_handled(at_once)
+    assert (pace.allowed_letters(START_MS), pace.wait_ms(START_MS)) == (0, 1_000 / rate)
 
 
 @pytest.mark.parametrize(

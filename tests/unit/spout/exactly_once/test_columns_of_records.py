@@ -9,6 +9,7 @@ import pytest
 
 from acker.errors import UsageError
 from spout.exactly_once.kafka_rows import ROWS_AT_ONCE, LargestRow, RecordColumns
+from spout.exactly_once.key_partitions import KEYLESS_RUN
 from spout.exactly_once.value_encoding import avro_encoding, column_values, encoding_of, json_texts
 from tests.support.exact_batches import key_of
 from tests.support.worlds.kafka_stores import KafkaStoreWorld
@@ -42,6 +43,16 @@ def test_the_largest_row_is_the_first_whose_key_and_value_are_together_the_longe
     values: list[bytes | None], keys: list[bytes | None] | None, largest: LargestRow
 ) -> None:
     assert columns(key="k").largest(rows_of(values, keys)) == largest
+
+
+def test_rows_without_a_key_go_on_behind_the_runs_of_the_part_before() -> None:
+    """Eight runs of a thousand are a part; batch 1 begins in partition 1 of five."""
+    rows = rows_of([b"v"] * (ROWS_AT_ONCE + 1))
+    parts = list(columns().records(rows, {"words": 5}, batch=1))
+    partitions = [[record.partition for record in part.records()] for part in parts]
+    assert [len(part) for part in partitions] == [ROWS_AT_ONCE, 1]
+    assert partitions[0][::KEYLESS_RUN] == [1, 2, 3, 4, 0, 1, 2, 3]
+    assert partitions[1] == [4]
 
 
 @pytest.mark.parametrize(

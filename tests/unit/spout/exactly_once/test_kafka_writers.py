@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from acker.errors import Aborted, LogError, StoreFenced, Unreachable, UsageError
+from acker.errors import Aborted, ConfigError, LogError, StoreFenced, Unreachable, UsageError
 from acker.kafka.port import Outgoing, Transactions
+from spout.exactly_once.kafka_store import KafkaStore
 from spout.exactly_once.sink_records import SinkOpened, sink_codec
 from spout.exactly_once.store import StoreGrant, refuse_exact
 from tests.support.exact_batches import key_of
 from tests.support.memory.clients import FailingByPlan, Faults, NoFaults
 from tests.support.memory.cluster import MemoryLog
-from tests.support.worlds.kafka_stores import PLACE, KafkaStoreWorld
+from tests.support.worlds.kafka_stores import PLACE, TOPICS, KafkaStoreWorld
 
 
 class Kept(MemoryLog):
@@ -67,6 +68,26 @@ def test_each_group_has_one_writer_and_all_are_closed_with_the_store() -> None:
     assert log.closed() == [True, False, False]
     store.close()
     assert (log.closed(), log.is_closed) == ([True] * 3, True)
+
+
+def test_a_store_that_was_closed_connects_again() -> None:
+    world = KafkaStoreWorld()
+    logs = [Kept(world), Kept(world)]
+    to_connect = iter(logs)
+    store = KafkaStore(TOPICS, "words", connect=lambda: next(to_connect))
+    for epoch in (1, 2):
+        assert store.open("g", 1).epoch == epoch
+        store.close()
+    assert [len(log.writers) for log in logs] == [1, 1]
+    assert all(log.is_closed for log in logs)
+
+
+def test_a_broker_that_refuses_a_start_for_another_reason_is_quoted() -> None:
+    refused = LogError("refused by b: CLUSTER_AUTHORIZATION_FAILED")
+    store = KafkaStoreWorld().store(faults=FailingByPlan("init", refused, [True]))
+    with pytest.raises(LogError, match="CLUSTER_AUTHORIZATION_FAILED") as raised:
+        store.open("g", 1)
+    assert not isinstance(raised.value, ConfigError)
 
 
 @pytest.mark.parametrize("operation", ["init", "starts", "ends", "poll", "commit"])

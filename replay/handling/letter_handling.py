@@ -153,14 +153,11 @@ class LetterHandling:
         """
         # 1. build what is to be written
         chunk = list(islice(self._letters_to_try, min(room, self._chunk_max)))
-        copies = self._build_copies(chunk)
-        # a letter whose payload did not fit has no copy: it is tried in the next
-        # step, as are those behind it
-        built = chunk[: len(copies)]
+        tried = self._build_copies(chunk)
         marks: list[Outgoing] = []
         copies_to_write: list[Outgoing] = []
         whys_left: list[Left] = []
-        for letter, copy in zip(built, copies, strict=True):
+        for letter, copy in tried:
             if isinstance(copy, Left):
                 whys_left.append(copy)
                 continue
@@ -179,8 +176,12 @@ class LetterHandling:
             self._chunk_max = min(CHUNK_MAX, 2 * len(chunk))
             self._refused_in_a_row = 0
         # 3. count, also those that were left as they are
-        for _ in built:
+        for _ in chunk:
             self._letters_to_try.popleft()
+        # a letter whose payload did not fit into the fetch is the first of the next step
+        tried_places = {letter.place for letter, _ in tried}
+        unfetched = [letter for letter in chunk if letter.place not in tried_places]
+        self._letters_to_try.extendleft(reversed(unfetched))
         self.left_by_why.update(whys_left)
         self.handled_count += len(marks)
         return len(marks)
@@ -206,29 +207,33 @@ class LetterHandling:
         finally:
             self._transactions.close()
 
-    def _build_copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
-        """Return for each letter its copy, or why it is left as it is; None: it is dropped.
+    def _build_copies(self, chunk: Sequence[Letter]) -> list[tuple[Letter, Outgoing | Left | None]]:
+        """Return each letter with its copy, or with why it is left as it is; None: it is dropped.
 
-        What is returned ends before the first letter whose payload did not fit into one fetch.
+        A letter whose payload did not fit into one fetch is missing. It may be any one: of several
+        partitions the broker may send the last one first.
         """
         if self._order.action is LetterAction.DROPPED:
-            return [None] * len(chunk)
+            return [(letter, None) for letter in chunk]
         topic = self._input.dead_letter.topic
-        places = [RecordPlace(topic, letter.partition, letter.offset) for letter in chunk]
-        to_fetch = [place for place, letter in zip(places, chunk, strict=True) if not letter.missing]
-        answers = self._fetcher.fetch(to_fetch)
-        copies: list[Outgoing | Left | None] = []
-        for place, letter in zip(places, chunk, strict=True):
+        place_by_letter = {
+            letter.place: RecordPlace(topic, letter.partition, letter.offset)
+            for letter in chunk
+            if not letter.missing
+        }
+        answers = self._fetcher.fetch(place_by_letter.values())
+        copies: list[tuple[Letter, Outgoing | Left | None]] = []
+        for letter in chunk:
             if letter.missing:
-                copies.append(Left.NO_PAYLOAD)
+                copies.append((letter, Left.NO_PAYLOAD))
                 continue
-            answer = answers.get(place)
+            answer = answers.get(place_by_letter[letter.place])
             if answer is None:  # it did not fit into the fetch
-                break
+                continue
             if isinstance(answer, Absence):
-                copies.append(Left.GONE)
+                copies.append((letter, Left.GONE))
             else:
-                copies.append(self._copy(letter, answer))
+                copies.append((letter, self._copy(letter, answer)))
         return copies
 
     def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:

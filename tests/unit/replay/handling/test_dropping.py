@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from acker.config.topics import Topics
+from acker.errors import Disagreement
 from acker.identity import source_of
-from acker.kafka.port import Log
+from acker.kafka.port import Log, Outgoing
+from acker.wire.clusters import CLUSTER
 from acker.wire.verdict import Verdict
 from replay.handling.dropping import DROPPED_MAX, Dropping
+from replay.records.due import PROGRESS_KEY
 from spout.cli import main as cli
-from tests.support.worlds.replay_world import LIMITS, Emission, World, topics
+from tests.support.worlds.replay_world import INPUT_ID, LIMITS, Emission, World, topics
 
 NO_INPUT = 9
 
@@ -122,3 +125,30 @@ def test_more_than_one_transaction_may_hold_are_dropped(
     monkeypatch.setattr("replay.handling.dropping.DROPPED_MAX", 1)
     assert Dropping(world.cluster.log(), topics(), 1).drop("why", "kim") == 3
     assert waiting(world) == {f"id {NO_INPUT}": 1}
+
+
+def test_what_was_aborted_neither_waits_nor_is_gone(world: World) -> None:
+    """A worker was killed when it had written an entry, or the tombstone of one."""
+    waiting_records = [record for record in world.records("_ack_due", 0) if record.key != PROGRESS_KEY]
+    writer = world.cluster.log().transactions("somebody")
+    writer.init(0)
+    writer.begin()
+    for record in waiting_records:
+        writer.send(Outgoing("_ack_due", 0, None, record.key))
+        writer.send(Outgoing("_ack_due", 1, record.value, record.key))
+    writer.abort(0)
+    found = Dropping(world.cluster.log(), topics(), INPUT_ID).find()
+    assert [line for roots in found for line in roots.lines()] == [
+        "_ack_due/0: 2 of group stranger, topic sentences",
+        "_ack_due/1: 1 of group other, topic sentences",
+    ]
+
+
+def test_roots_of_another_cluster_are_not_dropped(world: World) -> None:
+    """They may be other records; the topic was mirrored."""
+    record = next(record for record in world.records("_ack_due", 1) if record.key != PROGRESS_KEY)
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing("_ack_due", 1, record.value, record.key, ((CLUSTER, b"elsewhere"),)))
+    producer.flush(0)
+    with pytest.raises(Disagreement, match="written in cluster elsewhere"):
+        Dropping(world.cluster.log(), topics(), INPUT_ID).drop("why", "kim")

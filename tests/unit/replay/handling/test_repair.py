@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
-from acker.errors import Disagreement, UnknownVersion
-from acker.kafka.port import Log, Outgoing, TopicPartition
+from acker.errors import Disagreement, UnknownVersion, Unreachable
+from acker.kafka.port import Log, Outgoing, Producer, TopicPartition
 from acker.service.passed_over import passed_over_mark, read_ack_topic
-from acker.service.state import StatePart, part_key, state_codec
-from replay.handling.repair import find_unreadable, pass_over
+from acker.service.state import BIN_PART, Carried, StatePart, bin_part, part_key, state_codec
+from replay.handling.repair import Unreadable, find_unreadable, pass_over
 from replay.records.due import PROGRESS_KEY, root_key
 from tests.support.garbage import DUE
+from tests.support.memory.clients import MemoryProducer, NoFaults
+from tests.support.memory.cluster import MemoryLog
 from tests.support.worlds import acker_world, planning, replay_world
 from tests.support.worlds.acker_world import TOPICS
 
@@ -213,3 +217,144 @@ def test_damaged_batches_are_found_in_every_ack_topic_and_marked(world: replay_w
         place = TopicPartition(name, 1)
         read = read_ack_topic(log, place, 0, 5, committed=True, wait_ms=1_000)
         assert [record.offset for record in read] == [0, 3, 4]
+
+
+def put(world: replay_world.World, topic: str, value: bytes | None, key: bytes | None = b"k") -> None:
+    """Write a record into the first partition of a topic."""
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing(topic, 0, value, key))
+    producer.flush(0)
+
+
+def found(world: replay_world.World, topic: str) -> list[Unreadable]:
+    """Return what stops the readers of the first partition of a topic."""
+    place = TopicPartition(topic, 0)
+    every = find_unreadable(world.cluster.log(), replay_world.topics())
+    return [one for one in every if one.place == place]
+
+
+@pytest.mark.parametrize("topic", ["_ack_verdict", "_ack_due"])
+def test_all_records_of_an_unknown_version_are_found_whatever_stands_between_them(
+    world: replay_world.World, topic: str
+) -> None:
+    """Tombstones, garbage and marks do; a record counts as passed over by its own mark alone."""
+    for value in (NEWER, None, GARBAGE, NEWER):
+        put(world, topic, value)
+    first, second = found(world, topic)
+    assert [(one.offset, one.size, one.is_marked) for one in (first, second)] == [
+        (0, 20, False),
+        (3, 20, False),
+    ]
+    pass_over(world.cluster.log(), [second], "a test wrote it", "me")
+    put(world, topic, NEWER)
+    assert [(one.offset, one.is_marked) for one in found(world, topic)] == [(0, False), (3, True), (5, False)]
+    pass_over(world.cluster.log(), [first], "a test wrote it", "me")
+    assert [one.is_marked for one in found(world, topic)] == [True, True, False]
+    assert [str(one).endswith("; passed over") for one in found(world, topic)] == [True, True, False]
+
+
+@pytest.mark.parametrize("topic", ["_ack_init", "_ack_ack", "_ack_fail"])
+def test_a_record_of_an_unknown_version_stops_no_reader_of_what_spouts_and_bolts_write(
+    world: replay_world.World, topic: str
+) -> None:
+    """They pass over it by themselves. Topics before this one may be missing."""
+    world.cluster.create_topic(topic, 2)
+    for value in (NEWER, GARBAGE):
+        put(world, topic, value)
+    assert found(world, topic) == []
+    world.cluster.partition(TopicPartition(topic, 0)).damage(0, 1)
+    assert [(one.offset, one.until) for one in found(world, topic)] == [(0, 1)]
+
+
+@pytest.mark.parametrize("topic", ["_ack_verdict", "_ack_due", "_ack_state"])
+def test_what_was_aborted_stops_nobody(world: replay_world.World, topic: str) -> None:
+    writer = world.cluster.log().transactions("somebody")
+    writer.init(0)
+    writer.begin()
+    writer.send(Outgoing(topic, 0, NEWER, part_key(0, 0)))
+    writer.abort(0)
+    assert found(world, topic) == []
+
+
+def test_of_each_part_of_state_what_stands_behind_the_last_sound_one_is_found(
+    world: replay_world.World,
+) -> None:
+    """Whatever else is in the topic: other keys, tombstones, parts of other partitions."""
+    sound = state_codec().encode(bin_part(state_codec(), 0, 0, Carried(())))
+    put(world, "_ack_state", GARBAGE, b"no part")
+    put(world, "_ack_state", None, part_key(0, BIN_PART))
+    put(world, "_ack_state", GARBAGE, part_key(1, BIN_PART))
+    put(world, "_ack_state", GARBAGE, part_key(0, BIN_PART))
+    put(world, "_ack_state", GARBAGE, part_key(0, BIN_PART + 1))
+    put(world, "_ack_state", NEWER, part_key(0, BIN_PART + 1))
+    assert [one.offset for one in found(world, "_ack_state")] == [3, 4, 5]
+    put(world, "_ack_state", sound, part_key(0, BIN_PART))
+    assert [one.offset for one in found(world, "_ack_state")] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        (StatePart(1, 0, 1, b""), "not the part of this partition's State that its key names"),
+        (StatePart(0, 1, 2, b""), "not the part of this partition's State that its key names"),
+        (Carried(()), "not the part of this partition's State that its key names"),
+        (StatePart(0, 0, 1, b"no deflate"), "a part of State that does not unpack, or to more than is read"),
+    ],
+    ids=["another partition", "another part", "no part", "does not unpack"],
+)
+def test_a_part_of_state_that_is_another_or_does_not_unpack_is_named(
+    world: replay_world.World, state: StatePart | Carried, kind: str
+) -> None:
+    put(world, "_ack_state", state_codec().encode(state), part_key(0, 0))
+    assert [one.kind for one in found(world, "_ack_state")] == [kind]
+
+
+def test_a_damaged_batch_counts_as_passed_over_only_if_one_mark_covers_all_of_it(
+    world: replay_world.World,
+) -> None:
+    place = TopicPartition("_ack_due", 0)
+    for _ in range(9):
+        put(world, "_ack_due", GARBAGE)
+    partition = world.cluster.partition(place)
+    partition.damage(1, 3)
+    partition.damage(5, 8)
+    first, second = found(world, "_ack_due")
+    assert [(one.offset, one.until, one.size, one.first) for one in (first, second)] == [
+        (1, 3, 0, ""),
+        (5, 8, 0, ""),
+    ]
+    pass_over(world.cluster.log(), [first, second._replace(until=7)], "a test", "me")
+    assert [one.is_marked for one in found(world, "_ack_due")] == [True, False]
+    pass_over(world.cluster.log(), [second._replace(offset=6)], "a test", "me")
+    assert [one.is_marked for one in found(world, "_ack_due")] == [True, False]
+    pass_over(world.cluster.log(), [second], "a test", "me")
+    assert [str(one).endswith("; passed over") for one in found(world, "_ack_due")] == [True, True]
+
+
+class ClosingLog(MemoryLog):
+    """A log that counts its producers that are closed, and may not write."""
+
+    closed = 0
+
+    def producer(self) -> Producer:
+        """Make one that counts."""
+        log = self
+
+        class Counted(MemoryProducer):
+            def close(self) -> None:
+                """Count it."""
+                log.closed += 1
+
+        return Counted(self._broker, self._faults)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_writes_marks_is_closed_though_the_broker_is_away(
+    world: replay_world.World, fails: bool
+) -> None:
+    world.garbage(NEWER)
+    marks = list(find_unreadable(world.cluster.log(), replay_world.topics()))
+    log = ClosingLog(world.cluster, replay_world.NoBroker() if fails else NoFaults())
+    with pytest.raises(Unreachable) if fails else contextlib.nullcontext():
+        pass_over(log, marks, "a test", "me")
+    assert log.closed == 1

@@ -283,3 +283,50 @@ def test_a_store_is_in_the_file_of_its_name(
 def test_a_path_with_a_null_byte_is_refused() -> None:
     with pytest.raises(UsageError, match="the path of the store has a null byte"):
         SQLiteStore("a\0b.db", "words")
+
+
+@pytest.mark.parametrize("names", [["word", "word"], ["word", "WORD"]], ids=["same", "in another case"])
+def test_rows_of_which_two_columns_have_one_name_are_refused(path: Path, names: list[str]) -> None:
+    """SQLite would write the first one alone."""
+    store = SQLiteStore(path, "words")
+    store.open("g", 1)
+    with pytest.raises(UsageError, match=r"2 columns of the rows are called word|are one for SQLite"):
+        store.commit(key_of(1), pa.table([["a"], ["b"]], names=names), b"1")
+    assert words_in(path) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (sqlite3.SQLITE_FULL, Unreachable),
+        (sqlite3.SQLITE_IOERR | 3 << 8, Unreachable),
+        (sqlite3.SQLITE_CORRUPT, UsageError),
+        (sqlite3.SQLITE_CONSTRAINT | 5 << 8, UsageError),
+    ],
+    ids=["full", "cannot be written", "damaged", "a rule of the table"],
+)
+def test_what_fails_for_the_file_and_not_for_its_rows_is_named_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+) -> None:
+    """The codes have in their higher bytes what more SQLite knows."""
+    store = SQLiteStore(path, "words")
+    store.open("g", 1)
+
+    class Failing(sqlite3.Connection):
+        """Fails when rows are inserted."""
+
+        def executemany(self, *_: Any) -> sqlite3.Cursor:
+            failure = sqlite3.OperationalError("it failed")
+            failure.sqlite_errorcode = code
+            raise failure
+
+    connect = sqlite3.connect
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", lambda *args, **kw: connect(*args, **kw, factory=Failing))
+        with pytest.raises(error, match="it failed") as raised:
+            store.commit(key_of(1), rows_of("a"), b"1")
+    about_rows = "does not take" in str(raised.value)
+    assert about_rows == (code & 0xFF == sqlite3.SQLITE_CONSTRAINT)
+    assert words_in(path) == []
+    store.commit(key_of(1), rows_of("a"), b"1")
+    assert words_in(path) == ["a"]

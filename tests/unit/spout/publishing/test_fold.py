@@ -215,9 +215,10 @@ def test_what_any_attempt_of_a_repeated_partition_behind_a_shuffle_failed_is_fai
 
 def test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open() -> None:
     older, newer = (outstanding_of([Delivery(0, hops)]) for hops in ((), ((7, 0),)))
+    first_attempt = reported(2, 0, 0, task_report("count", outstanding=newer))
     attempts = [reported(2, 5, 0, task_report("count", outstanding=older))]
     attempts += [reported(2, 9, 0, task_report("count", outstanding=newer))]
-    for arrived in (attempts, attempts[::-1]):
+    for arrived in (attempts, attempts[::-1], [first_attempt]):
         outcome = settle([*read(), *arrived], ["count"], lambda stage: 1)
         assert open_edges_of(outcome).tolist() == [child_edge(root_edge(A, 10), 7, 0)]
 
@@ -240,6 +241,18 @@ def test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch
         settle([*read(), alone, chained], ["count"], lambda stage: 1)
     with pytest.raises(TrackingError, match="two operators of the query are called 'count'"):
         settle([*FEEDING, counting(2, 0, 1, 2, 3, 4), chained], ["count"], lambda stage: 1)
+
+
+def test_a_bolt_behind_a_grouping_that_is_called_as_one_before_it_fails_the_batch_by_name() -> None:
+    """Rule 3: its reports would count in place of those of the read tasks, which left a root open."""
+    open_ = replace(FEEDING[1], outstanding=outstanding_of([Delivery(12, ())]))
+    count = replace(counting(2, 0, 1, 2, 3, 4), consumer="split", sent_fingerprint=GAVE)
+    namesake = reported(3, 30, 0, task_report("split", "count", received_fingerprint=GAVE))
+    with pytest.raises(TrackingError, match="two operators of the query are called 'split'"):
+        settle([FEEDING[0], open_, count, namesake], (), nobody_knows)
+    renamed = replace(namesake, operator="last")
+    outcome = settle([FEEDING[0], open_, replace(count, consumer="last"), renamed], (), nobody_knows)
+    assert open_roots_of(outcome).tolist() == [12]
 
 
 def test_a_root_that_two_first_bolts_receive_fails_the_batch_by_name() -> None:

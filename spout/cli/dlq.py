@@ -286,14 +286,14 @@ def _handle(
     from replay.handling.letter_handling import Order, RateLimit
     from replay.handling.redrive import Redrive, RedriveLimits
     from spout.inspect.dead_letters import carry_out, filters_of_inputs, inputs_named
-    from spout.inspect.letter_rows import LIST, sample_of
+    from spout.inspect.letter_rows import LIST
 
     if execute and not places and not inputs and matching.is_everything:
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
             with _letters_read(topics, log, inputs, places, matching) as letters:
-                sample = sample_of(letters.rows())
+                sample = letters.sample()
             write(sample, LIST[:-1], OutputFormat.TABLE)
             _print_missing(letters, shown_count=len(sample))
             print_notes(letters.cuts, config)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -98,6 +98,12 @@ class LetterPicture:
         return [_counted_row(row) for row in ask_picture(self._picture, "letter_counts", bound)]
 
 
+InputFilters = Sequence[tuple[Input, Filter]]
+
+ReadsLetters = Callable[[Log, Topics, InputFilters], AbstractContextManager[LetterPicture]]
+"""Reads the letters that are meant, as `letters_read` does."""
+
+
 def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str, Any]]:
     """Read letters by their places or those of their origins, with all their details.
 
@@ -155,9 +161,16 @@ def letters_read(
         )
         with closing(loader), uncollected():
             loader.read_or_raise(now_ms=0)  # nothing that is read here depends on it
-        ask_picture(picture, "meant_letters", _bound_filters(filters))
-        (total,) = picture.connection.execute("SELECT count(*) FROM meant").fetchone()
+        total = choose_letters(picture, filters)
         yield LetterPicture(picture, total, loader.other_letter_records, loader.cuts)
+
+
+def choose_letters(picture: Picture, filters: Sequence[tuple[Input, Filter]]) -> int:
+    """Choose the letters that filters mean, for all questions that follow; return how many."""
+    picture.connection.execute("DROP TABLE IF EXISTS temp.meant")
+    ask_picture(picture, "meant_letters", _bound_filters(filters))
+    (total,) = picture.connection.execute("SELECT count(*) FROM meant").fetchone()
+    return int(total)
 
 
 def _bound_filters(filters: Sequence[tuple[Input, Filter]]) -> BoundValues:

@@ -29,7 +29,7 @@ from replay.records.letters import Filter, LetterAction
 from spout.inspect.dead_letters import cancel_everywhere, inputs_named
 from spout.inspect.letter_rows import LIST, REDRIVES
 from spout.inspect.tables import Column
-from spout.questions.letters import letters_read
+from spout.questions.letters import ReadsLetters, letters_read
 from spout.questions.redrives import redrive_details, redrive_rows
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.requests import (
@@ -86,8 +86,9 @@ class RedrivePages:
         with_errors_shown: Callable[[LogBuild], Build],
         jobs: RedriveJobs,
         actions: Actions | None,
+        reads_letters: ReadsLetters = letters_read,
     ) -> None:
-        """Prepare. `reachable_log` and `with_errors_shown` are those of `LogPages`.
+        """Prepare. `reachable_log`, `with_errors_shown`, `reads_letters` are those of `LogPages`.
 
         Without `actions` (None) the pages are read-only.
         """
@@ -97,6 +98,7 @@ class RedrivePages:
         self._with_errors_shown = with_errors_shown
         self._jobs = jobs
         self._actions = actions
+        self._reads_letters = reads_letters
 
     def routes(self) -> list[tuple[str, Build]]:
         """Return what builds each page, by its address."""
@@ -240,7 +242,7 @@ class RedrivePages:
         now_ms = self._now_ms()
         query = query._replace(until=query.until or time_text(now_ms))
         filters = query.filters(self._topics, now_ms)
-        with letters_read(self._reachable_log(), self._topics, filters) as letters:
+        with self._reads_letters(self._reachable_log(), self._topics, filters) as letters:
             return _Selection(query, filters, letters.total, letters.sample(), letters.cuts)
 
 

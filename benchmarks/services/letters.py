@@ -19,12 +19,12 @@ from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import Due, Loss
 from replay.records.headers import location
 from replay.records.letters import Filter, LetterAction
-from spout.inspect.dead_letters import carry_out, matching_letters
+from spout.inspect.dead_letters import carry_out
+from spout.questions.letters import letters_read
 
 LETTERS = 50_000
 RECORD_BYTES = 100
 FLUSH_MS_MAX = 60_000
-WAIT_MS = 30_000
 
 
 def letters_replayed(world: World, log: KafkaLog, one: Input) -> list[Figure]:
@@ -37,7 +37,8 @@ def letters_replayed(world: World, log: KafkaLog, one: Input) -> list[Figure]:
     _bury(log, one, now_ms)
     meant = [(one, Filter())]
     begun = time.perf_counter()
-    listed = len(matching_letters(log, meant, wait_ms=WAIT_MS).letters)
+    with letters_read(log, world.topics, meant) as letters:
+        listed = len(letters.rows())
     looked = time.perf_counter() - begun
     begun = time.perf_counter()
     order = Order(LetterAction.REPLAYED, Filter(), "bench", "", "bench")

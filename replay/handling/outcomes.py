@@ -23,7 +23,7 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import PATIENCE_MS, Follower, pass_damage, read_piece
 from acker.wire.checks import read_verdicts
 from acker.wire.verdict import DoneVerdict, Verdict
-from replay.records.due import Loss, parse_history
+from replay.records.due import Loss, parse_last_loss
 from replay.records.headers import HISTORY, header_text, our_values, parse_location
 from replay.records.letters import LETTER, Letter, LetterAction, Mark, parse_letter
 from replay.records.redrives import (
@@ -333,7 +333,7 @@ class RedriveOutcomes:
 
         Whether the copy descends from a redrive is found out later.
         """
-        entry = parse_letter(record)
+        entry = parse_letter(record, last_loss_only=True)
         if isinstance(entry, Mark) and entry.redrive:
             self._action_by_letter[_HandledLetter(entry.redrive, entry.letter)] = entry.action
         elif isinstance(entry, Letter):
@@ -354,7 +354,7 @@ class RedriveOutcomes:
             self._outcome_by_letter.setdefault(letter, LetterOutcome.OPEN)
             letter_by_offset[record.offset] = letter
             return
-        earlier_copy = self._last_lost_copy(parse_history(ours.get(HISTORY)))
+        earlier_copy = self._last_lost_copy(parse_last_loss(ours.get(HISTORY)))
         letter_of_earlier = None if earlier_copy is None else self._letter_of(earlier_copy)
         if letter_of_earlier is not None:
             letter_by_offset[record.offset] = letter_of_earlier

@@ -28,7 +28,7 @@ from acker.units import time_text
 from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, OUR_PREFIXES
-from replay.records.due import Loss, history_json, parse_history
+from replay.records.due import Loss, history_json, parse_history, parse_last_loss
 from replay.records.headers import (
     CAUSE_BYTES_MAX,
     HISTORY,
@@ -199,11 +199,12 @@ class Filter:
         return self in (Filter(), Filter(handled=True))
 
 
-def parse_letter(record: Record) -> Letter | Mark | None:
+def parse_letter(record: Record, *, last_loss_only: bool = False) -> Letter | Mark | None:
     """Read a record of a dead-letter topic; None: it is neither letter nor mark.
 
     Headers that came with the record are passed over: it may have been a letter, or a mark, of another
-    input.
+    input. With `last_loss_only` the history of a letter has no more than its last loss: to read all
+    of it takes up to half of the time.
     """
     our_headers = parted_headers(record.headers, OUR_PREFIXES).added
     ours = {name: value for name, value in our_headers if value is not None}
@@ -212,6 +213,7 @@ def parse_letter(record: Record) -> Letter | Mark | None:
     if DEAD not in ours:
         return None
     place = record.place
+    parse_losses = parse_last_loss if last_loss_only else parse_history
     return Letter(
         place=place,
         partition=record.partition,
@@ -219,7 +221,7 @@ def parse_letter(record: Record) -> Letter | Mark | None:
         dead=header_text(ours[DEAD]),
         group=header_text(ours.get(f"{KIP_PREFIX}group")),
         lineage=lineage_of(ours, record.topic, record.partition, record.offset),
-        history=parse_history(ours.get(HISTORY)),
+        history=parse_losses(ours.get(HISTORY)),
         died_ms=record.timestamp_ms,
         time=parse_record_time(ours),
         key=record.key,

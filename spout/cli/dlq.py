@@ -315,7 +315,7 @@ def _handle_letters(
     from replay.handling.letter_handling import Order, RateLimit
     from replay.handling.redrive import Redrive, RedriveLimits
     from spout.inspect.dead_letters import carry_out, filters_of_inputs, inputs_named
-    from spout.inspect.letter_rows import LIST, sample_of
+    from spout.inspect.letter_rows import LIST
 
     if execute and not places and not inputs and letter_filter.is_everything:
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
@@ -323,7 +323,7 @@ def _handle_letters(
         # 1. without --execute: a sample
         if not execute:
             with _letters_read(topics, log, inputs, places, letter_filter) as letters:
-                sample = sample_of(letters.rows())
+                sample = letters.sample()
             write(sample, LIST[:-1], OutputFormat.TABLE)
             _print_missing(letters, shown_count=len(sample))
             print_notes(letters.cuts, config)

@@ -672,6 +672,10 @@ def ui(
     ] = False,
     drivers: DriverAddresses = None,
     allow_hosts: AllowHosts = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Keep dead letters in this file; the next start reads only what is new."),
+    ] = None,
 ) -> int:
     """Serve the page: every input, every partition and every record, live; read-only by default."""
     import secrets
@@ -706,6 +710,7 @@ def ui(
         drivers=drivers or (),
         config=not_default(config),
         file=TopicsFile(config, partial(loaded, config)),
+        keep=keep,
     )
     return serve_pages(shown, page_address, wall_ms, announce, systemd.alive)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
@@ -16,29 +16,14 @@ from acker.errors import UsageError
 from acker.kafka.port import Log
 from acker.units import named_past_ms
 from acker.untrusted import Untrusted, UntrustedName
-from replay.handling.letter_box import KEPT_MAX, find_letters
 from replay.handling.outcomes import RedriveRecord, find_redrives
 from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter, KeyIs
-from spout.inspect.letter_rows import InputLetter, parse_key, parse_name
+from spout.inspect.letter_rows import parse_key, parse_name
 
 if TYPE_CHECKING:
     from replay.handling.redrive import Redrive, RedriveProgress
-
-
-class FoundLetters(NamedTuple):
-    """The dead letters that match.
-
-    Attributes:
-        letters: the first ones, by when they died.
-        left_out: how many more match.
-        other_records: how many records of the topics are no letters.
-    """
-
-    letters: Sequence[InputLetter]
-    left_out: int
-    other_records: int
 
 
 def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
@@ -155,23 +140,6 @@ def filters_of_inputs(
             places_of_input = frozenset(places_by_input[input.name])
             filters.append((input, replace(filter_of_all, places=places_of_input)))
     return filters
-
-
-def matching_letters(
-    log: Log, filters: Sequence[tuple[Input, Filter]], *, wait_ms: int, kept_max: int = KEPT_MAX
-) -> FoundLetters:
-    """Read the letters that the filters match, at most `kept_max`; those that died first come first."""
-    letters: list[InputLetter] = []
-    left_out = 0
-    other_records = 0
-    for input, filter_of_input in filters:
-        room = kept_max - len(letters)
-        box = find_letters(log, input, filter_of_input, wait_ms=wait_ms, kept_max=room)
-        letters += [InputLetter(input.name, letter) for letter in box.letters]
-        left_out += box.left_out_count
-        other_records += box.other_record_count
-    letters.sort(key=lambda input_letter: input_letter.letter.died_ms)
-    return FoundLetters(letters, left_out, other_records)
 
 
 def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: int) -> list[str]:

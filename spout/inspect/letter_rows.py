@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from acker.errors import UsageError
 from acker.notation import EMPTY, NULL, cut_shown, parse_bytes, parse_text, show_bytes, show_text
@@ -12,7 +12,6 @@ from acker.units import TIME_MS_MAX, TIME_MS_MIN, time_text
 from acker.untrusted import Untrusted
 from replay.policy.disposition import DeadReason
 from replay.records.due import LEFT_OUT, Loss, left_out_by
-from replay.records.letters import Letter
 from spout.inspect.tables import UNKNOWN, Column, Row, count, cut_message, cut_to, span
 
 NO_TIME_MS: Final = -1
@@ -109,37 +108,6 @@ REDRIVES: Final = (
 
 
 LetterT = TypeVar("LetterT")
-
-
-class InputLetter(NamedTuple):
-    """A letter, and the name of its input."""
-
-    input: str
-    letter: Letter
-
-
-def letter_row(input_letter: InputLetter) -> dict[str, Any]:
-    """Return a letter as a row of the list."""
-    letter = input_letter.letter
-    handled = ""
-    if letter.mark is not None:
-        handled = f"{letter.mark.action} {moment(letter.mark.at_ms)} by {Untrusted(letter.mark.by)}"
-    return {
-        "letter": letter.place,
-        "input": input_letter.input,
-        "origin": letter.lineage.origin,
-        "died": moment(letter.died_ms),
-        "dead": name_field(letter.dead),
-        "reason": name_field(letter.lineage.reason),
-        "operator": name_field(letter.lineage.operator),
-        "error": name_field(letter.error),
-        "message": letter.history[-1].message if letter.history else letter.lineage.cause,
-        "attempts": letter.lineage.attempt,
-        "key": bytes_field(letter.key),
-        "bytes": letter.bytes,
-        "missing": letter.missing,
-        "handled": handled,
-    }
 
 
 def loss_row(loss: Loss) -> dict[str, Any]:

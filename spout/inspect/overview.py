@@ -1019,7 +1019,7 @@ class _DeadLetters:
             NotWhole: not all was read.
         """
         for record in self._follower.read():
-            parsed = parse_letter(record)
+            parsed = parse_letter(record, last_loss_only=True)
             if isinstance(parsed, Letter) and not parsed.is_note:
                 # -1: the letter does not say of which record it is
                 _, partition, offset = parse_location(parsed.lineage.origin) or ("", parsed.partition, -1)

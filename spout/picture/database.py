@@ -30,6 +30,7 @@ from acker.units import TIME_MS_MAX, TIME_MS_MIN
 from acker.untrusted import Untrusted
 from spout.picture.schema import (
     APPLICATION_ID,
+    KEPT_APPLICATION_ID,
     TABLES,
     VALUE_BYTES_MAX,
     VERSION,
@@ -54,6 +55,7 @@ _EPOCH: Final = datetime(1970, 1, 1)  # all times of a picture are UTC
 _NO_TIME_MS: Final = -1
 _WRITES_ONE: Final = "`windhover picture --out FILE` writes one"
 _INT64_MAX: Final = (1 << 63) - 1
+_LOCK_WAIT_S: Final = 1.0
 _TIMES_KEPT: Final = 65_536
 _SHORT_TEXT: Final = 1_000
 
@@ -78,30 +80,67 @@ class Picture:
         has_payloads: bool,
         hides_secrets: bool = False,
         has_limits: bool = True,
+        file: Path | None = None,
     ) -> None:
-        """Make an empty one.
+        """Make an empty one, or open the one that is kept in a file.
 
         Args:
             has_payloads: whether what records themselves hold is kept.
             hides_secrets: whether what looks like a secret is cut out of messages.
             has_limits: whether what a query of a person could not read is left out, and payloads
                 beyond the limit of all together. Without limits it is for a few letters.
+            file: where it is kept, for this process alone; None: in memory. `sqlite3.Error`: the
+                file cannot be used.
         """
         self.has_payloads = has_payloads
         self.has_limits = has_limits
         self._hides_secrets = hides_secrets
         self.left_out_counts: Counter[tuple[str, str]] = Counter()
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        self.connection.execute("PRAGMA temp_store = MEMORY")
-        self.connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        self.connection.execute(f"PRAGMA user_version = {VERSION}")
-        for statement in statements():
-            self.connection.execute(statement)
+        self.connection = sqlite3.connect(
+            file or ":memory:",
+            isolation_level=None,
+            timeout=_LOCK_WAIT_S,
+            # who has a file sees to it that one thread at a time asks
+            check_same_thread=file is None,
+        )
+        try:
+            self.connection.execute("PRAGMA temp_store = MEMORY")
+            if file is not None:
+                self._lock_file()
+            if not self._schema():
+                self._make_tables(APPLICATION_ID if file is None else KEPT_APPLICATION_ID)
+        except sqlite3.Error:
+            self.connection.close()
+            raise
         # by table and column: what turns a value into the database's
         self._converters = {
             table.name: {column.name: self._limited(table, column) for column in table.columns}
             for table in TABLES.values()
         }
+
+    def _lock_file(self) -> None:
+        """Keep all others from the file until it is closed."""
+        self.connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self.connection.execute("BEGIN EXCLUSIVE")
+        self.connection.execute("COMMIT")
+
+    def _schema(self) -> set[str]:
+        """Return the statements by which the database's tables and indexes were made."""
+        query = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
+        return {statement for (statement,) in self.connection.execute(query)}
+
+    def _make_tables(self, application_id: int) -> None:
+        """Make all tables, or none of them."""
+        with self.transaction():
+            self.connection.execute(f"PRAGMA application_id = {application_id}")
+            self.connection.execute(f"PRAGMA user_version = {VERSION}")
+            for statement in statements():
+                self.connection.execute(statement)
+
+    def has_its_tables(self) -> bool:
+        """Return whether the tables are those of this version; else another one made the file."""
+        (version_of_file,) = self.connection.execute("PRAGMA user_version").fetchone()
+        return version_of_file == VERSION and self._schema().issuperset(statements())
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -116,10 +155,11 @@ class Picture:
 
     @property
     def size_bytes(self) -> int:
-        """How much memory the rows take."""
+        """How much memory, or room in the file, the rows take."""
         (page_count,) = self.connection.execute("PRAGMA page_count").fetchone()
+        (free_count,) = self.connection.execute("PRAGMA freelist_count").fetchone()
         (page_bytes,) = self.connection.execute("PRAGMA page_size").fetchone()
-        return int(page_count) * int(page_bytes)
+        return (int(page_count) - int(free_count)) * int(page_bytes)
 
     def insert(self, table: str, rows: Iterable[Row]) -> None:
         """Add rows; a column that a row lacks is NULL."""

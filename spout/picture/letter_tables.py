@@ -91,7 +91,7 @@ class LetterTables:
 
     def put(self, input: Input, record: Record) -> None:
         """Take in a record of the dead-letter topic of an input."""
-        entry = parse_letter(record)
+        entry = parse_letter(record, last_loss_only=not self._has_details)
         match entry:
             case Letter():
                 if self._places_by_input is None:

@@ -210,6 +210,11 @@ class PictureLoader:
         """How many records of dead-letter topics are not Windhover's."""
         return self._letters.other_records
 
+    def read_to(self) -> Mapping[TopicPartition, int]:
+        """Return up to where each partition was read."""
+        marks = self._reading.marks()
+        return {place: mark.read_to for place, mark in marks.items() if mark.read_to is not None}
+
     def close(self) -> None:
         """Close what reads the topics; the picture stays open."""
         self._reading.close()

@@ -21,6 +21,9 @@ VERSION: Final = 1
 APPLICATION_ID: Final = 0x57484F56
 """What marks a database as a picture, in the header of the file; in ASCII it is ``WHOV``."""
 
+KEPT_APPLICATION_ID: Final = 0x57484F4C
+"""What marks the file in which a page keeps tables, and which is no picture; in ASCII ``WHOL``."""
+
 VALUE_BYTES_MAX: Final = 3 << 20
 """The longest text of a column: a megabyte of a record, each byte of it as an escape. A longer one is
 left out, since a query could not read it; four of them are in a row of `letters`."""

@@ -6,4 +6,6 @@ SELECT
 FROM meant
 JOIN letters ON letters.rowid = meant.letter
 WHERE number > (SELECT count(*) FROM meant) - :rows_max
+    -- a JSON list of those that are wanted: the letter that died first has 1
+    AND (:numbers IS NULL OR number IN (SELECT value FROM json_each(:numbers)))
 ORDER BY number

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from replay.handling.letter_box import letter_starts
 from replay.records.due import left_out_of, parse_history
 from replay.records.letters import Filter
 from spout.inspect.dead_letters import filters_of_inputs, inputs_named
-from spout.inspect.letter_rows import bytes_field, loss_row, stored_moment
+from spout.inspect.letter_rows import bytes_field, loss_row, sample_of, stored_moment
 from spout.picture.database import Picture, time_column
 from spout.picture.loader import PictureLoader, PicturePart
 from spout.picture.reading import Limits
@@ -61,8 +61,16 @@ class LetterPicture:
 
     def rows(self, rows_max: int = OFFSET_MAX) -> list[dict[str, Any]]:
         """Return letters as rows of `LIST`, of too many the last ones."""
-        answer_rows = ask_picture(self._picture, "letter_list", {"rows_max": rows_max})
-        return [_listed_row(row) for row in answer_rows]
+        return self._listed({"rows_max": rows_max, "numbers": None})
+
+    def sample(self) -> list[dict[str, Any]]:
+        """Return `SAMPLE` letters as rows of `LIST`, spread evenly over all that are meant."""
+        numbers = sample_of(range(1, self.total + 1))
+        return self._listed({"rows_max": OFFSET_MAX, "numbers": json.dumps(numbers)})
+
+    def _listed(self, bound: BoundValues) -> list[dict[str, Any]]:
+        """Return the letters that a list of them has, as rows of `LIST`."""
+        return [_listed_row(row) for row in ask_picture(self._picture, "letter_list", bound)]
 
     def details(self) -> list[dict[str, Any]]:
         """Return all that is known of letters that were named, and read with `has_details`."""
@@ -88,6 +96,12 @@ class LetterPicture:
             "values_max": VALUES_MAX,
         }
         return [_counted_row(row) for row in ask_picture(self._picture, "letter_counts", bound)]
+
+
+InputFilters = Sequence[tuple[Input, Filter]]
+
+ReadsLetters = Callable[[Log, Topics, InputFilters], AbstractContextManager[LetterPicture]]
+"""Reads the letters that are meant, as `letters_read` does."""
 
 
 def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str, Any]]:
@@ -151,9 +165,16 @@ def letters_read(
         )
         with closing(loader), uncollected():
             loader.read_or_raise(now_ms=0)  # nothing that is read here depends on it
-        ask_picture(picture, "meant_letters", _bound_filters(filters))
-        (total,) = picture.connection.execute("SELECT count(*) FROM meant").fetchone()
+        total = choose_letters(picture, filters)
         yield LetterPicture(picture, total, loader.other_letter_records, loader.cuts)
+
+
+def choose_letters(picture: Picture, filters: Sequence[tuple[Input, Filter]]) -> int:
+    """Choose the letters that filters mean, for all questions that follow; return how many."""
+    picture.connection.execute("DROP TABLE IF EXISTS temp.meant")
+    ask_picture(picture, "meant_letters", _bound_filters(filters))
+    (total,) = picture.connection.execute("SELECT count(*) FROM meant").fetchone()
+    return int(total)
 
 
 def _bound_filters(filters: Sequence[tuple[Input, Filter]]) -> BoundValues:

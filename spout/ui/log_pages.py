@@ -37,7 +37,7 @@ from spout.inspect.letter_rows import (
 from spout.inspect.overview import missing_services
 from spout.inspect.tables import Row
 from spout.inspect.trail import InputRecord, Trail
-from spout.questions.letters import details_of, letters_read
+from spout.questions.letters import ReadsLetters, details_of, letters_read
 from spout.ui.graph import BOLTS, Drivers, with_bolts
 from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery, query_of
 from spout.ui.timeline import Timeline, timeline_of
@@ -82,6 +82,7 @@ class LogPages:
         drivers: Drivers,
         config: Path | None = None,
         read_max: int = PAGE_READ_MAX,
+        reads_letters: ReadsLetters = letters_read,
     ) -> None:
         """Prepare; nothing is read.
 
@@ -91,7 +92,9 @@ class LogPages:
             config: the topics.yaml that commands to copy have to name; None: the default one.
             read_max: for failures and latency a request reads at most so many records of a topic,
                 and the next one goes on.
+            reads_letters: reads dead letters, or only those that are new.
         """
+        self._reads_letters = reads_letters
         self._config = config
         self._read_max = read_max
         self._topics = topics
@@ -247,7 +250,7 @@ class LogPages:
         page_values["total"] = None  # unknown, until they are read
         now_ms = self._now_ms()
         filters = query.filters(self._topics, now_ms)
-        with letters_read(self.reachable_log(), self._topics, filters) as letters:
+        with self._reads_letters(self.reachable_log(), self._topics, filters) as letters:
             rows = letters.rows(LETTERS_SHOWN)
             counted_rows = letters.counts(now_ms)
         stats_by_kind: dict[str, list[dict[str, Any]]] = {}

@@ -26,13 +26,10 @@ from replay.handling.letter_handling import Order
 from replay.handling.outcomes import LetterOutcome
 from replay.handling.redrive import outcome_text
 from replay.records.letters import Filter, LetterAction
-from spout.inspect.dead_letters import (
-    cancel_everywhere,
-    inputs_named,
-    matching_letters,
-)
-from spout.inspect.letter_rows import LIST, REDRIVES, InputLetter, letter_row, sample_of
+from spout.inspect.dead_letters import cancel_everywhere, inputs_named
+from spout.inspect.letter_rows import LIST, REDRIVES
 from spout.inspect.tables import Column
+from spout.questions.letters import ReadsLetters, letters_read
 from spout.questions.redrives import redrive_details, redrive_rows
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.requests import (
@@ -62,14 +59,16 @@ class _Selection(NamedTuple):
     Attributes:
         query: what was asked for, with an end.
         filters: the same for each input.
-        letters: those that match, the first ones if there are very many.
-        total: how many match.
+        total: how many letters match.
+        sample: some of them, as rows of `LIST`.
+        cuts: what was not read because of a limit: then more match.
     """
 
     query: LetterQuery
     filters: list[tuple[Input, Filter]]
-    letters: Sequence[InputLetter]
     total: int
+    sample: Sequence[Mapping[str, Any]]
+    cuts: Sequence[str]
 
 
 class RedrivePages:
@@ -87,8 +86,9 @@ class RedrivePages:
         with_errors_shown: Callable[[LogBuild], Build],
         jobs: RedriveJobs,
         actions: Actions | None,
+        reads_letters: ReadsLetters = letters_read,
     ) -> None:
-        """Prepare. `reachable_log` and `with_errors_shown` are those of `LogPages`.
+        """Prepare. `reachable_log`, `with_errors_shown`, `reads_letters` are those of `LogPages`.
 
         Without `actions` (None) the pages are read-only.
         """
@@ -98,6 +98,7 @@ class RedrivePages:
         self._with_errors_shown = with_errors_shown
         self._jobs = jobs
         self._actions = actions
+        self._reads_letters = reads_letters
 
     def routes(self) -> list[tuple[str, Build]]:
         """Return what builds each page, by its address."""
@@ -171,13 +172,13 @@ class RedrivePages:
         """Show how many letters a redrive would be of, and the form that starts it."""
         page_values |= {"title": "Redrive dead letters", "is_live": False}
         selection = self._select(query_of(request))
-        rows = [letter_row(letter) for letter in sample_of(selection.letters)]
         page_values |= {"template": "redrive_new.html", "query": selection.query}
-        page_values |= {"total": selection.total, "rows": rows}
+        page_values |= {"total": selection.total, "rows": selection.sample, "notes": selection.cuts}
         # the last column says who has handled a letter: nobody
         page_values |= {"columns": LIST[:-1], "links": LETTER_LINKS}
         page_values |= {"actions": self._actions, "typed_above": TYPED_ABOVE}
-        return {"letters": selection.total, "until": selection.query.until, "sample": rows}
+        until = selection.query.until
+        return {"letters": selection.total, "until": until, "sample": selection.sample}
 
     def _start_redrive(self, request: Request, page_values: dict[str, Any]) -> Any:
         """Start the redrive that a form asks for, and lead to its page."""
@@ -186,6 +187,9 @@ class RedrivePages:
         selection = self._select(form)
         if not selection.total:
             raise UsageError("no letter matches any more: somebody else has handled them")
+        if selection.cuts:  # nobody has counted these, and the redrive would be of them, too
+            why = selection.cuts[0]
+            raise UsageError(f"more letters match than are counted: narrow the filter ({why})")
         typed = form.get("count", "").replace(",", "").strip()
         if selection.total > TYPED_ABOVE and typed != str(selection.total):
             wrong = Untrusted(typed) or "nothing"
@@ -238,9 +242,8 @@ class RedrivePages:
         now_ms = self._now_ms()
         query = query._replace(until=query.until or time_text(now_ms))
         filters = query.filters(self._topics, now_ms)
-        wait_ms = self._topics.replay.limits.operation_timeout_ms
-        result = matching_letters(self._reachable_log(), filters, wait_ms=wait_ms)
-        return _Selection(query, filters, result.letters, len(result.letters) + result.left_out)
+        with self._reads_letters(self._reachable_log(), self._topics, filters) as letters:
+            return _Selection(query, filters, letters.total, letters.sample(), letters.cuts)
 
 
 def redrive_address(redrive: str) -> str:

@@ -33,6 +33,7 @@ from spout.ui.watch import PAGE_READ_MAX, CauseWatch, ServedPages, Site, TopicsF
 if TYPE_CHECKING:
     import uvicorn
 
+    from spout.questions.letters import ReadsLetters
     from spout.ui.pages import Pages
 
 LIBRARIES: Final = ("jinja2", "sse_starlette", "starlette", "uvicorn")
@@ -96,6 +97,7 @@ class ShownInstallation:
         drivers: the addresses of drivers' metrics.
         config: the topics.yaml that is named in commands to copy; None: the default one.
         file: what `topics` were loaded from: when it changes, so does the page; None: it does not change.
+        keep: the file in which dead letters are kept for the next start; None: none are.
     """
 
     open_log: Callable[[Topics], Log]
@@ -104,6 +106,7 @@ class ShownInstallation:
     drivers: Sequence[str] = ()
     config: Path | None = None
     file: TopicsFile | None = None
+    keep: Path | None = None
 
 
 def serve_pages(
@@ -134,6 +137,8 @@ def serve_pages(
     missing = missing_libraries()
     if missing:
         raise UsageError(f"the page needs {', '.join(missing)}; {INSTALL}")
+    from spout.questions.kept_letters import KeptLetters
+    from spout.questions.letters import letters_read
     from spout.serving.asgi import page_server
 
     hosts = AllowedHosts.of(address.host, socket.gethostname(), address.allow_hosts)
@@ -143,8 +148,13 @@ def serve_pages(
         stack.callback(cut_off.timer.cancel)
         listener = stack.enter_context(closing(listening(address.host, address.port)))
 
+        reads_letters: ReadsLetters = letters_read
+        if shown.keep is not None:
+            reads_letters = stack.enter_context(closing(KeptLetters(shown.keep))).letters_read
+
         def build(pages_stack: ExitStack, topics: Topics) -> ServedPages:
-            pages, watch, jobs = _open_pages(pages_stack, replace(shown, topics=topics), now_ms)
+            shown_now = replace(shown, topics=topics)
+            pages, watch, jobs = _open_pages(pages_stack, shown_now, now_ms, reads_letters)
             return ServedPages(pages.application(hosts), watch, jobs.is_idle, jobs.close)
 
         site = stack.enter_context(closing(Site(build, shown.topics, shown.file)))
@@ -190,7 +200,10 @@ class _CutOff:
 
 
 def _open_pages(
-    stack: ExitStack, shown: ShownInstallation, now_ms: Callable[[], int]
+    stack: ExitStack,
+    shown: ShownInstallation,
+    now_ms: Callable[[], int],
+    reads_letters: ReadsLetters,
 ) -> tuple[Pages, Watch, RedriveJobs]:
     """Open the pages, what reads for them, and their redrives; `stack` closes all of it."""
     from spout.ui.log_pages import LogPages
@@ -213,11 +226,17 @@ def _open_pages(
         is_filling=causes.is_filling,
     )
     drivers = Drivers([metrics_address(driver) for driver in shown.drivers], read_metrics)
-    log_pages = LogPages(topics, request_log, now_ms, drivers, config)
+    log_pages = LogPages(topics, request_log, now_ms, drivers, config, reads_letters=reads_letters)
     stack.callback(log_pages.thread.shutdown, cancel_futures=True)
     jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
     redrive_pages = RedrivePages(
-        topics, log_pages.reachable_log, now_ms, log_pages.with_errors_shown, jobs, shown.actions
+        topics,
+        log_pages.reachable_log,
+        now_ms,
+        log_pages.with_errors_shown,
+        jobs,
+        shown.actions,
+        reads_letters,
     )
     return Pages(topics, watch, log_pages, redrive_pages, drivers, config), watch, jobs
 

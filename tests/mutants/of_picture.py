@@ -6,6 +6,7 @@ _QUERY = "tests/unit/spout/picture/test_picture_query.py"
 _FILES = "tests/unit/spout/picture/test_picture_files.py"
 _COUNTS = "tests/unit/spout/questions/test_letter_counts.py"
 _DETAILS = "tests/unit/spout/questions/test_letter_details.py"
+_KEPT = "tests/unit/spout/questions/test_kept_letters.py"
 _LOADER = "tests/unit/spout/picture/test_picture_loader.py"
 _OUTCOMES = "tests/unit/spout/picture/test_redrive_outcomes.py"
 _SILENT = "tests/unit/spout/questions/test_silent_broker.py"
@@ -55,6 +56,40 @@ MUTANTS = (
         "    FROM counted_letters GROUP BY key\n",
         f"{_COUNTS}::test_the_key_of_a_record_that_could_not_be_read_is_not_the_key_null",
         "of records that nobody could read the key would be said to be null",
+    ),
+    # -- what a page keeps of letters
+    Mutant(
+        "letters-behind-the-mark-stay",
+        "spout/questions/kept_letters.py",
+        '            execute(f"{of_partition} AND offset >= ?", [*place, first_offsets[place]])\n',
+        "",
+        f"{_KEPT}::test_who_was_killed_before_the_marks_were_written_has_each_letter_once",
+        "a page that was killed while it read would show letters twice",
+    ),
+    Mutant(
+        "a-topic-that-was-created-again-is-gone-on-with",
+        "spout/questions/kept_letters.py",
+        "(id_then, name_then) != (topic_id, input.name)",
+        "name_then != input.name",
+        f"{_KEPT}::test_of_a_topic_that_was_created_again_nothing_is_kept",
+        "letters of a topic that is gone would be shown as those of the new one",
+    ),
+    Mutant(
+        "marks-outlive-their-letters",
+        "spout/questions/kept_letters.py",
+        "            self._forget(topic, starts, first_offsets)\n"
+        "            self._write_marks(input, topic_id, first_offsets, other_records)\n",
+        "            self._forget(topic, starts, first_offsets)\n",
+        f"{_KEPT}::test_a_log_that_was_cut_and_grows_while_nobody_reads_is_read_from_its_start",
+        "letters that were forgotten would never be read again",
+    ),
+    Mutant(
+        "two-pages-keep-letters-in-one-file",
+        "spout/picture/database.py",
+        '        self.connection.execute("PRAGMA locking_mode = EXCLUSIVE")\n',
+        "",
+        f"{_KEPT}::test_the_file_is_for_its_owner_and_for_one_page",
+        "two pages would both read what is new, and each letter would be there twice",
     ),
     # -- what `dlq show` says of a letter
     Mutant(

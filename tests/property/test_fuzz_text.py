@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from acker.config.topics import parse
 from acker.errors import ConfigError, Disagreement
-from replay.records.due import HISTORY_MAX, history_json, parse_history
+from replay.records.due import HISTORY_MAX, history_json, parse_history, parse_last_loss
 from replay.records.headers import build_headers, lineage_of, our_values, parse_lineage
 from spout.planning.journal import journal_of
 from tests.support.garbage import HEADERS, HISTORY, JOURNAL, LOSS, YAML, mutated
@@ -120,4 +120,5 @@ def test_no_history_of_anybody_raises(value: bytes) -> None:
     """What comes out is bounded, and comes out of what it writes again."""
     history = parse_history(value)
     assert len(history) <= HISTORY_MAX
+    assert parse_last_loss(value) == history[-1:]
     assert parse_history(history_json(history)) == history

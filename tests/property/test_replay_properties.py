@@ -21,7 +21,7 @@ from replay.policy.disposition import (
     dispose,
     rule_of,
 )
-from replay.records.due import append_loss, history_json, parse_history
+from replay.records.due import append_loss, history_json, parse_history, parse_last_loss
 from replay.records.headers import Lineage, build_headers, parse_lineage, parse_location
 from replay.worker.service import ReplayService
 from replay.worker.waiting import Schedule
@@ -176,6 +176,7 @@ def test_a_lineage_survives_its_headers(attempt: int, data: st.DataObject, cause
 def test_no_history_is_too_strange_to_be_read(value: bytes) -> None:
     history = parse_history(value)
     assert parse_history(history_json(history)) == history
+    assert parse_last_loss(value) == history[-1:]
     assert append_loss(history, *history[:1]) if history else True
 
 

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from acker.config.topics import Topics
 from spout.inspect.overview import Overview, Snapshot
+from spout.questions.letters import ReadsLetters, letters_read
 from spout.serving.asgi import page_server
 from spout.serving.connections import ConnectionLimits
 from spout.ui.graph import Drivers
@@ -49,6 +50,7 @@ def pages_of(
     drivers: Drivers = NO_DRIVER,
     config: Path | None = None,
     read_max: int = PAGE_READ_MAX,
+    reads_letters: ReadsLetters = letters_read,
 ) -> tuple[Pages, RedriveJobs]:
     """Build the pages of a world, and the jobs that they start."""
 
@@ -56,19 +58,29 @@ def pages_of(
         return world.now_ms
 
     jobs = RedriveJobs(lambda: world.cluster.log(faults), world.topics, now_ms)
-    log_pages = LogPages(world.topics, world.cluster.log(faults), now_ms, drivers, config, read_max)
+    log = world.cluster.log(faults)
+    log_pages = LogPages(world.topics, log, now_ms, drivers, config, read_max, reads_letters)
     redrives = RedrivePages(
-        world.topics, log_pages.reachable_log, now_ms, log_pages.with_errors_shown, jobs, actions
+        world.topics,
+        log_pages.reachable_log,
+        now_ms,
+        log_pages.with_errors_shown,
+        jobs,
+        actions,
+        reads_letters,
     )
     return Pages(world.topics, watch, log_pages, redrives, drivers, config), jobs
 
 
 def client_of(
-    world: ShownWorld, faults: Faults | None = None, actions: Actions | None = None
+    world: ShownWorld,
+    faults: Faults | None = None,
+    actions: Actions | None = None,
+    reads_letters: ReadsLetters = letters_read,
 ) -> tuple[TestClient, RedriveJobs]:
     """Return a client of the pages that read logs and not the status; it follows no redirection."""
     watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
-    pages, jobs = pages_of(world, watch, faults, actions)
+    pages, jobs = pages_of(world, watch, faults, actions, reads_letters=reads_letters)
     application = pages.application(LOOPBACK)
     return TestClient(application, base_url="http://localhost", follow_redirects=False), jobs
 

@@ -20,11 +20,9 @@ from replay.records.dead_letter import DEAD
 from replay.records.due import Loss
 from replay.records.letters import Filter, KeyIs, LetterAction, parse_letter
 from spout.inspect.dead_letters import (
-    FoundLetters,
     carry_out,
     filters_of_inputs,
     inputs_named,
-    matching_letters,
     parse_filter,
 )
 from spout.inspect.letter_rows import (
@@ -32,7 +30,6 @@ from spout.inspect.letter_rows import (
     PREVIEW_CHARACTERS,
     bytes_field,
     bytes_text,
-    letter_row,
     loss_row,
     parse_key,
 )
@@ -72,14 +69,18 @@ def let_die(world: World, *values: bytes | None, key: bytes | None = None, heade
     worker.close()
 
 
-def found(world: World, wanted: Filter = Filter(), *places: str) -> FoundLetters:  # noqa: B008  # frozen
-    """Return the letters that are meant."""
-    return matching_letters(world.cluster.log(), filters_of_inputs([INPUT], places, wanted), wait_ms=100)
+def listed(
+    world: World, wanted: Filter = Filter(), *places: str  # noqa: B008  # frozen
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return the letters that are meant, as rows of the list."""
+    filters = filters_of_inputs([INPUT], places, wanted)
+    with letters_read(world.cluster.log(), ONE_LIFE, filters) as letters:
+        return letters.rows()
 
 
 def shown(world: World) -> dict[str, Any]:
     """Return all details of the first letter."""
-    place = found(world).letters[0].letter.place
+    place = listed(world)[0]["letter"]
     (details,) = details_of(world.cluster.log(), ONE_LIFE, [place])
     return details
 
@@ -107,8 +108,7 @@ def do(
 
 def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None:
     let_die(world, b"a b", key=b"k", headers=(("trace", b"1"),))
-    letters = found(world)
-    row = letter_row(letters.letters[0])
+    row = listed(world)[0]
     assert (row["letter"], row["origin"], row["input"]) == (f"{LETTERS}/0@0", "sentences/0@0", "sentences")
     assert (row["dead"], row["error"], row["operator"], row["message"]) == (
         "ATTEMPTS",
@@ -151,27 +151,25 @@ def test_letters_are_found_by_what_they_died_of_by_key_and_by_time(
     worker = world.worker(of=ONE_LIFE)
     world.lose(world.emit(b"b"), reason=Verdict.TIMED_OUT)
     world.settle(worker)
-    assert len(found(world, wanted).letters) == count
+    assert len(listed(world, wanted)) == count
 
 
 @pytest.mark.parametrize("key", [b"0xFf", b"\xff"])
 def test_a_letter_is_found_by_the_key_that_its_row_shows(world: World, key: bytes) -> None:
     let_die(world, b"a", key=key)
-    (letter,) = found(world, Filter()).letters
-    shown = letter_row(letter)["key"]
-    assert len(found(world, parse_filter({"key": shown}, world.now_ms)).letters) == 1
-    assert not found(world, parse_filter({"key": "0xfe"}, world.now_ms)).letters
+    (letter,) = listed(world)
+    shown = letter["key"]
+    assert len(listed(world, parse_filter({"key": shown}, world.now_ms))) == 1
+    assert not listed(world, parse_filter({"key": "0xfe"}, world.now_ms))
 
 
 def test_letters_are_found_by_their_own_place_and_by_their_origin_under_both_names(world: World) -> None:
     let_die(world, b"a", b"b", b"c")
     for place in (f"{LETTERS}/0@1", "sentences/0@1"):
-        assert [one.letter.lineage.origin for one in found(world, Filter(), place).letters] == [
-            "sentences/0@1"
-        ]
-    assert not found(world, Filter(), "sentences/0@7").letters
+        assert [row["origin"] for row in listed(world, Filter(), place)] == ["sentences/0@1"]
+    assert not listed(world, Filter(), "sentences/0@7")
     with pytest.raises(UsageError, match="no place of a letter"):
-        found(world, Filter(), "letters/0@1")
+        listed(world, Filter(), "letters/0@1")
     with pytest.raises(UsageError, match="no tracked input"):
         inputs_named(ONE_LIFE, ["nope"])
     assert inputs_named(ONE_LIFE, [LETTERS]) == [INPUT]
@@ -210,29 +208,30 @@ def test_a_letter_that_is_replayed_and_dies_again_tells_of_both_lives(world: Wor
         assert len(world.copies()) == lives
         world.lose(world.emission_of(world.copies()[-1]), message="still bad")
         world.settle(worker)
-    again = found(world).letters
-    assert [one.letter.place for one in again] == [f"{LETTERS}/0@8"]
-    assert [(loss.attempt, loss.message) for loss in again[0].letter.history] == [
+    again = shown(world)
+    assert [row["letter"] for row in listed(world)] == [again["letter"]] == [f"{LETTERS}/0@8"]
+    assert [(loss["attempt"], loss["message"]) for loss in again["history"]] == [
         (1, "bad line"),
         (2, "bad line"),
         (1, "still bad"),
         (2, "still bad"),
     ]
-    assert again[0].letter.lineage.origin == "sentences/0@0"
+    assert again["origin"] == "sentences/0@0"
 
 
 def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(world: World) -> None:
     let_die(world, b"a", b"b")
     assert do(world, LetterAction.DROPPED, "sentences/0@0").handled_count == 1
     assert world.copies() == []
-    assert [one.letter.place for one in found(world).letters] == [f"{LETTERS}/0@1"]
-    every = found(world, Filter(handled=True)).letters
+    assert [row["letter"] for row in listed(world)] == [f"{LETTERS}/0@1"]
+    every = find_letters(world.cluster.log(), INPUT, Filter(handled=True), wait_ms=100).letters
     assert len(every) == 2
-    mark = every[0].letter.mark
+    mark = every[0].mark
     assert mark is not None
     assert (mark.action, mark.by, mark.why) == (LetterAction.DROPPED, "kim", "fixed in 1.3")
     assert mark.at_ms == world.now_ms
-    assert letter_row(every[0])["handled"].startswith("DROPPED 1970-01-01T00:16:40Z by kim")
+    handled = listed(world, Filter(handled=True))[0]["handled"]
+    assert handled.startswith("DROPPED 1970-01-01T00:16:40Z by kim")
     assert world.letters()[0].value == b"a"
     assert do(world).handled_count == 1, "the other one"
     assert do(world).handled_count == 0
@@ -286,7 +285,7 @@ def test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died(world:
             break
     assert 10 < crashes < PLENTY - 1
     assert sorted(copy.value or b"" for copy in world.copies()) == [b"%d" % number for number in range(5)]
-    assert found(world).letters == []
+    assert listed(world) == []
 
 
 def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World) -> None:
@@ -362,10 +361,10 @@ def test_what_a_rule_dropped_is_no_letter_that_waits(world: World) -> None:
     worker = world.worker(of=dropping)
     world.lose(world.emit(b"a"))
     world.settle(worker)
-    assert found(world).letters == []
-    assert len(found(world, Filter(dead="DROPPED")).letters) == 1
-    assert len(found(world, Filter(notes=True)).letters) == 1, "D1202: dlq stats counts it"
-    assert found(world, Filter(notes=True, error="KeyError")).letters == []
+    assert listed(world) == []
+    assert len(listed(world, Filter(dead="DROPPED"))) == 1
+    assert len(listed(world, Filter(notes=True))) == 1, "D1202: dlq stats counts it"
+    assert listed(world, Filter(notes=True, error="KeyError")) == []
 
 
 def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
@@ -385,16 +384,16 @@ def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
     outcome = do(world)
     assert outcome.handled_count == 1
     assert outcome.left_by_why == {Left.NO_PAYLOAD: 1, Left.TOO_LARGE: 1, Left.NO_PARTITION: 1}
-    assert found(world).other_records == 1
-    assert len(found(world).letters) == 3
+    assert find_letters(world.cluster.log(), INPUT, Filter(), wait_ms=100).other_record_count == 1
+    assert len(listed(world)) == 3
     assert do(world, LetterAction.DROPPED).handled_count == 3
-    assert found(world).letters == []
+    assert listed(world) == []
 
 
 def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_counted(world: World) -> None:
     let_die(world, *(b"%d" % number for number in range(5)))
-    letters = matching_letters(world.cluster.log(), [(INPUT, Filter())], wait_ms=100, kept_max=3)
-    assert (len(letters.letters), letters.left_out) == (3, 2)
+    box = find_letters(world.cluster.log(), INPUT, Filter(), wait_ms=100, kept_max=3)
+    assert (len(box.letters), box.left_out_count) == (3, 2)
     handling = LetterHandling(
         world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="w",
         limits=LIMITS, kept_max=3,
@@ -466,7 +465,7 @@ def test_a_letter_is_found_by_its_origin_in_a_topic_that_got_more_partitions(wor
     worker = world.worker(of=ONE_LIFE)
     world.settle(worker)
     world.cluster.add_partitions(LETTERS, 3)
-    assert len(found(world, Filter(), f"sentences/1@{root.offset}").letters) == 1
+    assert len(listed(world, Filter(), f"sentences/1@{root.offset}")) == 1
 
 
 def test_a_rate_is_kept_from_the_first_second_on() -> None:
@@ -551,12 +550,13 @@ def test_a_letter_that_has_nothing_of_its_record_has_no_key_that_is_null(world: 
     headers_of_lost = ((DEAD, b"GONE"), ("windhover.missing", b"it is gone"))
     producer.send(Outgoing(LETTERS, 0, None, None, headers_of_lost))
     producer.flush(0)
-    known, lost = found(world).letters
+    known, lost = find_letters(world.cluster.log(), INPUT, Filter(), wait_ms=100).letters
+    known_row, lost_row = listed(world)
 
-    assert [one.letter.has_key for one in (known, lost)] == [True, False]
-    assert found(world, Filter(key=KeyIs(None))).letters == [known]
+    assert [letter.has_key for letter in (known, lost)] == [True, False]
+    assert listed(world, Filter(key=KeyIs(None))) == [known_row]
     column = next(column for column in LIST if column.key == "key")
-    assert [absent_text(column, letter_row(one)) for one in (known, lost)] == ["null", "unknown"]
+    assert [absent_text(column, row) for row in (known_row, lost_row)] == ["null", "unknown"]
 
 
 def test_a_field_of_bytes_is_null_empty_or_in_the_notation_and_people_see_a_part_of_it() -> None:
@@ -579,7 +579,7 @@ def test_a_mark_that_names_nothing_changes_nothing(world: World) -> None:
     )
     producer.flush(0)
     assert [parse_letter(record) for record in world.letters()[1:]] == [None, None]
-    assert len(found(world).letters) == 1
+    assert len(listed(world)) == 1
 
 
 def test_a_topic_that_is_missing_is_named_with_the_cure(world: World) -> None:
@@ -605,7 +605,6 @@ def test_a_letter_whose_history_left_losses_out_says_how_many(world: World) -> N
         world.lose(root)
         world.settle(worker, until_ms=world.now_ms + 1_000)
         root = world.emission_of(world.copies()[-1])
-    one = found(world).letters[0]
     details = shown(world)
     assert (details["left_out"], len(details["history"])) == (4, 100)
     assert details["history"][1]["attempt"] == 5
@@ -613,4 +612,4 @@ def test_a_letter_whose_history_left_losses_out_says_how_many(world: World) -> N
         "LEFT_OUT",
         "losses left out here: 4",
     )
-    assert letter_row(one)["attempts"] == 103
+    assert details["attempts"] == 103

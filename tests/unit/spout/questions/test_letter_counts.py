@@ -16,7 +16,9 @@ from spout.picture.database import Picture
 from spout.picture.loader import PicturePart
 from spout.questions import letters as letter_questions
 from spout.questions.letters import letters_read
+from spout.ui.jobs import Actions
 from tests.support.memory.cluster import MemoryLog, NoFaults
+from tests.support.page_server import client_of
 from tests.support.pictures import picture_of, values_of
 from tests.support.recorded import printed_by
 from tests.support.worlds.letters_world import (
@@ -129,6 +131,14 @@ def test_letters_beyond_the_memory_are_not_counted_and_a_note_says_so(
     assert 0 < count < 100
     (note,) = printed.err
     assert note.startswith(f"note: sentences.g.dlq/0@{count}: these records are not read: the picture has")
+    client, _jobs = client_of(world, actions=Actions("secret", "ann"))
+    trial = client.get("/redrives/new?input=sentences").text
+    assert f"{count} letters would be emitted again" in trial
+    assert "these records are not read: the picture has" in trial
+    form = {"input": "sentences", "why": "repaired", "token": "secret"}
+    refused = client.post("/redrives", data=form, headers={"origin": "http://localhost"})
+    assert refused.status_code == 404
+    assert "more letters match than are counted: narrow the filter" in refused.text
 
 
 def test_a_letter_that_was_handled_is_left_out(world: LettersWorld) -> None:

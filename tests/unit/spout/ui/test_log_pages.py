@@ -17,14 +17,13 @@ from starlette.testclient import TestClient
 from acker.errors import Unreachable
 from acker.kafka.port import Outgoing, TopicPartition
 from replay.records.letters import Filter
-from spout.inspect.dead_letters import filters_of_inputs, inputs_named, matching_letters
+from spout.inspect.dead_letters import filters_of_inputs, inputs_named
 from spout.inspect.failures import FailureLog
 from spout.inspect.latency import CompletionLog
-from spout.inspect.letter_rows import letter_row
 from spout.inspect.overview import Snapshot
 from spout.inspect.tables import span
 from spout.planning.journal import BEGINNING, Journal
-from spout.questions.letters import details_of
+from spout.questions.letters import details_of, letters_read
 from spout.ui.jobs import Actions
 from spout.ui.log_pages import LETTERS_SHOWN
 from spout.ui.serve import LOOPBACK
@@ -224,7 +223,8 @@ def test_a_record_of_any_time_and_a_place_beyond_every_log_are_shown_and_refused
 def test_letters_are_those_that_the_command_lists(world: World, client: TestClient) -> None:
     die(world, 2, 3, 4)
     meant = filters_of_inputs(inputs_named(world.topics, ()), (), Filter())
-    rows = [letter_row(each) for each in matching_letters(world.cluster.log(), meant, wait_ms=1_000).letters]
+    with letters_read(world.cluster.log(), world.topics, meant) as letters:
+        rows = letters.rows()
     assert len(rows) == 3
     assert client.get("/letters", headers=JSON).json() == rows
     page = client.get("/letters").text

@@ -186,9 +186,9 @@ def _usage(error: Exception) -> str:
 
 def _version(value: bool) -> None:
     if value:
-        from importlib.metadata import version
+        from spout.distribution import installed_version
 
-        say(f"windhover {version('windhover')}")
+        say(f"windhover {installed_version() or '(a checkout that is not installed)'}")
         raise typer.Exit
 
 

@@ -37,6 +37,7 @@ _MARK_OF_FIXTURE = {"broker": "kafka", "spark": "spark", "docker": "docker"}
 _NUMBERS = itertools.count(1)
 _TAKES_MINUTES = (
     "e2e/test_examples_run.py",
+    "e2e/test_installed_wheel.py",
     "integration/tools/test_benchmarks.py",
     "containers/test_compose.py",
     "integration/commands/test_readme.py",

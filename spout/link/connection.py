@@ -61,6 +61,9 @@ BACKLOG: Final = 64
 DESCRIPTORS: Final = Path("/proc/self/fd")
 """Where Linux shows the open descriptors: the way to a short path of a folder with a long one."""
 
+# not on every system; Python ignores the signal all the same, unless a program wants it
+_NO_SIGNAL: Final[int] = getattr(socket, "MSG_NOSIGNAL", 0)
+
 _READ_BYTES: Final = 1 << 18
 _NONCE_BYTES: Final = 32
 _LENGTH = struct.Struct("!I")
@@ -150,7 +153,7 @@ class Connection:
         """Send all bytes; `TimeoutError` if the other end takes none of them for `SEND_MS_MAX`."""
         while unsent:
             try:
-                unsent = unsent[self._socket.send(unsent, socket.MSG_NOSIGNAL) :]
+                unsent = unsent[self._socket.send(unsent, _NO_SIGNAL) :]
             except BlockingIOError:
                 if not _is_ready(self._socket, select.POLLOUT, SEND_MS_MAX):
                     raise TimeoutError(f"the other end took nothing for {SEND_MS_MAX} ms") from None

@@ -1,6 +1,6 @@
 """Words in a table of PostgreSQL, each of them once, and a counter that the database keeps.
 
-Run it beside `windhover up`, with a database and ``windhover[postgres]`` installed::
+Run it beside `windhover up`, with a database and `psycopg` installed::
 
     uv run windhover up --port 9092
     DATABASE=postgresql://localhost/words uv run python examples/exactly_once_postgres.py

@@ -40,6 +40,7 @@ _TAKES_MINUTES = (
     "e2e/test_exact_sink.py",
     "e2e/test_exact_chain.py",
     "e2e/test_examples_run.py",
+    "e2e/test_installed_wheel.py",
     "integration/tools/test_benchmarks.py",
     "containers/test_compose.py",
     "integration/commands/test_readme.py",

@@ -226,9 +226,9 @@ def _usage_text(error: Exception) -> str:
 def _version(value: bool) -> None:
     """Print the version and end, if ``--version`` is there."""
     if value:
-        from importlib.metadata import version
+        from spout.distribution import installed_version
 
-        say(f"windhover {version('windhover')}")
+        say(f"windhover {installed_version() or '(a checkout that is not installed)'}")
         raise typer.Exit
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from spout.distribution import DISTRIBUTION, wheel_name
 from spout.doctor.codes import (
     EXECUTOR_CLOCKS,
     EXECUTOR_PACKAGES,
@@ -19,7 +20,7 @@ from spout.doctor.codes import (
 from spout.doctor.live import judge_skew
 from spout.inspect.readings import Reading
 
-SAME: Final = ("windhover", "pyspark")
+SAME: Final = (DISTRIBUTION, "pyspark")
 """Distributions whose versions must be the driver's; of the others another version is a doubt."""
 
 KAFKA_PORT: Final = 9092
@@ -117,11 +118,9 @@ def _cure_of_master(master: str) -> str:
 
 
 def _cure_of_packages(host: str, python: str, driver: ExecutorAnswer) -> str:
-    version = driver.packages.get("windhover") or "VERSION"
+    version = driver.packages.get(DISTRIBUTION) or "VERSION"
     # not by its name: the windhover of PyPI is another project
-    return EXECUTOR_PACKAGES.cure.format(
-        host=host, python=python, wheel=f"windhover-{version}-py3-none-any.whl"
-    )
+    return EXECUTOR_PACKAGES.cure.format(host=host, python=python, wheel=wheel_name(version))
 
 
 def _judge_failure(subject: str, host: str, error: str, facts: ClusterFacts) -> CheckResult:

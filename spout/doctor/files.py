@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Final
 from acker.config.topics import Topics
 from acker.errors import WindhoverError
 from acker.provisioning.topic_times import long_needs
+from spout.distribution import is_windhover
 from spout.doctor.codes import CHECKPOINT, HORIZON, NAMES, SPARK, TOPICS_FILE, CheckResult
 from spout.doctor.on_executor import version_of
 
 if TYPE_CHECKING:
     from spout.planning.journal import Journal
 
-OURS: Final = "windhover"
 IMPORT_NAMES: Final = ("spout", "acker", "replay")
 SPARKS: Final = ("4.2", "4.3")
 """The releases of Spark on which the tests run."""
@@ -91,7 +91,7 @@ def other_owners(path: Sequence[str]) -> dict[str, list[str]]:
     """Return the other distributions on a path that install a package or module by one of our names."""
     owners: dict[str, list[str]] = {}
     for distribution in distributions(path=list(path)):
-        if (distribution.name or "").lower() == OURS:
+        if is_windhover(distribution.name or ""):
             continue
         top_names = {file.parts[0].removesuffix(".py") for file in distribution.files or ()}
         for name in IMPORT_NAMES:

@@ -89,7 +89,8 @@ def judge_machine(facts: MachineFacts) -> Iterator[CheckResult]:
     else:
         yield PLATFORM.failed("this machine", platform_text)
     if not facts.java:
-        yield JAVA.failed("this machine", facts.no_java)
+        cure = java.install_commands(facts.system.lower(), facts.processor)[0]
+        yield JAVA.failed("this machine", facts.no_java, cure=cure)
     elif facts.spark_cure is not None:
         observed = f"{facts.java}, which a Spark program of yours does not start"
         yield JAVA.warning("this machine", observed, cure=facts.spark_cure)

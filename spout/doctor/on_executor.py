@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from importlib import import_module, metadata
 from typing import Any
 
-PACKAGES = ("windhover", "confluent-kafka", "fastavro", "numpy", "pyarrow", "pyspark")
+PACKAGES = ("windhover-kafka", "confluent-kafka", "fastavro", "numpy", "pyarrow", "pyspark")
 """The distributions that a task needs, by their names."""
 
 IMPORTED = ("spout.streaming.read_task", "confluent_kafka", "pyarrow")

@@ -47,7 +47,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ModuleNotFoundError as error:
     raise UsageError(
-        "a store in PostgreSQL needs the package psycopg; install windhover[postgres]"
+        "a store in PostgreSQL needs the package psycopg: run `pip install 'psycopg[binary]>=3.2'`"
     ) from error
 
 LOCKED_S_MAX: Final = 30

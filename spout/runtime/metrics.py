@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
@@ -32,6 +31,7 @@ from acker.ledger.output import AckerStatus
 from acker.ledger.tally import BOUNDS_MS, REASONS, InputTally, SlowRoot
 from acker.notation import show_text
 from replay.worker.report import ReplayStatus
+from spout.distribution import installed_version
 
 Key = TypeVar("Key", bound=tuple[str, ...])
 """Values of labels, in the order of the labels."""
@@ -154,14 +154,10 @@ def place_labels(place: str) -> tuple[str, str]:
 
 def build_info() -> Metric:
     """Return the metric whose label is the version of Windhover; its value is 1."""
-    try:
-        installed_version = version("windhover")
-    except PackageNotFoundError:  # a checkout on the path, which nobody has installed
-        installed_version = ""
     return gauge(
         "windhover_build_info",
         "the version of Windhover; always 1",
-        {(installed_version,): 1},
+        {(installed_version(),): 1},
         ["version"],
     )
 

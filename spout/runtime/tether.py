@@ -41,12 +41,29 @@ class Command:
     environ: Mapping[str, str] | None = None
 
 
+def require_linux(system: str) -> None:
+    """Raise `UsageError` where the kernel cannot tether a process; `system` is `sys.platform`.
+
+    >>> require_linux("linux")
+    """
+    if system != "linux":
+        # imported here: a tethered process runs this file alone, without our packages
+        from acker.errors import UsageError
+
+        raise UsageError(
+            "this command starts processes that must not outlive it, which only Linux ensures,"
+            f" not {system}: run it in a container, or use a Kafka of your own"
+        )
+
+
 def spawn(command: Command) -> subprocess.Popen[bytes]:
     """Start a command that dies with this process; its output is appended to its log.
 
     Raises `RuntimeError` outside the main thread: the kernel watches the *thread* that started
-    the process, so a child of a worker thread would die when that thread ends.
+    the process, so a child of a worker thread would die when that thread ends. Raises `UsageError`
+    on another system than Linux.
     """
+    require_linux(sys.platform)
     if threading.current_thread() is not threading.main_thread():
         why = "they die with the thread that starts them"
         raise RuntimeError(f"start children from the main thread: {why}")

@@ -1,4 +1,4 @@
-"""``python -m tests.matrix --spark 4.0``: run the tests of Spark on another version of it."""
+"""``python -m tests.matrix --spark 4.0 --python 3.13``: run tests on other versions of Spark and Python."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tests.matrix.pythons import make_python_environment, run_on_python, with_python_row
 from tests.matrix.versions import PAGE, QUICK, RING, make_environment, run_tests, with_row
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -16,7 +17,13 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 @app.command()
 def matrix(
-    spark: Annotated[list[str], typer.Option(help="A version, such as 4.0 or 4.1.4; may be repeated.")],
+    spark: Annotated[
+        list[str] | None, typer.Option(help="A version, such as 4.0 or 4.1.4; may be repeated.")
+    ] = None,
+    pythons: Annotated[
+        list[str] | None,
+        typer.Option("--python", help="A version, such as 3.13, or a program; may be repeated."),
+    ] = None,
     quick: Annotated[bool, typer.Option(help="Only what takes two minutes; no row is written.")] = False,
     folder: Annotated[
         Path | None, typer.Option(help="Where environments and logs are kept; default a temporary folder.")
@@ -30,7 +37,7 @@ def matrix(
     with TemporaryDirectory() as temporary:
         kept = folder or Path(temporary)
         kept.mkdir(parents=True, exist_ok=True)
-        for version in spark:
+        for version in spark or ():
             python = make_environment(kept, version)
             outcome = run_tests(python, QUICK if quick else RING, kept)
             typer.echo(f"PySpark {outcome.version}: {outcome.counts or 'no tests ran'}")
@@ -41,6 +48,17 @@ def matrix(
                 page = PAGE.read_text(encoding="utf-8")
                 date = datetime.now(UTC).date().isoformat()
                 PAGE.write_text(with_row(page, outcome, date), encoding="utf-8")
+        for version in pythons or ():
+            outcome = run_on_python(make_python_environment(kept, version), kept)
+            typer.echo(f"Python {outcome.version}: {outcome.counts or 'no tests ran'}")
+            if outcome.exit_code:
+                has_failed = True
+                for log in sorted(kept.glob(f"python-{outcome.version}*.log")):
+                    typer.echo(log.read_text(encoding="utf-8"), err=True)
+            else:
+                page = PAGE.read_text(encoding="utf-8")
+                date = datetime.now(UTC).date().isoformat()
+                PAGE.write_text(with_python_row(page, outcome, date), encoding="utf-8")
     raise typer.Exit(int(has_failed))
 
 

@@ -41,7 +41,7 @@ WHOLE = re.compile(r"windhover [a-z{][^\n`]*")
 
 NO_COMMANDS = {
     "windhover alone, and the packages": re.compile(r"windhover (alone|and pyspark)"),
-    "a mark of who wrote a record": re.compile(r"windhover \{(command|version)"),
+    "a mark of who wrote a record": re.compile(r"windhover \{(command|version|installed_version)"),
     "the name of the demo, which is a command all the same": re.compile(r"windhover demo$"),
 }
 

@@ -28,7 +28,11 @@ ARGUMENTS = {
 SPARKS_OWN = {"checkpointLocation", "path", "topic", "kafka.bootstrap.servers"}
 COMMAND = re.compile(r"(?:`|\$ |uv run )windhover((?: [a-z][a-z-]*)+)((?: --[a-z-]+)*)")
 QUOTED = re.compile(r"'windhover [^']*'")
-FOREIGN = re.compile(r"\b(?:pip install|uvx|uv add)\b[^`\n]*[ '\"]windhover\b")
+FOREIGN = re.compile(
+    r"\b(?:pip install|uvx|uv add)\b[^`\n]*[ '\"]windhover(?![\w-])"
+    r"|\bwindhover\[[a-z,]+\]"
+    r"|\bwindhover-(?:\*|[0-9.]+)[\w-]*\.whl"
+)
 CALL = re.compile(r"\b(read_stream|KafkaSpout)\(([^()]*=[^()]*)\)")
 OPTION = re.compile(r"\.option\(\s*[\"']([^\"']+)[\"']")
 NAME = re.compile(r"\bspout\.([A-Za-z_]+)\(")
@@ -100,6 +104,8 @@ def test_what_messages_and_pages_tell_to_do_exists() -> None:
         "run `pip install 'windhover[ui]'`",
         "uvx pex windhover -o environment.pex",
         "uv pip install --python /opt/windhover/bin/python windhover",
+        "a store in PostgreSQL needs psycopg; install windhover[postgres]",
+        "uv pip install dist/windhover-*.whl",
     ],
 )
 def test_a_cure_that_does_not_exist_is_found(text: str) -> None:

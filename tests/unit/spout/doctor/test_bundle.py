@@ -109,7 +109,7 @@ def test_what_a_report_needs_is_in_the_archive(archive: Path) -> None:
         "results.json", "versions.json", "topics.yaml", "status.json", "topics.json", "logs/1-acker.log",
     ]  # fmt: skip
     assert [each["code"] for each in json.loads(texts["results.json"])] == ["WH020", "WH021"]
-    assert json.loads(texts["versions.json"])["packages"]["windhover"]
+    assert json.loads(texts["versions.json"])["packages"]["windhover-kafka"]
     shown = yaml.safe_load(texts["topics.yaml"])
     assert shown["kafka"]["bootstrap.servers"] == "kafka:9092"
     assert shown["kafka"]["socket.timeout.ms"] == 4000

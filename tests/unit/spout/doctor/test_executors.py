@@ -33,7 +33,7 @@ from spout.doctor.executors import (
 from spout.inspect.readings import Reading
 
 MASTER = "spark://master:7077"
-PACKAGES = {"windhover": "0.2.0", "numpy": "2.1.0", "pyspark": "4.2.0"}
+PACKAGES = {"windhover-kafka": "0.2.0", "numpy": "2.1.0", "pyspark": "4.2.0"}
 ANSWER = ExecutorAnswer("3.12.1", "/opt/windhover/bin/python", PACKAGES, {}, {}, 1_000, 1_500)
 MISMATCH = (
     "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
@@ -131,10 +131,10 @@ def test_the_cure_of_another_python_installs_the_drivers_there() -> None:
 @pytest.mark.parametrize(
     ("packages", "health"),
     [
-        ({"windhover": "0.1.0"}, CheckHealth.FAILED),
+        ({"windhover-kafka": "0.1.0"}, CheckHealth.FAILED),
         ({"pyspark": "4.1.0"}, CheckHealth.FAILED),
         ({"numpy": "2.0.0"}, CheckHealth.WARNING),
-        ({"windhover": ""}, CheckHealth.UNKNOWN),  # its modules were shipped, without a version
+        ({"windhover-kafka": ""}, CheckHealth.UNKNOWN),  # its modules were shipped, without a version
     ],
 )
 def test_another_version_of_a_package_is_as_bad_as_what_it_breaks(
@@ -148,7 +148,7 @@ def test_a_package_that_cannot_be_imported_fails_with_the_command_that_installs_
     facts = answered(replace(ANSWER, broken={"spout.streaming.read_task": "No module named 'spout'"}))
     found = result(facts, EXECUTOR_PACKAGES)
     assert found.health is CheckHealth.FAILED
-    wheel = "windhover-0.2.0-py3-none-any.whl"
+    wheel = "windhover_kafka-0.2.0-py3-none-any.whl"
     assert found.cure == (
         f"scp dist/{wheel} w1:/tmp/ && ssh w1 uv pip install --python /opt/windhover/bin/python /tmp/{wheel}"
     )

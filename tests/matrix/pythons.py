@@ -1,0 +1,89 @@
+"""Which tests run on another version of Python, how its environment comes about, and the row of the page.
+
+The tests are those of `acker`, `replay` and `spout` that need no server, and one on a real Spark, whose
+workers are processes of that Python too. What is installed is what `uv.lock` has for that version.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.matrix.versions import PROJECT, Outcome, counts_of
+
+WITHOUT_SERVER: Final = ("tests/unit/acker", "tests/unit/replay", "tests/unit/spout")
+ON_SPARK: Final = ("tests/integration/spark/test_keyed_spark.py::test_whole_numbers_stay_whole_beside_nulls",)
+
+_NO_SERVER: Final = "not slow and not kafka and not spark and not docker"
+_ROW: Final = re.compile(r"^\| Python (\d+\.\d+)\S* \|.*\n", re.MULTILINE)
+_TABLE: Final = re.compile(r"^\| version \| tests .*\n\|[-|]+\n(?:\|.*\n)*", re.MULTILINE)
+
+
+def make_python_environment(folder: Path, python: str) -> Path:
+    """Make an environment of one Python, with all else as the lock has it; return its program.
+
+    `python` is a version such as 3.13, which uv has to have, or the path of a program.
+    """
+    environment = folder / f"python-{re.sub(r'[^0-9A-Za-z.]+', '-', python).strip('-')}"
+    subprocess.run(
+        # compiling all modules takes longer than the tests save by it
+        ["uv", "sync", "--quiet", "--locked", "--group", "dev", "--no-compile-bytecode", "--python", python],
+        cwd=PROJECT,
+        env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(environment)},
+        check=True,
+    )
+    return environment / "bin" / "python"
+
+
+def run_on_python(python: Path, folder: Path) -> Outcome:
+    """Run the tests by the Python of an environment; the log of each part is kept in the folder.
+
+    The exit code is the first one of a part that fell; both parts run in any case.
+    """
+    program = "import platform; print(platform.python_version())"
+    version = subprocess.check_output([str(python), "-c", program], text=True).strip()
+    parts = [
+        _run_part(python, folder / f"python-{version}.log", ["-m", _NO_SERVER, *WITHOUT_SERVER]),
+        _run_part(python, folder / f"python-{version}-spark.log", ["-m", "slow or not slow", *ON_SPARK]),
+    ]
+    counts = "; on Spark ".join(counts for counts, _exit_code in parts)
+    exit_codes = [exit_code for _counts, exit_code in parts if exit_code]
+    return Outcome(version, counts, exit_codes[0] if exit_codes else 0)
+
+
+def with_python_row(page: str, outcome: Outcome, date: str) -> str:
+    """Return the page with the row of a Python, in place of the one of the same release.
+
+    The rows of Pythons are the last ones of the table, in the order of their versions.
+    """
+    table = _TABLE.search(page)
+    if table is None:
+        raise ValueError("the page has no table with the columns version and tests")
+    rows_by_release = {_release(match.group(1)): match.group() for match in _ROW.finditer(table.group())}
+    release = _release(outcome.version)
+    rows_by_release[release] = f"| Python {outcome.version} | {outcome.counts} | {date} |\n"
+    python_rows = "".join(rows_by_release[key] for key in sorted(rows_by_release))
+    other_rows = _ROW.sub("", table.group())
+    return page[: table.start()] + other_rows + python_rows + page[table.end() :]
+
+
+def _run_part(python: Path, log: Path, arguments: Sequence[str]) -> tuple[str, int]:
+    """Run pytest with some arguments; return its counts and its exit code."""
+    command = [str(python), "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *arguments]
+    with log.open("w", encoding="utf-8") as output:
+        ended = subprocess.run(command, cwd=PROJECT, stdout=output, stderr=subprocess.STDOUT, check=False)
+    return counts_of(log.read_text(encoding="utf-8")), ended.returncode
+
+
+def _release(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a version, by which 3.9 is before 3.10.
+
+    >>> _release("3.13.0")
+    (3, 13)
+    """
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

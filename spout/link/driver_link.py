@@ -243,6 +243,11 @@ class DriverLink:
         """The class of the query's trigger; empty: the driver has not said it."""
         return self._driver_state.trigger
 
+    @property
+    def end_number(self) -> int:
+        """The number of the driver's request to end at the present ends; 0: there is none."""
+        return self._driver_state.end_number
+
     def published(self, session: str, ranges: tuple[SourceRun, ...]) -> Published | None:
         """Return the message about a batch with these ranges, if it is the session's last one."""
         last = self._published.get(session)
@@ -266,6 +271,10 @@ class DriverLink:
     def put_idle(self) -> None:
         """Report to the driver that the last batch has ended: Spark asks for the next one only then."""
         self._set_own_state(replace(self._own_state, idle_pause=self._driver_state.pauses))
+
+    def put_drained(self, end_number: int) -> None:
+        """Report to the driver that nothing is left to do of what it requested under a number."""
+        self._set_own_state(replace(self._own_state, drained_end=end_number))
 
     def tell_runs_again(self, session: str, ranges: tuple[SourceRun, ...]) -> None:
         """Report to the driver that a batch of another process is run again; write the mark."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
     from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
     from spout.bolts.trace_hook import TraceHook, traceparent
+    from spout.builder.ending import run_once
     from spout.builder.streams import StreamStatus, serve_metrics, stream_status
     from spout.builder.submitted import SubmittedTopology, TopologyStatus
     from spout.builder.topology import BoltDeclarer, TopologyBuilder
@@ -59,6 +60,7 @@ _HOME = {
         "bolts.hooks": ("AckInfo", "BoltContext", "EmitInfo", "ExecuteInfo", "FailInfo", "TaskHook"),
         "bolts.keyed_bolt": ("KeyedBolt", "KeyedCollector", "KeyedTuple"),
         "bolts.trace_hook": ("TraceHook", "traceparent"),
+        "builder.ending": ("run_once",),
         "builder.streams": ("StreamStatus", "serve_metrics", "stream_status"),
         "builder.submitted": ("SubmittedTopology", "TopologyStatus"),
         "builder.topology": ("BoltDeclarer", "TopologyBuilder"),
@@ -141,6 +143,7 @@ __all__ = [
     "keyed",
     "load",
     "read_stream",
+    "run_once",
     "serve_metrics",
     "shuffle",
     "sink",

@@ -53,11 +53,12 @@ from spout.held.keyed_values import (
     normal_floats,
     normal_key,
     readable_key,
+    type_around_array,
     unhashable_map_key,
 )
 from spout.publishing.delayed import by_key
 from spout.publishing.report_accumulator import TaskName, task_name
-from spout.spark.versions import FRAMES_KEEP_WHOLE_NUMBERS
+from spout.spark.versions import CARRIES_NESTED_ARRAYS, FRAMES_KEEP_WHOLE_NUMBERS, INSTALLED
 from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS, HELD, HELD_TYPE
 from spout.tuples.columns import ANCHOR
@@ -209,8 +210,8 @@ def reported_by_keyed_bolt(
             the key.
 
     Raises:
-        UsageError: a map has keys that no dictionary of Python can have, or a key has arrays of
-            arrays that may have no form in pandas.
+        UsageError: a map has keys that no dictionary of Python can have, a key has arrays of
+            arrays that may have no form in pandas, or this version of Spark cannot carry a type.
     """
     # step 1
     zone = zone_or_utc(rows.sparkSession)
@@ -219,6 +220,8 @@ def reported_by_keyed_bolt(
     types = {name: rows.schema[name].dataType for name in (*key_names, *streams)}
     for column_type in types.values():
         _refuse_key_without_hash(operator, column_type)
+        if not CARRIES_NESTED_ARRAYS:
+            refuse_type_around_array(operator, column_type)
     for key_name in key_names:
         _refuse_nested_arrays(operator, types[key_name])
     # step 2
@@ -267,6 +270,17 @@ def _refuse_key_without_hash(operator: str, column_type: DataType) -> None:
         raise UsageError(
             f"{operator!r}: a map has keys of the type {unhashable.simpleString()}, of which Python has no"
             " dictionary; pass map_entries(...) of it, an array of its pairs"
+        )
+
+
+def refuse_type_around_array(operator: str, column_type: DataType) -> None:
+    """Raise `UsageError` if the type of a column has arrays within arrays or maps."""
+    around_array = type_around_array(column_type)
+    if around_array is not None:
+        raise UsageError(
+            f"{operator!r}: PySpark {INSTALLED} cannot carry the type {around_array.simpleString()}"
+            " to a keyed bolt: its worker may crash where an inner array is empty (SPARK-55056)."
+            " Pass to_json(...) of it, a string, or use Spark 4.2 or later"
         )
 
 

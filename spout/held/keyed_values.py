@@ -25,6 +25,8 @@ structs or maps in                                     beside them, end the quer
 A struct, a map or an array is encoded if a value within it is. A *leaf* is a type without types
 within it; an array's elements that are put into structs with one field are *wrapped*.
 
+Before Spark 4.2 arrays within arrays or maps are refused (`type_around_array`).
+
 A key is not encoded, since checkpoints have it as it is: where pandas would refuse it a substitute
 takes its place (`readable_key`), and the tuple itself fails.
 
@@ -159,6 +161,27 @@ def nested_array_within(spark_type: DataType) -> DataType | None:
         if nested_array is not None:
             return nested_array
     return None
+
+
+def type_around_array(spark_type: DataType) -> DataType | None:
+    """Return the type of arrays or maps that have arrays within; None: there is none.
+
+    Spark cannot carry them to a pandas frame before 4.2 (`CARRIES_NESTED_ARRAYS`).
+    """
+    types_within = _types_within(spark_type)
+    has_elements = isinstance(spark_type, ArrayType | MapType)
+    if has_elements and any(map(_has_arrays, types_within)):
+        return spark_type
+    for type_within in types_within:
+        around_array = type_around_array(type_within)
+        if around_array is not None:
+            return around_array
+    return None
+
+
+def _has_arrays(spark_type: DataType) -> bool:
+    """Return whether a type is an array, or has one within."""
+    return isinstance(spark_type, ArrayType) or any(map(_has_arrays, _types_within(spark_type)))
 
 
 def _pyspark_converts(spark_type: DataType) -> bool:

@@ -39,7 +39,7 @@ from typing import Final
 
 from acker.errors import UsageError
 
-LINK_VERSION: Final = 3
+LINK_VERSION: Final = 4
 """Both ends have to speak the same; it rises with each change of greeting or messages."""
 
 SOCKET_NAME: Final = "driver"

@@ -269,6 +269,11 @@ class DriverLink:
         """The class of the query's trigger; empty: the driver has not said it."""
         return self._driver_state.trigger
 
+    @property
+    def end_number(self) -> int:
+        """The number of the driver's request to end at the present ends; 0: there is none."""
+        return self._driver_state.end_number
+
     def published(self, session: str, ranges: tuple[SourceRun, ...]) -> Published | None:
         """Return what the driver has published of the batch with these ranges.
 
@@ -299,6 +304,10 @@ class DriverLink:
         Call it where Spark asks for the next batch, which it does when the last one has ended.
         """
         self._set_own_state(replace(self._own_state, idle_pause=self._driver_state.pauses))
+
+    def put_drained(self, end_number: int) -> None:
+        """Report to the driver that nothing is left to do of what it requested under a number."""
+        self._set_own_state(replace(self._own_state, drained_end=end_number))
 
     def tell_runs_again(self, session: str, ranges: tuple[SourceRun, ...]) -> None:
         """Report to the driver that a batch of another process is run again; write the mark."""

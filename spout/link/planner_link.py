@@ -115,6 +115,8 @@ class PlannerLink:
         self._grant_by_process: dict[str, _Grant] = {}
         # the last of the driver's `pauses` in which Spark has ended its last batch
         self._last_idle_pause = 0
+        self._request_count = 0  # of requests to end
+        self._drained_end = 0  # the last of them for which nothing was left to do
         self._batches_run_again: dict[str, None] = {}  # by `batch_name`, the oldest first
         self._lock = threading.Lock()  # held for moments, never while something is sent
 
@@ -194,6 +196,29 @@ class PlannerLink:
     def is_idle(self) -> bool:
         """Whether the topology is inactive and nothing of it runs."""
         return self._state.is_inactive and self._last_idle_pause == self._state.pauses
+
+    def request_end(self) -> None:
+        """Send that the query ends once all that is before the present ends of its inputs is done.
+
+        `is_drained` shows when that is so.
+        """
+        self._request_count += 1
+        end_number = self._request_count
+        self._change_state(lambda state: replace(state, end_number=end_number))
+
+    def drop_request(self) -> None:
+        """Send that a query which starts from now on reads without end."""
+        self._change_state(lambda state: replace(state, end_number=0))
+
+    @property
+    def end_number(self) -> int:
+        """The number of the request to end that holds; 0: none does."""
+        return self._state.end_number
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is left to do of what `request_end` was called for last."""
+        return self._request_count > 0 and self._drained_end == self._request_count
 
     def put_workers(self, process: str) -> None:
         """Answer a planning process that asked for workers: Spark has run a task."""
@@ -343,6 +368,7 @@ class PlannerLink:
             former_state = sender.state
             sender.state = state
             self._last_idle_pause = max(self._last_idle_pause, state.idle_pause)
+            self._drained_end = max(self._drained_end, state.drained_end)
             if state.asks_for_workers:
                 self._processes_asking_for_workers[sender.process] = None
             if state.asks_for_trigger:

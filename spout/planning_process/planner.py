@@ -333,16 +333,16 @@ class Planner:
         return self._group.opening.waits_for() if isinstance(self._group, Taking) else ""
 
     def stop_at_ends(self) -> None:
-        """Read the inputs up to their present ends, while replays go on; call it before `open`.
+        """Read the inputs up to their present ends, while replays go on.
 
         A partition without a leader is read up to the end that it has when it gets one.
         """
         specs = sources_of(self._context.log, self._spec.inputs, tracked=False)
         answers = self._context.log.bounds(Bound.STABLE_END, [spec.place for spec in specs.values()])
         ends = answers.offsets
-        self._target_by_source = {
-            source: ends.get(spec.place, UNKNOWN_TARGET) for source, spec in specs.items()
-        }
+        # in place: batches that are planned already have the same dictionary
+        for source, spec in specs.items():
+            self._target_by_source[source] = ends.get(spec.place, UNKNOWN_TARGET)
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
         """Return what came in on `_ack_verdict`, for `step`; wait at most `wait_ms` for the first record."""

@@ -28,6 +28,8 @@ JavaObject = Any  # py4j ships no types
 SOURCE: Final = "StreamingRelationV2"
 OPERATOR: Final = "MapInArrow"
 UNION: Final = "Union"
+_KEYED: Final = "FlatMapGroupsInPandasWithState"
+_NO_TICKS: Final = "NoTimeout"
 WATERMARK: Final = "EventTimeWatermark"
 CUT_SHORT: Final = frozenset({"GlobalLimit", "LocalLimit", "LimitAll", "Offset", "Tail"})
 NEVER_SHUFFLED: Final = frozenset({
@@ -312,6 +314,11 @@ def is_exchange(node: JavaObject) -> bool:
 def is_alias(expression: JavaObject) -> bool:
     """Return whether an expression gives another one a name."""
     return str(expression.getClass().getSimpleName()) == _ALIAS
+
+
+def ticks(node: JavaObject) -> bool:
+    """Return whether a node of a logical plan is a keyed bolt that Spark calls at ticks."""
+    return node.nodeName() == _KEYED and str(node.timeout().toString()) != _NO_TICKS
 
 
 def option_of(source: JavaObject, name: str) -> str:

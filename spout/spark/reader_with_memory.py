@@ -32,8 +32,8 @@ from spout.spark.planning_calls import Offset, PlanningCalls
 NO_AVAILABLE_NOW: Final = (
     f"trigger(availableNow=True) needs Spark 4.2 or later, and this is {pyspark.__version__}:"
     " it has a Python source plan one batch alone, so the query would write all rows, and end"
-    " before their records are done. Nothing was read. Use processingTime, and end the query by"
-    " query.stop() once spout.stream_status shows that nothing is pending"
+    " before their records are done. Nothing was read. Leave the trigger out, and call"
+    " spout.run_once(query), which ends the query when all is done"
 )
 
 

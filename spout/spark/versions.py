@@ -56,3 +56,12 @@ FRAMES_KEEP_WHOLE_NUMBERS: Final = SparkVersion(4, 2) <= SPARK
 
 Before, Spark made floats of them, without the last bits of a large one.
 """
+
+CARRIES_NESTED_ARRAYS: Final = SparkVersion(4, 2) <= SPARK
+"""Whether pandas frames may have arrays within arrays or maps.
+
+Before, Spark sends no offsets for an inner array without any elements in a batch, as where the only
+row has []. Its Python worker then reads what lies behind them in memory, and may end by signal 11.
+
+Source: SPARK-55056, and arrow-java GH-343, which Arrow 19 for Java mends.
+"""

@@ -443,6 +443,16 @@ class Application:
         return tuple(self.streams.values())
 
 
+def link_of(stream_id: str) -> PlannerLink | None:
+    """Return the link of a stream, by its id; None: no application of this process has read it."""
+    for application in list(_APPLICATIONS.values()):
+        stream = application.streams.get(stream_id)
+        if stream is not None:
+            application._owner.check()
+            return application.link(stream)
+    return None
+
+
 _APPLICATIONS: Final[dict[SparkContext, Application]] = {}
 """By context. A process has few contexts, and one at a time; an application knows its own to
 the end."""

@@ -254,7 +254,9 @@ class Runner:
         self._driver = DriverLink(options.driver, this_process, options.group, mark)
         self._driver.start()
         self._sink = SinkWatch(self._driver, durable_ms=longest_unreachable_ms(options.read))
-        self._stops_at_ends = False  # of `availableNow`: the query ends at the present ends
+        # of `availableNow` and `spout.run_once`: the query ends at the present ends
+        self._stops_at_ends = False
+        self._end_number = 0  # of the driver's last request to end whose ends were read; 0: of none
         self._status_written_ms = 0  # wall time
         # whether `plan` was called: before, a batch that Spark runs was planned by another process
         self._has_planned_batch = False
@@ -354,6 +356,7 @@ class Runner:
         self.begin(start)
         self._has_planned_batch = True
         self._driver.tell_plans()
+        self._stop_at_ends_if_requested()
         # 2. wait: for records, tasks, the ackers, and the publication of the batch before
         if self._waits_without_records():
             return start
@@ -374,6 +377,15 @@ class Runner:
             end = self._plan_or_wait(start, rows_max)
             self._record_plan(start, end)
             return end
+
+    def _stop_at_ends_if_requested(self) -> None:
+        """Read the present ends if there is a new request of the driver to end the query there."""
+        end_number = self._driver.end_number
+        if end_number <= self._end_number:
+            return
+        with self._lock:  # the thread steps the planner meanwhile
+            self.stop_at_ends()
+        self._end_number = end_number
 
     def _plan_or_wait(self, start: Journal, rows_max: int | None) -> Journal:
         """Plan a batch, and return its end; `start`: there is nothing to plan.
@@ -498,7 +510,7 @@ class Runner:
     def _plan_until_drained(self, start: Journal, rows_max: int | None) -> Journal:
         """Wait until there is a replay to plan, and return the end of its batch.
 
-        Returns `start` when nothing is pending or due: the query ends.
+        Returns `start` when nothing is pending or due: Spark, or the driver, ends the query.
         """
         while not self._planner.is_drained():
             self._wait_for_step(IDLE_MS)
@@ -508,6 +520,7 @@ class Runner:
         # Spark kills this process now: what is settled is committed, and the status written, before
         self._planner.leave()
         self._write_status(_now_ms(), force=True)
+        self._driver.put_drained(self._end_number)
         return start
 
     def stop(self) -> None:

@@ -30,7 +30,9 @@ RING: Final = (
     *_ALWAYS,
     "tests/integration/spark/test_bolts_spark.py",
     "tests/integration/spark/test_delayed_spark.py",
+    "tests/integration/spark/test_every_type_spark.py",
     "tests/integration/spark/test_keyed_spark.py",
+    "tests/integration/spark/test_run_once_spark.py",
     "tests/integration/spark/test_sink_shuffles.py",
     "tests/integration/spark/test_stream_joins_spark.py",
 )

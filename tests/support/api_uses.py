@@ -230,6 +230,10 @@ def any_sink(words: DataFrame, folder: Path) -> list[StreamingQuery]:
     ]
 
 
+def until_all_is_done(query: StreamingQuery) -> bool:
+    return assert_type(spout.run_once(query), bool)
+
+
 def held(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFrame]:
     lines = spout.read_stream(spark, topics, "clicks", delayed_acks=True)
     minute = sql.window("timestamp", "1 minute")

@@ -164,6 +164,11 @@ class PassesTypesByKey(spout.KeyedBolt):
 
     output = OUTPUT
 
+    def __init__(self, names: Sequence[str] = tuple(NAMES)) -> None:
+        """`names`: the columns that it passes on, beside the number."""
+        self.names = ("id", *names)
+        self.output = ", ".join(["id bigint", *(f"{name} {NAMES[name]}" for name in names)])
+
     def execute(
         self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
     ) -> None:
@@ -171,5 +176,5 @@ class PassesTypesByKey(spout.KeyedBolt):
         if len(held) < 2:
             return
         for received in held:
-            collector.emit({name: received[name] for name in ("id", *NAMES)}, anchors=received)
+            collector.emit({name: received[name] for name in self.names}, anchors=received)
         collector.ack(*held)

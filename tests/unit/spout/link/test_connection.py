@@ -107,9 +107,9 @@ def test_a_frame_that_is_too_long_is_refused_by_its_length_alone(length: int) ->
 
 MESSAGES: list[Message] = [
     DriverState(),
-    DriverState("broken", True, True, 3, 8, True, True, True, 7, "locked"),
+    DriverState("broken", True, True, 3, 8, True, True, True, 7, "locked", "OneTimeTrigger", 2),
     PlannerState(),
-    PlannerState(True, 3, "s/65536@0", 5),
+    PlannerState(True, 3, "s/65536@0", 5, True, 2),
     Hello("stream", "p"),
     BatchPublished("s", "s/65536@0", Published(None)),
     BatchPublished("s", "s/65536@0", Published((NotAcked(1, 2, None, -1),), (), (SourceRun(1, 2, 3),))),

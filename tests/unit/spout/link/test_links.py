@@ -75,6 +75,28 @@ def test_a_planning_process_that_connects_knows_all_that_holds(driver: LinkedDri
         assert planner.published("s", SECOND) is None
 
 
+def test_what_a_process_has_done_for_an_earlier_request_to_end_counts_for_no_later_one(
+    driver: LinkedDriver,
+) -> None:
+    """A process of the run before may be connected still, and hear the next request."""
+    link = driver.link
+    assert not link.is_drained
+    before = driver.planner("p")
+    link.request_end()
+    eventually(lambda: before.end_number == 1)
+    before.put_drained(1)
+    eventually(lambda: link.is_drained)
+    link.drop_request()
+    eventually(lambda: before.end_number == 0)
+    link.request_end()
+    assert not link.is_drained
+    now = driver.planner("q")
+    assert now.end_number == 2
+    before.put_drained(1)
+    now.put_drained(2)
+    eventually(lambda: link.is_drained)
+
+
 def test_what_the_driver_did_before_is_known_when_a_callback_has_caught_up(driver: LinkedDriver) -> None:
     """The next batch may not be planned by what was said before the last one was published."""
     planner = driver.planner()

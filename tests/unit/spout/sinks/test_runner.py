@@ -280,6 +280,56 @@ class Opens:
         return PlannerStatus("running", "g", wall=now_ms)
 
 
+class Ends(Opens):
+    """Reads the ends when it shall stop there; from its third look on it is drained."""
+
+    is_open = True
+    looks = 0
+
+    def __init__(self, driver: PlannerLink) -> None:
+        super().__init__(driver)
+        self.asked = ["nothing"]
+        self.is_open = True
+        self.calls: list[str] = []
+
+    def stop_at_ends(self) -> None:
+        """Note it."""
+        self.calls.append("ends")
+
+    def is_drained(self) -> bool:
+        """Look."""
+        self.looks += 1
+        self.calls.append("drained" if self.looks >= 3 else "waits")
+        return self.looks >= 3
+
+    def leave(self) -> None:
+        """Note it."""
+        self.calls.append("committed")
+
+
+def test_the_ends_are_read_once_for_each_request_and_the_driver_hears_when_all_before_is_committed(
+    driver: LinkedDriver,
+) -> None:
+    """`spout.run_once`: also for a process that has read without end before."""
+    ends = Ends(driver.link)
+    planner: Any = ends
+    runner = Runner(options_of(driver), planner)
+    assert runner.plan(BEGINNING, None) is BEGINNING
+    assert ends.calls == [], "it reads without end"
+    driver.link.request_end()
+    assert runner.plan(BEGINNING, None) is BEGINNING
+    assert ends.calls == ["ends", "waits", "waits", "drained", "committed"]
+    eventually(lambda: driver.link.is_drained)
+    assert runner.plan(BEGINNING, None) is BEGINNING
+    assert ends.calls[5:] == ["drained", "committed"], "as long as Spark asks"
+    driver.link.request_end()
+    assert not driver.link.is_drained
+    assert runner.plan(BEGINNING, None) is BEGINNING
+    assert ends.calls[7:] == ["ends", "drained", "committed"]
+    eventually(lambda: driver.link.is_drained)
+    close(runner)
+
+
 class Passing(Clock):
     """Moves by a second whenever somebody looks."""
 

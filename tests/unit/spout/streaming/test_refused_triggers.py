@@ -100,7 +100,8 @@ def test_a_query_that_would_end_too_early_takes_no_group_and_says_the_cure(
 
 def test_the_cure_names_what_ends_a_query_and_the_version_that_needs_no_cure() -> None:
     assert re.search(
-        r"needs Spark 4\.2 or later.*query\.stop\(\) once spout\.stream_status", NO_AVAILABLE_NOW
+        r"needs Spark 4\.2 or later.*Leave the trigger out, and call spout\.run_once\(query\)",
+        NO_AVAILABLE_NOW,
     )
 
 

@@ -187,7 +187,7 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
         take_over=options.take_over,
         tasks=tasks_now(options),
         # with delayed acks Spark's state may hold tuples: a first batch, even an empty one,
-        # comes to the bolts that hold them
+        # reaches the bolts that hold them
         wakes=options.roots_carry is Carry.WIDE,
     )
 

@@ -162,7 +162,8 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
 def operators_in(label: str) -> list[str]:
     """Return the names of the bolts in a label, in the order in which tuples pass them.
 
-    ``windhover split+count #1f`` has `split` and `count`; an empty label has none.
+    The label of `split` and `count` is the product's name, then ``split+count #1f``. An empty label
+    has none.
     """
     operator = label.removeprefix(_LABEL).rpartition(" #")[0]
     return operator.split("+") if operator else []

@@ -53,7 +53,7 @@ ON_SPARK = frozenset(
 """Names whose examples need a Spark session."""
 
 ON_KAFKA = frozenset(
-    {"KafkaSpout", "KafkaStore", "SubmittedTopology", "exact_sink", "sink", "skipped", "start",
+    {"KafkaSpout", "KafkaStore", "SubmittedTopology", "exact_sink", "run_once", "sink", "skipped", "start",
      "stream_status"}
 )  # fmt: skip
 """Names whose examples read or write a topic."""

@@ -224,8 +224,9 @@ def fitted_batches(
     for stream_name, emit_calls in emit_calls_by_stream.items():
         if output_collector.stream_of(stream_name).direct:
             raise TupleError(
-                f"bolt {bolt!r} emitted on stream {stream_name!r}, which is direct, and an ArrowBolt"
-                " names no tasks: declare it without direct=True, or make the bolt a BasicBolt"
+                f"bolt {bolt!r} emitted on stream {stream_name!r}, which is direct, and an"
+                " ArrowBolt names no tasks: declare it without direct=True, or make the bolt a"
+                " BasicBolt"
             )
         stream = streams[stream_name]
         parents = np.concatenate([collector.parents[emit_call] for emit_call in emit_calls])

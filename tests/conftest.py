@@ -24,8 +24,9 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from spout.local.spark_session import local_session
+from tests.brokers.ring import KFAKE_LACKS, lack_of
 from tests.support import spark_classes
-from tests.support.brokers import CONTAINER, EMBEDDED, Broker, running
+from tests.support.brokers import CONTAINER, EMBEDDED, KFAKE, KINDS, Broker, running
 from tests.support.lacking import lacking
 from tests.support.turns import beyond_sample, turn_of_day
 
@@ -74,11 +75,14 @@ _TAKES_MINUTES = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option by which CI runs a third of the tests that are marked `by_turns`."""
+    """Add two options: the day whose third of the tests marked `by_turns` runs, and the broker."""
     parser.addoption(
         "--day",
         type=int,
         help="of tests marked by_turns run those of this day: a number. Without it all run.",
+    )
+    parser.addoption(
+        "--broker", default=EMBEDDED, choices=KINDS, help="the kind of broker that a test gets as `broker`"
     )
 
 
@@ -101,7 +105,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     What is in the image is the same Kafka, so a second test of the same client would find the same.
     """
-    if metafunc.definition.get_closest_marker("both_brokers"):
+    of_default = metafunc.config.getoption("--broker") == EMBEDDED
+    if of_default and metafunc.definition.get_closest_marker("both_brokers"):
         container = pytest.param(CONTAINER, marks=[pytest.mark.docker, pytest.mark.slow])
         metafunc.parametrize("broker", [EMBEDDED, container], indirect=True, scope="session")
 
@@ -112,7 +117,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Of a function that is marked ``sample(3)`` each third case stays, the others become slow.
 
-    With ``--day`` tests whose turn is another day are deselected, which pytest counts.
+    With ``--day`` tests whose turn is another day are deselected, which pytest counts. With
+    ``--broker kfake`` a test of what it lacks must fall.
 
     xdist keeps the order with ``--no-loadscope-reorder``. Else it begins with the file of most tests.
     """
@@ -121,6 +127,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
     _mark_beyond_samples(items)
+    if config.getoption("--broker") == KFAKE:
+        for item in items:
+            reason = lack_of(KFAKE_LACKS, item.nodeid)
+            if reason is not None:
+                item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
     day: int | None = config.getoption("--day")
     if day is not None:
         by_turns = [item for item in items if item.get_closest_marker("by_turns")]
@@ -192,7 +203,7 @@ def brokers() -> Iterator[Callable[[str], Broker]]:
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest, brokers: Callable[[str], Broker]) -> Broker:
     """A real broker for all tests of a kind; each test makes topics of its own (`prefix`)."""
-    kind = getattr(request, "param", EMBEDDED)
+    kind = getattr(request, "param", request.config.getoption("--broker"))
     if kind == CONTAINER:
         request.getfixturevalue("docker")
     return brokers(kind)

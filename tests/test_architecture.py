@@ -40,6 +40,7 @@ TOOLS = (
     "tests/mutants",
     "tests/mutation",
     "tests/matrix",
+    "tests/brokers",
     "tests/support/memory",
 )
 """Programs that prove and measure the product. They may look into every room; no room knows them."""

@@ -56,7 +56,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
-from acker.errors import ConfigError
+from acker.errors import ConfigError, OutOfRange
 from acker.kafka.client import (
     LEADERS_S,
     LOGGED,
@@ -480,7 +480,20 @@ class KafkaLog:
 
         names = ", ".join(sorted({place.topic for place in offsets}))
         use = Use(Operation.DELETE, topic=names)
-        answer = self._ask_until_answered(f"deleting records of {names}", ask, use)
+        try:
+            answer = self._ask_until_answered(f"deleting records of {names}", ask, use)
+        except OutOfRange:
+            # Kafka takes an offset below the start of the log, where all is deleted already; other
+            # implementations refuse it
+            starts = self.bounds(Bound.START, offsets).offsets
+            left = {
+                place: offset
+                for place, offset in offsets.items()
+                if place not in starts or starts[place] < offset
+            }
+            if len(left) == len(offsets):
+                raise
+            return self.delete_before(left)
         self._remember_silence(answer)
         return self._trouble_texts_of(answer.errors)
 

@@ -1,4 +1,4 @@
-"""What every test of the kafka ring gets as `broker`, and the two kinds of it."""
+"""What every test of the kafka ring gets as `broker`, and the kinds of it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Protocol
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from spout.local.embedded import EmbeddedBroker
+from tests.support.servers.kfake import kfake
 
 EMBEDDED = "embedded"
 CONTAINER = "container"
+KFAKE = "kfake"
+KINDS = (EMBEDDED, CONTAINER, KFAKE)
 
 
 class Broker(Protocol):
-    """A real Kafka broker, whatever it runs in."""
+    """A broker that clients reach over a socket, whatever it runs in."""
 
     @property
     def bootstrap(self) -> str:
@@ -41,8 +44,11 @@ def set_topic(bootstrap: str, topic: str, setting: str, value: str) -> None:
 def running(kind: str) -> Iterator[Broker]:
     """Run a broker of a kind as long as the context lasts."""
     if kind == EMBEDDED:
-        with EmbeddedBroker() as broker:
-            yield broker
+        with EmbeddedBroker() as embedded:
+            yield embedded
+    elif kind == KFAKE:
+        with kfake() as other:
+            yield other
     else:
         # imported late: testcontainers requests Docker's address at import
         from tests.support.servers.kafka_container import KafkaContainer

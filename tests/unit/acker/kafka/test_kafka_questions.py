@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, IsolationLevel, KafkaError, KafkaException
 
-from acker.errors import LogError, NotAuthorized, PartitionStands, TopicError, Unreachable
+from acker.errors import LogError, NotAuthorized, OutOfRange, PartitionStands, TopicError, Unreachable
 from acker.kafka.client import RETRIED_PART, SINGLE_TRY_S, WAIT_MS_MAX, KafkaClient
 from acker.kafka.cluster import (
     LAST_PATIENCE_MS,
@@ -471,6 +471,32 @@ def test_records_are_deleted_where_somebody_answers_and_the_others_are_named() -
         ("words", 0, 7),
     ]
     assert brokers.admins == 2, "a client that waited for a silent leader may not meet it again"
+
+
+REFUSED_OFFSET = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+@pytest.mark.parametrize(
+    ("start_of_a", "start_of_other", "asked_again"), [(6, 0, [("words", 0, 7)]), (5, 7, [])]
+)
+def test_what_a_broker_has_deleted_already_and_refuses_is_deleted(
+    start_of_a: int, start_of_other: int, asked_again: list[tuple[str, int, int]]
+) -> None:
+    """Kafka takes an offset below the start of the log, kfake answers OFFSET_OUT_OF_RANGE."""
+    brokers = Brokers(
+        delete_records=[{A: REFUSED_OFFSET, OTHER: "low"}, {OTHER: "low"}],
+        list_offsets=[{A: start_of_a, OTHER: start_of_other}],
+    )
+    assert brokers.log.delete_before({A: 5, OTHER: 7}) == {}
+    _, *later = brokers.calls("delete_records")
+    assert [(part.topic, part.partition, part.offset) for parts in later for part in parts] == asked_again
+
+
+def test_an_offset_behind_the_end_is_refused_once() -> None:
+    brokers = Brokers(delete_records=[{A: REFUSED_OFFSET}], list_offsets=[{A: 4}])
+    with pytest.raises(OutOfRange, match="deleting records of lines"):
+        brokers.log.delete_before({A: 5})
+    assert len(brokers.calls("delete_records")) == 1
 
 
 def test_a_right_to_delete_that_is_missing_names_the_topic() -> None:

@@ -1,0 +1,44 @@
+"""``python -m tests.brokers kfake``: run the contract and a life without Spark on another broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from tests.brokers.ring import run_ring
+from tests.support.brokers import EMBEDDED, KFAKE
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+KINDS = (EMBEDDED, KFAKE)
+
+
+@app.command()
+def brokers(
+    kinds: Annotated[list[str], typer.Argument(help=f"Of {', '.join(KINDS)}, one or more.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the output is kept; default a temporary folder.")
+    ] = None,
+) -> None:
+    """Run the ring on each kind of broker. Exits with 1 if a test fell."""
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise typer.BadParameter(f"{', '.join(unknown)}: must be of {', '.join(KINDS)}")
+    has_failed = False
+    with TemporaryDirectory() as temporary:
+        kept = folder or Path(temporary)
+        kept.mkdir(parents=True, exist_ok=True)
+        for kind in kinds:
+            log = kept / f"broker-{kind}.log"
+            outcome = run_ring(kind, log)
+            typer.echo(f"{kind}: {outcome.counts or 'no tests ran'}")
+            if outcome.exit_code:
+                has_failed = True
+                typer.echo(log.read_text(encoding="utf-8"), err=True)
+    raise typer.Exit(int(has_failed))
+
+
+if __name__ == "__main__":
+    app()

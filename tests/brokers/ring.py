@@ -1,0 +1,102 @@
+"""Which tests run on another broker, and what a broker is excused for.
+
+They are the contract of the port to Kafka, and a life without Spark: topics, records that are
+confirmed, aborted and timed out, their replays, a process that is killed, a group that is reset and
+released.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from tests.matrix.versions import counts_of
+from tests.support.brokers import EMBEDDED
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+
+RING: Final = (
+    "tests/contract",
+    "tests/integration/kafka/test_kafka_spout_broker.py",
+    "tests/integration/commands/test_operate_command.py",
+)
+"""What a broker has to pass before a page names it."""
+
+NEEDS_FILES_OF_KAFKA: Final = "tests/contract/test_damage.py"
+"""These tests change bytes in the files of the embedded broker; no other one shows its files."""
+
+MARKS: Final = "kafka and not slow"
+"""The tests of the ring that ask for `broker`; the slow ones start brokers of their own."""
+
+_TAKES_ALL: Final = "it takes records that Kafka refuses: without a key, or dated outside a topic's limits"
+_WITH_APPEND_TIME: Final = "it keeps the writer's time in a topic of LogAppendTime"
+_READING: Final = "tests/contract/test_reading.py::test"
+_TRANSACTIONS: Final = "tests/contract/test_transactions.py::test"
+_QUESTIONS: Final = "tests/contract/test_questions.py::test"
+_COLUMNS: Final = "tests/contract/test_record_columns.py::test"
+_A_REFUSED_RECORD: Final = f"{_TRANSACTIONS}_a_refused_record"
+_BY_ITS_WORDS: Final = (
+    f"{_A_REFUSED_RECORD}_is_named_by_the_brokers_words_and_the_others_are_taken_without_it"
+)
+
+KFAKE_LACKS: Mapping[str, str] = MappingProxyType(
+    {
+        f"{_READING}_a_topic_may_give_records_the_time_at_which_they_were_appended": _WITH_APPEND_TIME,
+        f"{_READING}_a_refused_record_is_raised_by_flush_and_names_its_topic": _TAKES_ALL,
+        f"{_COLUMNS}_a_record_that_is_refused_among_columns_fails_the_commit_and_leaves_nothing": _TAKES_ALL,
+        f"{_A_REFUSED_RECORD}_aborts_the_whole_transaction": _TAKES_ALL,
+        f"{_A_REFUSED_RECORD}_outside_a_transaction_is_named_too": _TAKES_ALL,
+        **{
+            f"{_BY_ITS_WORDS}[kafka-{in_transaction}-{record}]": _TAKES_ALL
+            for in_transaction in (False, True)
+            for record in ("no key", "dated ahead", "too old")
+        },
+        f"{_TRANSACTIONS}_a_refusal_leaves_no_gap_for_the_next_transaction": _TAKES_ALL,
+        f"{_TRANSACTIONS}_a_flush_does_not_meet_what_a_refused_record_left_behind_either": _TAKES_ALL,
+        f"{_TRANSACTIONS}_a_record_that_is_refused_again_is_told_again": _TAKES_ALL,
+        f"{_QUESTIONS}_deleting_from_a_compacted_topic_is_an_error": "it deletes records of compacted topics",
+        f"{_QUESTIONS}_deleting_passes_an_open_transaction": (
+            "its last stable offset stays below the start when an open transaction is deleted"
+        ),
+        f"{_QUESTIONS}_a_text_that_is_too_long_is_an_error": "it takes any length of text with an offset",
+    }
+)
+"""What kfake does otherwise than Kafka: by the test that falls there, why it does.
+
+The test must fall: one that passes has to leave the table, and the page.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run of the ring ended with: pytest's counts, and its exit code."""
+
+    counts: str
+    exit_code: int
+
+
+def lack_of(lacks: Mapping[str, str], node_id: str) -> str | None:
+    """Return why a test falls on a broker: by its own name, or that of its function; None: it must not.
+
+    Example::
+
+        >>> lack_of({"test_x.py::test_y": "no clock"}, "test_x.py::test_y[kafka]")
+        'no clock'
+    """
+    return lacks.get(node_id) or lacks.get(node_id.partition("[")[0])
+
+
+def run_ring(kind: str, log: Path) -> Outcome:
+    """Run the ring on a broker of a kind; its output goes into a file."""
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider"]
+    command += ["--broker", kind, "-m", MARKS, *RING]
+    if kind != EMBEDDED:
+        command += ["--ignore", NEEDS_FILES_OF_KAFKA]
+    with log.open("w", encoding="utf-8") as output:
+        ended = subprocess.run(command, cwd=PROJECT, stdout=output, stderr=subprocess.STDOUT, check=False)
+    return Outcome(counts_of(log.read_text(encoding="utf-8")), ended.returncode)

@@ -120,7 +120,7 @@ Message = DriverState | BatchPublished | PlannerState | Hello
 
 def keep_latest(by_session: dict[str, V], session: str, value: V) -> None:
     """Keep `value` as the last one of a session; drop all but the last `SESSIONS_MAX` sessions."""
-    by_session.pop(session, None)  # so that the session comes to the end of the dict
+    by_session.pop(session, None)  # so that the session is the last one in the dict
     by_session[session] = value
     while len(by_session) > SESSIONS_MAX:
         del by_session[next(iter(by_session))]

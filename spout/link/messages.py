@@ -68,6 +68,7 @@ class DriverState:
         granted_epoch: what the store has granted to this planning process; 0: nothing yet.
         not_granted: why the store could not be opened for it; empty: it could, or was not asked.
         trigger: the class of its query's trigger, as Spark names it; empty: it was not asked for.
+        end_number: the number of the request to end at the present ends of the inputs; 0: none.
     """
 
     follower: str | None = None
@@ -81,6 +82,7 @@ class DriverState:
     granted_epoch: int = 0
     not_granted: str = ""
     trigger: str = ""
+    end_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class PlannerState:
         asks_for_epoch: the lowest epoch with which it may take the group, once the store is open;
             0: it does not ask.
         asks_for_trigger: it plans nothing before it knows its query's trigger.
+        drained_end: the driver's `end_number` for which nothing is left to do; 0: there is none.
     """
 
     asks_for_workers: bool = False
@@ -103,6 +106,7 @@ class PlannerState:
     runs_again: str = ""
     asks_for_epoch: int = 0
     asks_for_trigger: bool = False
+    drained_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ Message = DriverState | BatchPublished | PlannerState | Hello
 
 def keep_latest(by_session: dict[str, V], session: str, value: V) -> None:
     """Keep `value` as the last one of a session; drop all but the last `SESSIONS_MAX` sessions."""
-    by_session.pop(session, None)  # so that the session is the last one in the dict
+    by_session.pop(session, None)  # so that the session moves to the end of the dict
     by_session[session] = value
     while len(by_session) > SESSIONS_MAX:
         del by_session[next(iter(by_session))]
@@ -205,6 +209,7 @@ def _message_of(kind: str, fields: _Fields) -> Message:
                 granted_epoch=fields.number("granted_epoch"),
                 not_granted=fields.text("not_granted"),
                 trigger=fields.text("trigger"),
+                end_number=fields.number("end_number"),
             )
         case "published":
             return BatchPublished(fields.text("session"), fields.text("batch"), _published_of(fields))
@@ -215,6 +220,7 @@ def _message_of(kind: str, fields: _Fields) -> Message:
                 runs_again=fields.text("runs_again"),
                 asks_for_epoch=fields.number("asks_for_epoch"),
                 asks_for_trigger=fields.flag("asks_for_trigger"),
+                drained_end=fields.number("drained_end"),
             )
         case "hello":
             return Hello(fields.text("stream"), fields.text("process"))

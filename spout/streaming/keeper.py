@@ -91,14 +91,14 @@ class Keeper:
         """Serve until the SparkContext has ended, in a thread of its own."""
 
         def serve() -> None:
-            """Step every `KEEP_EVERY_S`, and look for slow starts every `QUERIES_EVERY_S`."""
+            """Step every `KEEP_EVERY_S`, and check for slow starts every `QUERIES_EVERY_S`."""
             leave_sigint_to_the_main_thread()
-            next_listing_s = time.monotonic()
+            next_check_s = time.monotonic()
             while not is_over():
                 self.step()
-                if time.monotonic() >= next_listing_s:
+                if time.monotonic() >= next_check_s:
                     self.log_slow_starts()
-                    next_listing_s = time.monotonic() + QUERIES_EVERY_S
+                    next_check_s = time.monotonic() + QUERIES_EVERY_S
                 time.sleep(KEEP_EVERY_S)
 
         threading.Thread(target=serve, name="windhover-keeper", daemon=True).start()

@@ -186,8 +186,8 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
         tracked=options.tracked,
         take_over=options.take_over,
         tasks=tasks_now(options),
-        # with delayed acks Spark's state may hold tuples, and a first batch, even an empty one,
-        # runs the bolts that hold them
+        # with delayed acks Spark's state may hold tuples: a first batch, even an empty one,
+        # reaches the bolts that hold them
         wakes=options.roots_carry is Carry.WIDE,
     )
 

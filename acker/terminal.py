@@ -75,6 +75,20 @@ def open_closed_streams() -> None:
     sys.stderr = sys.stderr or _null_device("w")
 
 
+def drop_what_cannot_be_written() -> None:
+    """Flush stdout and stderr; send what one of them does not take to the null device.
+
+    Else Python flushes again when the process ends, prints that error, and ends with 120.
+    """
+    for descriptor, output in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            output.flush()
+        except OSError:  # a full disk, or a reader that has gone
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, descriptor)
+            os.close(null)
+
+
 def _null_device(mode: str) -> TextIO:
     """Open the null device for as long as the process lives."""
     return cast("TextIO", open(os.devnull, mode, encoding="utf-8"))

@@ -126,7 +126,12 @@ NEEDS: Final = (
     Need(Role.SPOUT, Of.ACK, (_WRITE,), "the driver publishes what was acked"),
     Need(Role.SPOUT, Of.FAIL, (_WRITE,), "the driver publishes what failed"),
     Need(Role.SPOUT, Of.VERDICT, (_READ,), "the planning process settles"),
-    Need(Role.SPOUT, Of.DUE, (_READ,), "what waits: `ordering`; `availableNow` ends when nothing does"),
+    Need(
+        Role.SPOUT,
+        Of.DUE,
+        (_READ,),
+        "what waits: `ordering`, `availableNow`, `spout.run_once`",
+    ),
     Need(Role.SPOUT, Of.SINK, (_READ, _WRITE), "exactly once: the last batch of each group"),
     Need(Role.SPOUT, Of.SINK_IDS, (_WRITE,), "exactly once: one transactional id for each group"),
     Need(Role.OBSERVER, Of.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),

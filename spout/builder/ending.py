@@ -56,23 +56,28 @@ def run_once(query: StreamingQuery) -> bool:
 
     It returns when the query has ended; also where this call is interrupted, the query is
     stopped. Start it with `spout.start`, with `spout.sink` and `foreachBatch`, or by
-    `TopologyBuilder.submit` (its `query`); leave the trigger out, or take a short interval.
+    `TopologyBuilder.submit` (its `query`); leave the trigger out, or take a short interval. A query
+    with the trigger `availableNow` ends by itself: the call waits for that.
 
     Args:
         query: a query that reads one tracked stream.
 
     Returns:
-        True: all is done. False: somebody stopped the query before.
+        True: all is done, or the query had the trigger `availableNow` and has ended. False: somebody
+        stopped the query before all was done.
 
     Raises:
         UsageError: the query reads no tracked stream of this application, has the trigger `once`,
-            or a keyed bolt that ticks.
+            or a keyed bolt that ticks; or its topology is paused.
         pyspark.errors.StreamingQueryException: it failed. So it does where only an operator can go
             on, as with `availableNow`: an input is paused, or no acker runs.
     """
     link = _link_of_query(query)
     if trigger_of(query) == _AVAILABLE_NOW:  # it ends by itself
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
         return True
     link.request_end()
     try:
@@ -98,12 +103,16 @@ def _link_of_query(query: StreamingQuery) -> PlannerLink:
     if link is None:
         raise UsageError(
             "spout.run_once ends a query that reads one tracked stream of this application, and"
-            " this one does not: use trigger(availableNow=True)"
+            " this one does not: end it by query.stop()"
         )
     if trigger_of(query) == _ONE_BATCH:
         raise UsageError(
             f"group {link.group}: trigger(once=True) runs a single batch, and spout.run_once as"
             " many as it takes: leave the trigger out"
+        )
+    if link.is_inactive:
+        raise UsageError(
+            f"group {link.group}: the topology is paused, so it would never be done: resume it first"
         )
     if any(map(ticks, plan_nodes)):
         raise UsageError(
@@ -122,7 +131,8 @@ def _wait_until_drained(query: StreamingQuery, link: PlannerLink) -> None:
         if waited_ms is not None:
             _LOGGER.warning(
                 "waits_for_its_end group=%s waited_s=%d: records are read, or roots have no"
-                " verdict yet; see the log of the query, and `windhover status`",
+                " verdict yet, or the topology is paused; see the log of the query, and"
+                " `windhover status`",
                 link.group,
                 waited_ms // 1000,
             )

@@ -35,7 +35,11 @@ import typer
 
 from acker.errors import ConfigError, WindhoverError
 from acker.redaction import cut
-from acker.terminal import open_closed_streams, replace_unwritable
+from acker.terminal import (
+    drop_what_cannot_be_written,
+    open_closed_streams,
+    replace_unwritable,
+)
 from acker.untrusted import Untrusted, trace_lines
 from spout.cli.check import UNKNOWN_CODE, check_once
 from spout.cli.common import (
@@ -143,7 +147,9 @@ Brokers = Annotated[
 
 def main() -> None:
     """Run the command and end the process; the entry point of the package."""
-    sys.exit(run(sys.argv[1:]))
+    exit_code = run(sys.argv[1:])
+    drop_what_cannot_be_written()
+    sys.exit(exit_code)
 
 
 def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windhover") -> int:

@@ -289,7 +289,7 @@ def longer_timeout_ms(timeout_ms: int, job_s: float) -> int:
 
 @contextmanager
 def _stderr_into(path: Path) -> Iterator[None]:
-    """Redirect the standard error of every process that the body starts into a file.
+    """Redirect the standard error of this process, and of all that the body starts, into a file.
 
     Spark closes its Python workers' sockets when it stops a query. Then each worker prints a
     traceback (BrokenPipeError), though nothing went wrong. A real error comes as an exception of

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from acker.redaction import cut
+from spout.distribution import DISTRIBUTION
 
 PAGE: Final = "docs/operate/doctor.md"
 
@@ -129,7 +130,11 @@ JAVA: Final = CheckCode("WH003", "Java", "Java 17, 21 or 25", "apt-get install o
 TOPICS_FILE: Final = CheckCode("WH010", "topics.yaml", "a file without problems", "windhover validate {file}")
 SPARK: Final = CheckCode("WH011", "Spark", "PySpark 4.2 or 4.3", "pip install 'pyspark>=4.2,<4.4'")
 NAMES: Final = CheckCode(
-    "WH012", "import names", "spout, acker and replay belong to windhover alone", "pip uninstall {other}"
+    "WH012",
+    "import names",
+    "spout, acker and replay belong to windhover alone",
+    # what is uninstalled takes files of the same names away
+    f"pip uninstall {{other}} && pip install --force-reinstall --no-deps {DISTRIBUTION}",
 )
 HORIZON: Final = CheckCode(
     "WH013",

@@ -358,11 +358,11 @@ class KafkaStore:
         The broker would say that the transaction is committed, and try for ever to write the mark:
         nobody could read the rows, and the next transaction would wait for good.
         """
-        infos: Mapping[str, TopicInfo] = {}
-        if names:
-            # whoever may write rows need not have the right to read settings
+        infos: dict[str, TopicInfo] = {}
+        # one by one: whoever may write rows need not have the right to read the settings of each
+        for name in names:
             with suppress(NotAuthorized):
-                infos = log.topics(names, settings=True)
+                infos |= log.topics([name], settings=True)
         for name, info in infos.items():
             limit_bytes = int(info.settings.get("max.message.bytes", MESSAGE_BYTES))
             if limit_bytes < MARKER_BYTES:

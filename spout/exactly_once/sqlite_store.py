@@ -9,6 +9,7 @@ Source: docs/design/protocol.md, section 3 (rule 12).
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -33,6 +34,9 @@ from spout.store_columns.sqlite_columns import (
 
 LOCKED_S_MAX: Final = 30.0
 """So long a call waits for other writers of the file."""
+
+_REPLACES: Final = re.compile(r"ON\s+CONFLICT\s+REPLACE", re.IGNORECASE)
+"""A rule in the declaration of a table by which a row, or a default, takes the place of another."""
 
 _SINK: Final = "windhover_sink"
 
@@ -149,6 +153,7 @@ class SQLiteStore:
         refuse_columns_of_one_folded_name(rows.column_names)
         affinities = column_affinities(connection, self._table)
         refuse_names_of_row_numbers(rows.column_names, affinities, self._table)
+        self._refuse_replacing_table(connection)
         columns: list[list[Any]] = []
         for field in rows.schema:
             values = column_values(rows.column(field.name), field.name)
@@ -157,8 +162,8 @@ class SQLiteStore:
             columns.append(stored_values(values, field.type, field.name, affinity, self._table))
         names = ", ".join(_quoted(name) for name in rows.column_names)
         marks = ", ".join("?" for _ in rows.column_names)
-        # OR ABORT: a rule of the table may say ON CONFLICT IGNORE or REPLACE, and lose acked rows
-        insert = f"INSERT OR ABORT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
+        # not INSERT OR ABORT: it would overrule what the table's triggers do about conflicts of their own
+        insert = f"INSERT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
         taken_count = 0
 
         def taken_rows() -> Iterator[tuple[Any, ...]]:
@@ -196,6 +201,18 @@ class SQLiteStore:
         if not self._has_table(connection, self._table):
             raise UsageError(
                 f"{self._path} has no table {self._table}; create it, with the columns of the rows"
+            )
+
+    def _refuse_replacing_table(self, connection: sqlite3.Connection) -> None:
+        """Refuse a table in which a row takes the place of an older one, whose record is acked."""
+        select = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+        entry = connection.execute(select, (self._table,)).fetchone()
+        if entry is not None and _REPLACES.search(str(entry[0])):
+            raise UsageError(
+                f"the table {self._table} in {self._path} is declared with ON CONFLICT REPLACE: a row"
+                " would take away an older one, or a default the place of a null, and the record would be"
+                " acked; nothing of the batch is written."
+                " Write into a table without that rule, and let a trigger keep the newest rows in another"
             )
 
     def _has_table(self, connection: sqlite3.Connection, name: str) -> bool:

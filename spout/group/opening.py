@@ -635,7 +635,8 @@ class Opening:
                 begun.append(self._sources[source])
         # a journal that an older version wrote has no time: 0
         reached = Reached(emitted_to, at_ms=self._journal.at_ms or None)
-        check_commits(self._log, self._spec, begun, reached, now_ms)
+        # what the ackers know of another installation is checked when they have answered
+        check_commits(self._log, self._spec, begun, reached, now_ms, other_prefix_passes=True)
 
     def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
         """Raise `Disagreement` if somebody moved the offsets of a source that the ackers know.

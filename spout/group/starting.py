@@ -169,17 +169,30 @@ class Reached(NamedTuple):
 
 
 def check_commits(
-    log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec], reached: Reached, now_ms: int
+    log: Log,
+    spec: PlannerSpec,
+    sources: Iterable[SourceSpec],
+    reached: Reached,
+    now_ms: int,
+    *,
+    other_prefix_passes: bool = False,
 ) -> None:
     """Raise `Disagreement` if somebody moved the committed offsets of sources that have history here.
 
     It names what moved, from and to, when that was, who is in the group now, and what puts it
     right.
+
+    `other_prefix_passes`: whether a commit under another `acker.topic_prefix` is no move. A checkpoint
+    alone does not show whose it is: it may be our own, from before the prefix was changed.
     """
     group, mark = spec.group, commit_mark(spec.topics)
     specs_by_place = {source.place: source for source in sources}
     metadata = log.commit_metadata(group, specs_by_place)
-    places = sorted(place for place, text in metadata.items() if not is_own_mark(text, mark))
+    places: list[TopicPartition] = []
+    for place, text in sorted(metadata.items()):
+        may_be_ours = other_prefix_passes and prefix_in_mark(text) is not None
+        if not may_be_ours and not is_own_mark(text, mark):
+            places.append(place)
     if not places:
         return
     their_offsets = log.committed(group, places)

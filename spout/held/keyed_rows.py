@@ -218,10 +218,10 @@ def reported_by_keyed_bolt(
     first_stream_column = next(iter(streams))
     key_names = rows.columns[: rows.columns.index(first_stream_column)]
     types = {name: rows.schema[name].dataType for name in (*key_names, *streams)}
-    for column_type in types.values():
+    for name, column_type in types.items():
         _refuse_key_without_hash(operator, column_type)
         if not CARRIES_NESTED_ARRAYS:
-            refuse_type_around_array(operator, column_type)
+            refuse_type_around_array(operator, name, column_type)
     for key_name in key_names:
         _refuse_nested_arrays(operator, types[key_name])
     # step 2
@@ -273,14 +273,15 @@ def _refuse_key_without_hash(operator: str, column_type: DataType) -> None:
         )
 
 
-def refuse_type_around_array(operator: str, column_type: DataType) -> None:
-    """Raise `UsageError` if the type of a column has arrays within arrays or maps."""
+def refuse_type_around_array(operator: str, name: str, column_type: DataType) -> None:
+    """Raise `UsageError` if the type of a column, by its name, has arrays within arrays or maps."""
     around_array = type_around_array(column_type)
     if around_array is not None:
         raise UsageError(
             f"{operator!r}: PySpark {INSTALLED} cannot carry the type {around_array.simpleString()}"
-            " to a keyed bolt: its worker may crash where an inner array is empty (SPARK-55056)."
-            " Pass to_json(...) of it, a string, or use Spark 4.2 or later"
+            f" of {name!r} to a keyed bolt: its worker may crash where an inner array is empty"
+            " (SPARK-55056). Pass to_json(...) of it, a string, let the bolt before emit such a string,"
+            " or use Spark 4.2 or later"
         )
 
 

@@ -1,4 +1,6 @@
-"""Decides whether a query that ends when all is done (`availableNow`) may end; else names what it waits for.
+"""Decides whether a query that ends when all is done may end; else names what it waits for.
+
+Such are queries with the trigger `availableNow`, and those that `spout.run_once` ends.
 
 It may end when these four hold, and they are looked at in this order:
 

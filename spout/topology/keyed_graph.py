@@ -179,6 +179,6 @@ def check_trigger(name: str, bolt: KeyedBolt | None, trigger: Mapping[str, objec
         raise UsageError(
             f"bolt {name!r} is a KeyedBolt that ticks, and with the trigger availableNow Spark"
             " runs no batch for ticks while the source waits for the last verdicts: leave the"
-            " trigger out, and stop the topology when nothing is pending; or let the bolt ack"
-            " in execute, without ticks"
+            " trigger out, and stop the topology when nothing is pending (`spout.run_once` does"
+            " not end it either); or let the bolt ack in execute, without ticks"
         )

@@ -474,13 +474,13 @@ MUTANTS = (
         "they would stand there beside those of its redrive",
     ),
     Mutant(
-        "a-rule-of-a-table-may-leave-rows-out",
+        "a-table-may-replace-rows",
         "spout/exactly_once/sqlite_store.py",
-        'f"INSERT OR ABORT INTO {',
-        'f"INSERT INTO {',
+        "        self._refuse_replacing_table(connection)\n",
+        "",
         "tests/unit/spout/exactly_once/test_sqlite_values.py"
-        "::test_a_row_that_breaks_a_rule_of_the_table_is_named",
-        "ON CONFLICT IGNORE would lose rows whose records are acked",
+        "::test_a_table_that_would_lose_a_row_without_an_error_is_refused",
+        "ON CONFLICT REPLACE would take rows away whose records are acked",
     ),
     Mutant(
         "a-trigger-may-leave-rows-out",

@@ -10,6 +10,7 @@ from urllib.request import urlopen
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import spout
 from acker.errors import UsageError
 from examples import diamond_join, word_count
 from spout.builder.flux import load_topology
@@ -184,6 +185,10 @@ def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: Subm
     eventually(lambda: running.status().state == "inactive", DEADLINE_S)
     later = wait_for_spout(running, lambda status: status.wall > found.wall + 1_000)
     assert (later.emitted, later.pending, lines) == (2, 0, ["one", "hold"])
+    assert running.query is not None
+    with pytest.raises(UsageError, match="the topology is paused, so it would never be done: resume it"):
+        spout.run_once(running.query)
+    assert running.query.isActive
 
     running.resume()
     wait_for_spout(running, lambda status: status.acked == 3)

@@ -23,6 +23,7 @@ def windhover(shell: str, *, command: str = COMMANDS[0]) -> subprocess.Completed
     """Run a command as a line of a shell, in which `W` is the command."""
     call = f'"{sys.executable}" -m spout.cli {command}'
     environ = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    environ.pop("PYTHONUNBUFFERED", None)  # with it nothing is left to be flushed at the end
     return subprocess.run(
         ["sh", "-c", shell.replace("W", call)],
         capture_output=True,

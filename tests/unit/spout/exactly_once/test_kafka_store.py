@@ -306,6 +306,21 @@ def test_whoever_may_not_read_the_settings_of_a_topic_may_write_rows_into_it() -
     assert world.values() == [{"word": "hawk"}]
 
 
+def test_a_right_that_is_missing_for_one_topic_hides_no_other() -> None:
+    """The role of a query may write into `_ack_sink`, and not read its settings."""
+
+    class HiddenSink(MemoryLog):
+        def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
+            names = list(names)
+            if settings and SINK in names:
+                raise NotAuthorized("no right DescribeConfigs")
+            return super().topics(names, settings=settings)
+
+    world = KafkaStoreWorld(**{"max.message.bytes": "77"})
+    with pytest.raises(TopicError, match=r"topic words has max\.message\.bytes=77"):
+        world.store(log=HiddenSink(world.cluster, NoFaults())).open("g", 1)
+
+
 @pytest.mark.parametrize(
     ("missing", "cure"), [(SINK, "run `windhover topics create`"), ("words", "create it")]
 )

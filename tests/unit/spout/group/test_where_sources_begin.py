@@ -190,11 +190,12 @@ def test_a_commit_needs_no_leader(cluster: Cluster) -> None:
 # --- moved commits
 
 
-def refusal(cluster: Cluster, sources: Collection[int], reached: Reached) -> str:
+def refusal(cluster: Cluster, sources: Collection[int], reached: Reached, **options: bool) -> str:
     """Return why a start is refused; empty: it is not."""
     specs = cluster.sources()
+    chosen = [specs[source] for source in sources]
     try:
-        check_commits(cluster.log, cluster.spec(), [specs[source] for source in sources], reached, WALL_MS)
+        check_commits(cluster.log, cluster.spec(), chosen, reached, WALL_MS, **options)
     except Disagreement as error:
         return str(error)
     return ""
@@ -229,6 +230,20 @@ def test_another_installation_in_the_group_is_named_and_one_of_an_older_version_
     assert "of group g were moved by another installation of Windhover: sentences/0 from 9 to 7" in text
     assert "by acker.topic_prefix two-" in text
     assert "end the query of one, or give it another group. Then, to go on where Windhover was" in text
+
+
+@pytest.mark.parametrize("prefixes", [("one-", "two-"), ("one-", ""), ("", "two-")])
+def test_a_checkpoint_goes_on_under_another_prefix_and_a_strangers_commit_is_refused_there(
+    prefixes: tuple[str, str],
+) -> None:
+    """The ackers of the new prefix know nothing of the sources, so nobody else need have moved them."""
+    former, now = prefixes
+    cluster = Cluster(TEXT.replace("acker: {", f"acker: {{topic_prefix: '{now}', "))
+    cluster.commit("sentences/0", 7, f"windhover {former}".rstrip())
+    assert refusal(cluster, [A], Reached({A: 9}), other_prefix_passes=True) == ""
+    cluster.commit("sentences/0", 7, "by hand")
+    text = refusal(cluster, [A], Reached({A: 9}), other_prefix_passes=True)
+    assert "moved by something else than Windhover" in text
 
 
 def test_a_replay_topic_is_settled_below_the_commit_of_any_installation() -> None:

@@ -40,11 +40,11 @@ def test_a_type_is_refused_exactly_where_an_array_may_have_no_elements_in_a_batc
     for template in CARRIED:
         spark_type = read_ddl("x " + template.replace("{}", leaf)).fields[0].dataType
         assert type_around_array(spark_type) is None, template
-        refuse_type_around_array("sessions", spark_type)
+        refuse_type_around_array("sessions", "clicks", spark_type)
     for template, named in REFUSED.items():
         spark_type = read_ddl("x " + template.replace("{}", leaf)).fields[0].dataType
         named_type = read_ddl("x " + named.replace("{}", leaf)).fields[0].dataType
         assert type_around_array(spark_type) == named_type, template
         with pytest.raises(UsageError, match=r"'sessions': PySpark .* cannot carry the type") as refusal:
-            refuse_type_around_array("sessions", spark_type)
-        assert f"type {named_type.simpleString()} to a keyed bolt" in str(refusal.value)
+            refuse_type_around_array("sessions", "clicks", spark_type)
+        assert f"type {named_type.simpleString()} of 'clicks' to a keyed bolt" in str(refusal.value)

@@ -63,8 +63,8 @@ def run_once(query: StreamingQuery) -> bool:
         query: a query that reads one tracked stream.
 
     Returns:
-        True: all is done, or the query had the trigger `availableNow` and has ended. False: somebody
-        stopped the query before all was done.
+        True: all is done, or the query had the trigger `availableNow` and has ended.
+        False: somebody stopped the query before all was done.
 
     Raises:
         UsageError: the query reads no tracked stream of this application, has the trigger `once`,

@@ -162,7 +162,7 @@ class SQLiteStore:
             columns.append(stored_values(values, field.type, field.name, affinity, self._table))
         names = ", ".join(_quoted(name) for name in rows.column_names)
         marks = ", ".join("?" for _ in rows.column_names)
-        # not INSERT OR ABORT: it would overrule what the table's triggers do about conflicts of their own
+        # not INSERT OR ABORT, which would overrule what the table's triggers do about conflicts
         insert = f"INSERT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
         taken_count = 0
 
@@ -209,10 +209,10 @@ class SQLiteStore:
         entry = connection.execute(select, (self._table,)).fetchone()
         if entry is not None and _REPLACES.search(str(entry[0])):
             raise UsageError(
-                f"the table {self._table} in {self._path} is declared with ON CONFLICT REPLACE: a row"
-                " would take away an older one, or a default the place of a null, and the record would be"
-                " acked; nothing of the batch is written."
-                " Write into a table without that rule, and let a trigger keep the newest rows in another"
+                f"the table {self._table} in {self._path} is declared with ON CONFLICT REPLACE: a"
+                " row would take away an older one, or a default the place of a null, and the record"
+                " would be acked; nothing of the batch is written. Write into a table without that"
+                " rule, and let a trigger keep the newest rows in another"
             )
 
     def _has_table(self, connection: sqlite3.Connection, name: str) -> bool:

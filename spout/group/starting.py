@@ -182,8 +182,8 @@ def check_commits(
     It names what moved, from and to, when that was, who is in the group now, and what puts it
     right.
 
-    `other_prefix_passes`: whether a commit under another `acker.topic_prefix` is no move. A checkpoint
-    alone does not show whose it is: it may be our own, from before the prefix was changed.
+    `other_prefix_passes`: whether a commit under another `acker.topic_prefix` is no move. A
+    checkpoint alone does not show whose it is: it may be our own, of before a change of the prefix.
     """
     group, mark = spec.group, commit_mark(spec.topics)
     specs_by_place = {source.place: source for source in sources}

@@ -280,8 +280,8 @@ def refuse_type_around_array(operator: str, name: str, column_type: DataType) ->
         raise UsageError(
             f"{operator!r}: PySpark {INSTALLED} cannot carry the type {around_array.simpleString()}"
             f" of {name!r} to a keyed bolt: its worker may crash where an inner array is empty"
-            " (SPARK-55056). Pass to_json(...) of it, a string, let the bolt before emit such a string,"
-            " or use Spark 4.2 or later"
+            " (SPARK-55056). Pass to_json(...) of it, a string, let the bolt before emit such a"
+            " string, or use Spark 4.2 or later"
         )
 
 

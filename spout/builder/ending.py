@@ -112,7 +112,7 @@ def _link_of_query(query: StreamingQuery) -> PlannerLink:
         )
     if link.is_inactive:
         raise UsageError(
-            f"group {link.group}: the topology is paused, so it would never be done: resume it first"
+            f"group {link.group}: the topology is paused, so there would be no end: resume it first"
         )
     if any(map(ticks, plan_nodes)):
         raise UsageError(

@@ -210,7 +210,7 @@ class SQLiteStore:
         if entry is not None and _REPLACES.search(str(entry[0])):
             raise UsageError(
                 f"the table {self._table} in {self._path} is declared with ON CONFLICT REPLACE: a"
-                " row would take away an older one, or a default the place of a null, and the record"
+                " row would take away an older one, or a default the place of a null, and records"
                 " would be acked; nothing of the batch is written. Write into a table without that"
                 " rule, and let a trigger keep the newest rows in another"
             )

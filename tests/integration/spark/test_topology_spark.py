@@ -186,7 +186,7 @@ def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: Subm
     later = wait_for_spout(running, lambda status: status.wall > found.wall + 1_000)
     assert (later.emitted, later.pending, lines) == (2, 0, ["one", "hold"])
     assert running.query is not None
-    with pytest.raises(UsageError, match="the topology is paused, so it would never be done: resume it"):
+    with pytest.raises(UsageError, match="the topology is paused, so there would be no end: resume it"):
         spout.run_once(running.query)
     assert running.query.isActive
 

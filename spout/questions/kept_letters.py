@@ -122,7 +122,11 @@ class KeptLetters:
             topics,
             self._picture,
             clock_ms=lambda: 0,  # no time ends a reading: the page has one reader of such requests
-            limits=Limits(records_max=OFFSET_MAX, picture_bytes_max=KEPT_BYTES_MAX),
+            limits=Limits(
+                records_max=OFFSET_MAX,
+                picture_bytes_max=KEPT_BYTES_MAX,
+                patience_ms=topics.replay.limits.operation_timeout_ms,
+            ),
             input_names=[input.name],
             parts={PicturePart.LETTERS},
             letter_starts=first_offsets,

@@ -219,7 +219,7 @@ def _opened(path: Path) -> Picture:
             return picture
         picture.close()
         path.unlink()  # another version made it
-    path.touch(mode=0o600)  # it has keys, and messages of errors
+    path.touch(mode=0o600)
     return _picture_of(path)
 
 
@@ -236,5 +236,6 @@ def _is_begun(path: Path) -> bool:
 
 
 def _picture_of(path: Path) -> Picture:
-    """Open the database of a file, which has it or is empty."""
+    """Open the database of a file, which has it or is empty, and let only its owner read it."""
+    path.chmod(0o600)  # it has keys, and messages of errors
     return Picture(has_payloads=False, file=path)

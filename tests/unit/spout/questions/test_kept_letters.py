@@ -270,6 +270,16 @@ def test_the_file_is_for_its_owner_and_for_one_page(path: Path, kept: KeptLetter
         KeptLetters(path)
 
 
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_file_that_others_may_read_is_for_its_owner_from_now_on(path: Path, is_begun: bool) -> None:
+    path.touch()
+    if is_begun:
+        KeptLetters(path).close()
+    path.chmod(0o644)
+    KeptLetters(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("content", [b"some notes", b"SQLite format 3\0" + b"\0" * 200])
 def test_a_file_with_something_else_is_refused_and_stays(path: Path, content: bytes) -> None:
     path.write_bytes(content)

@@ -105,11 +105,11 @@ class KeptLetters:
 
         Letters are in the file only behind a mark of their topic, so the marks name all topics.
         """
-        present = {(input.dead_letter.topic, input.name) for input in topics.inputs.values()}
+        present_names = {(input.dead_letter.topic, input.name) for input in topics.inputs.values()}
         execute = self._picture.connection.execute
-        kept = set(execute("SELECT DISTINCT topic, input FROM marks"))
+        kept_names = set(execute("SELECT DISTINCT topic, input FROM marks"))
         with self._picture.transaction():
-            for topic, _name in kept - present:
+            for topic, _name in kept_names - present_names:
                 execute("DELETE FROM letters WHERE topic = ?", [topic])
                 execute("DELETE FROM marks WHERE topic = ?", [topic])
 

@@ -148,10 +148,12 @@ class Picture:
         self.connection.execute("BEGIN")
         try:
             yield
+            self.connection.execute("COMMIT")
         except BaseException:
-            self.connection.execute("ROLLBACK")
+            # a disk that is full has ended it already
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
             raise
-        self.connection.execute("COMMIT")
 
     @property
     def size_bytes(self) -> int:

@@ -1,7 +1,8 @@
 """Keeps the dead letters of a page in a file, so that its next start reads only what is new.
 
 The file has the table `letters`, and up to where each partition was read: the *mark*. A question
-goes through these steps for each input that it is about:
+first forgets the topics that no input has now, or another input than then. Then it goes through
+these steps for each input that it is about:
 
 1. Where each partition begins and ends in the log.
 2. Whether reading can go on from the marks. If the topic was created again, or a log ends before
@@ -85,6 +86,7 @@ class KeptLetters:
         Letters that are none of Windhover's are counted even if retention has taken them since.
         """
         with self._lock, self._errors_named():
+            self._forget_former_topics(topics)
             cuts: list[str] = []
             other_records = 0
             for input, _meant in filters:
@@ -97,6 +99,19 @@ class KeptLetters:
         """Close the file, which stays."""
         with self._lock:
             self._picture.close()
+
+    def _forget_former_topics(self, topics: Topics) -> None:
+        """Delete what is kept of topics that no input has now, or another input than then.
+
+        Letters are in the file only behind a mark of their topic, so the marks name all topics.
+        """
+        present_names = {(input.dead_letter.topic, input.name) for input in topics.inputs.values()}
+        execute = self._picture.connection.execute
+        kept_names = set(execute("SELECT DISTINCT topic, input FROM marks"))
+        with self._picture.transaction():
+            for topic, _name in kept_names - present_names:
+                execute("DELETE FROM letters WHERE topic = ?", [topic])
+                execute("DELETE FROM marks WHERE topic = ?", [topic])
 
     def _follow(self, log: Log, topics: Topics, input: Input) -> Sequence[str]:
         """Read what is new of an input's letters; return what is left unread because of a limit."""
@@ -122,7 +137,11 @@ class KeptLetters:
             topics,
             self._picture,
             clock_ms=lambda: 0,  # no time ends a reading: the page has one reader of such requests
-            limits=Limits(records_max=OFFSET_MAX, picture_bytes_max=KEPT_BYTES_MAX),
+            limits=Limits(
+                records_max=OFFSET_MAX,
+                picture_bytes_max=KEPT_BYTES_MAX,
+                patience_ms=topics.replay.limits.operation_timeout_ms,
+            ),
             input_names=[input.name],
             parts={PicturePart.LETTERS},
             letter_starts=first_offsets,
@@ -141,17 +160,17 @@ class KeptLetters:
     ) -> dict[TopicPartition, int]:
         """Return up to where each partition was read; empty: all are read from their starts.
 
-        So it is if the topic was created again, if topics.yaml has another name for the input now,
-        or if a log ends before its mark: with 5 records read of a log that ends at 3, somebody has
-        cut it, and what has come since may stand where other letters stood.
+        So it is if the topic was created again, or if a log ends before its mark: with 5 records
+        read of a log that ends at 3, somebody has cut it, and what has come since may stand where
+        other letters stood.
         """
         topic = input.dead_letter.topic
         marks: dict[TopicPartition, int] = {}
-        query = "SELECT partition, topic_id, input, next_offset FROM marks WHERE topic = ?"
+        query = "SELECT partition, topic_id, next_offset FROM marks WHERE topic = ?"
         mark_rows = self._picture.connection.execute(query, [topic])
-        for partition, id_then, name_then, next_offset in mark_rows:
+        for partition, id_then, next_offset in mark_rows:
             place = TopicPartition(topic, partition)
-            if (id_then, name_then) != (topic_id, input.name) or next_offset > ends.get(place, -1):
+            if id_then != topic_id or next_offset > ends.get(place, -1):
                 return {}
             marks[place] = next_offset
         return marks
@@ -215,7 +234,7 @@ def _opened(path: Path) -> Picture:
             return picture
         picture.close()
         path.unlink()  # another version made it
-    path.touch(mode=0o600)  # it has keys, and messages of errors
+    path.touch(mode=0o600)
     return _picture_of(path)
 
 
@@ -232,5 +251,6 @@ def _is_begun(path: Path) -> bool:
 
 
 def _picture_of(path: Path) -> Picture:
-    """Open the database of a file, which has it or is empty."""
+    """Open the database of a file, which has it or is empty, and let only its owner read it."""
+    path.chmod(0o600)  # it has keys, and messages of errors
     return Picture(has_payloads=False, file=path)

@@ -177,19 +177,26 @@ class RedrivePages:
         # the last column says who has handled a letter: nobody
         page_values |= {"columns": LIST[:-1], "links": LETTER_LINKS}
         page_values |= {"actions": self._actions, "typed_above": TYPED_ABOVE}
-        until = selection.query.until
-        return {"letters": selection.total, "until": until, "sample": selection.sample}
+        return {
+            "letters": selection.total,
+            "until": selection.query.until,
+            "sample": selection.sample,
+            "notes": selection.cuts,
+        }
 
     def _start_redrive(self, request: Request, page_values: dict[str, Any]) -> Any:
         """Start the redrive that a form asks for, and lead to its page."""
         form: Mapping[str, str] = request.state.form
         page_values["title"] = "Not started"  # shown with an error alone
         selection = self._select(form)
-        if not selection.total:
-            raise UsageError("no letter matches any more: somebody else has handled them")
         if selection.cuts:  # nobody has counted these, and the redrive would be of them, too
             why = selection.cuts[0]
-            raise UsageError(f"more letters match than are counted: narrow the filter ({why})")
+            raise UsageError(
+                f"not all letters were counted, so more may match ({why}). On a page without --keep"
+                " choose one input, and a time in `since`; on any page type `windhover dlq replay`"
+            )
+        if not selection.total:
+            raise UsageError("no letter matches any more: somebody else has handled them")
         typed = form.get("count", "").replace(",", "").strip()
         if selection.total > TYPED_ABOVE and typed != str(selection.total):
             wrong = Untrusted(typed) or "nothing"

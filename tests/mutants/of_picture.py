@@ -69,10 +69,18 @@ MUTANTS = (
     Mutant(
         "a-topic-that-was-created-again-is-gone-on-with",
         "spout/questions/kept_letters.py",
-        "(id_then, name_then) != (topic_id, input.name)",
-        "name_then != input.name",
+        "if id_then != topic_id or next_offset",
+        "if next_offset",
         f"{_KEPT}::test_of_a_topic_that_was_created_again_nothing_is_kept",
         "letters of a topic that is gone would be shown as those of the new one",
+    ),
+    Mutant(
+        "letters-of-a-former-topic-stay",
+        "spout/questions/kept_letters.py",
+        "            self._forget_former_topics(topics)\n",
+        "",
+        f"{_KEPT}::test_a_topic_that_no_input_has_any_more_takes_no_room",
+        "an input with another dead-letter topic would show the letters of both, for good",
     ),
     Mutant(
         "marks-outlive-their-letters",

@@ -118,6 +118,35 @@ def test_without_room_nothing_is_left_and_the_error_says_what_to_do(tmp_path: Pa
     assert list(tmp_path.iterdir()) == [path]
 
 
+FULL_DISK_OF_A_KEPT_PICTURE = """
+import resource, sqlite3, sys
+from pathlib import Path
+from spout.picture.database import Picture
+
+kept = Picture(has_payloads=True, file=Path(sys.argv[1]))
+kept.connection.execute("PRAGMA cache_size = 10")  # the file is written before the transaction ends
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+try:
+    with kept.transaction():
+        kept.insert("inputs", [{"input": "x" * 1_000} for _ in range(1_000)])
+except sqlite3.Error as error:
+    print(error)
+print(kept.connection.execute("SELECT count(*) FROM inputs").fetchone())
+"""
+
+
+def test_without_room_for_a_kept_picture_the_error_says_so(tmp_path: Path) -> None:
+    """SQLite has undone the transaction by itself then."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL_DISK_OF_A_KEPT_PICTURE, str(tmp_path / "kept")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert ended.stdout in ("database or disk is full\n(0,)\n", "disk I/O error\n(0,)\n")
+
+
 def test_a_folder_that_is_not_there_is_an_error_of_room(tmp_path: Path) -> None:
     with closing(picture()) as made, pytest.raises(NoRoom, match="No such file or directory"):
         made.write_file(tmp_path / "nowhere" / "a.picture")

@@ -550,6 +550,37 @@ def test_a_reading_that_raises_changes_nothing(world: World, monkeypatch: pytest
     loader.close()
 
 
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        # undoes the transaction by itself, as an error of the disk does
+        ("INSERT OR ROLLBACK INTO ended VALUES (1), (1)", "UNIQUE constraint failed: ended.number"),
+        # is an error of COMMIT, which leaves the transaction as it is
+        ("INSERT INTO ending VALUES (2)", "FOREIGN KEY constraint failed"),
+    ],
+)
+def test_an_error_that_ends_a_transaction_is_raised_and_the_next_one_begins(
+    statement: str, error: str
+) -> None:
+    with closing(Picture(has_payloads=True)) as picture:
+        execute = picture.connection.execute
+        execute("PRAGMA foreign_keys = ON")
+        execute("CREATE TABLE ended (number INTEGER PRIMARY KEY)")
+        execute("CREATE TABLE ending (number REFERENCES ended DEFERRABLE INITIALLY DEFERRED)")
+
+        def fail() -> None:
+            with picture.transaction():
+                execute("INSERT INTO ended VALUES (3)")
+                execute(statement)
+
+        with pytest.raises(sqlite3.IntegrityError, match=error):
+            fail()
+        with picture.transaction():
+            execute("INSERT INTO ended VALUES (4)")
+        assert values_of(picture, "SELECT number FROM ended") == [(4,)]
+        assert values_of(picture, "SELECT number FROM ending") == []
+
+
 def test_one_lost_record_may_have_many_positions_and_the_runs_between_them_are_not_lost(
     world: World,
 ) -> None:

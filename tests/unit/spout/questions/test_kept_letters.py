@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -37,13 +37,33 @@ from tests.support.worlds.letters_world import (
     recorded_letters,
 )
 
-EVENTS = ("die", "die", "die", "handle", "other", "delete", "again", "grow", "restart")
+EVENTS = ("die", "die", "die", "handle", "other", "delete", "again", "grow", "restart", "configure")
 KINDS = (Kind(), Kind(error="KeyError"), TIMED_OUT, GONE, DROPPED)
 FILTERS = (
     Filter(),
     Filter(handled=True),
     Filter(error="KeyError"),
     Filter(since_ms=NOW_MS - 2 * HOUR_MS),
+)
+
+
+def topics_of(**topic_by_input: str) -> Topics:
+    """Return a topics.yaml with these inputs, each with its dead-letter topic."""
+    lines = [
+        f"  {name}: {{id: {id}, group: g, partitions: 2, dead_letter: {{topic: {topic}}}}}"
+        for id, (name, topic) in enumerate(topic_by_input.items(), start=1)
+    ]
+    text = "\n".join(["acker: {partitions: 2}", "inputs:", *lines, ""])
+    return parse(text, file="topics.yaml", environ={})
+
+
+SWAPPED = topics_of(sentences=ORDERS, orders=SENTENCES)
+CONFIGURATIONS = (
+    TOPICS,
+    SWAPPED,
+    topics_of(sentences=SENTENCES),
+    topics_of(sentences=ORDERS),
+    topics_of(lines=SENTENCES, orders=ORDERS),
 )
 
 
@@ -69,8 +89,12 @@ def answer(
     reads: ReadsLetters,
     meant: Filter,
     topics: Topics = TOPICS,
+    inputs: Sequence[str] | None = None,
 ) -> Answer:
-    filters: list[tuple[Input, Filter]] = [(input, meant) for input in topics.inputs.values()]
+    """Ask for the letters of inputs; None: of all."""
+    filters: list[tuple[Input, Filter]] = [
+        (input, meant) for input in topics.inputs.values() if inputs is None or input.name in inputs
+    ]
     with reads(world.cluster.log(), topics, filters) as letters:
         return Answer(letters.rows(), letters.counts(NOW_MS), letters.total, list(letters.cuts))
 
@@ -86,11 +110,16 @@ def kept(path: Path) -> Iterator[KeptLetters]:
         yield kept
 
 
-def compared(world: LettersWorld, kept: KeptLetters, topics: Topics = TOPICS) -> None:
+def compared(
+    world: LettersWorld,
+    kept: KeptLetters,
+    topics: Topics = TOPICS,
+    inputs: Sequence[str] | None = None,
+) -> None:
     """Require the same answers with the file and without it."""
     for meant in FILTERS:
-        expected = answer(world, letters_read, meant, topics)
-        assert answer(world, kept.letters_read, meant, topics) == expected
+        expected = answer(world, letters_read, meant, topics, inputs)
+        assert answer(world, kept.letters_read, meant, topics, inputs) == expected
 
 
 def change(path: Path, statement: str) -> None:
@@ -142,7 +171,7 @@ def test_a_page_that_starts_again_reads_only_what_is_new(path: Path, parsed: lis
 
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_to_the_topics_the_file_has_what_they_have(path: Path, seed: int) -> None:
-    random, world = Random(seed), LettersWorld()
+    random, world, topics = Random(seed), LettersWorld(), TOPICS
     letters = [world.let_die(SENTENCES, 0, Kind(), HOUR_MS, b"k")]
     kept = KeptLetters(path)
     for _ in range(25):
@@ -168,9 +197,11 @@ def test_whatever_happens_to_the_topics_the_file_has_what_they_have(path: Path, 
             case "restart":
                 kept.close()
                 kept = KeptLetters(path)
+            case "configure":
+                topics = random.choice(CONFIGURATIONS)
         if random.random() < 0.5:
-            compared(world, kept)
-    compared(world, kept)
+            compared(world, kept, topics, random.choice([None, [next(iter(topics.inputs))]]))
+    compared(world, kept, topics)
     kept.close()
 
 
@@ -235,6 +266,41 @@ def test_an_input_with_another_name_has_its_letters(path: Path, kept: KeptLetter
     assert answer(world, kept.letters_read, Filter(), renamed).rows[0]["input"] == "lines"
 
 
+@pytest.mark.parametrize(
+    ("topics_then", "topics_now"),
+    [
+        (topics_of(sentences=SENTENCES), topics_of(sentences=ORDERS)),
+        (TOPICS, SWAPPED),
+        (TOPICS, topics_of(lines=ORDERS, sentences=SENTENCES)),
+    ],
+)
+def test_letters_of_a_topic_that_an_input_had_before_are_forgotten(
+    path: Path, topics_then: Topics, topics_now: Topics
+) -> None:
+    """They are read again if topics.yaml is changed back, with those that died meanwhile."""
+    world = LettersWorld()
+    for topic in (SENTENCES, ORDERS):
+        world.let_die(topic, 0, Kind(), HOUR_MS, b"k")
+    for topics in (topics_then, topics_now, topics_then):
+        with closing(KeptLetters(path)) as kept:
+            # one input alone first: the other ones' letters are not read anew with it
+            compared(world, kept, topics, ["sentences"])
+            compared(world, kept, topics)
+        world.let_die(ORDERS, 1, Kind(error="KeyError"), HOUR_MS, b"k")
+
+
+def test_a_topic_that_no_input_has_any_more_takes_no_room(path: Path, kept: KeptLetters) -> None:
+    world = LettersWorld()
+    world.let_die(ORDERS, 0, Kind(), HOUR_MS, b"k")
+    compared(world, kept)
+    compared(world, kept, topics_of(sentences=SENTENCES))
+    kept.close()
+    with closing(sqlite3.connect(path)) as file:
+        for table in ("letters", "marks"):
+            rows = file.execute(f"SELECT count(*) FROM {table} WHERE topic = ?", [ORDERS]).fetchone()
+            assert rows == (0,), table
+
+
 def test_an_answer_about_a_part_is_none_and_the_next_one_is_whole(kept: KeptLetters) -> None:
     world = LettersWorld()
     world.let_die(ORDERS, 0, Kind(), HOUR_MS, b"k")
@@ -268,6 +334,16 @@ def test_the_file_is_for_its_owner_and_for_one_page(path: Path, kept: KeptLetter
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(NoRoom, match="database is locked"):
         KeptLetters(path)
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_file_that_others_may_read_is_for_its_owner_from_now_on(path: Path, is_begun: bool) -> None:
+    path.touch()
+    if is_begun:
+        KeptLetters(path).close()
+    path.chmod(0o644)
+    KeptLetters(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("content", [b"some notes", b"SQLite format 3\0" + b"\0" * 200])

@@ -121,6 +121,7 @@ def test_letters_beyond_the_memory_are_not_counted_and_a_note_says_so(
 ) -> None:
     for _ in range(100):
         world.let_die(SENTENCES, 0, Kind(), HOUR_MS, b"k")
+    world.let_die(SENTENCES, 0, Kind(error="KeyError"), HOUR_MS, b"k")
     monkeypatch.setattr(reading, "PIECE_RECORDS", 10)
     monkeypatch.setattr(letter_tables, "ROWS_BUFFERED", 1)
     with closing(Picture(has_payloads=False)) as empty:
@@ -135,10 +136,19 @@ def test_letters_beyond_the_memory_are_not_counted_and_a_note_says_so(
     trial = client.get("/redrives/new?input=sentences").text
     assert f"{count} letters would be emitted again" in trial
     assert "these records are not read: the picture has" in trial
+    as_json = {"accept": "application/json"}
+    assert client.get("/redrives/new?input=sentences", headers=as_json).json()["notes"] == [
+        note.removeprefix("note: ")
+    ]
     form = {"input": "sentences", "why": "repaired", "token": "secret"}
-    refused = client.post("/redrives", data=form, headers={"origin": "http://localhost"})
-    assert refused.status_code == 404
-    assert "more letters match than are counted: narrow the filter" in refused.text
+    # the letter that died of a KeyError lies behind the limit
+    for error in ("", "KeyError"):
+        refused = client.post(
+            "/redrives", data={**form, "error": error}, headers={"origin": "http://localhost"}
+        )
+        assert refused.status_code == 404
+        assert "not all letters were counted" in refused.text
+        assert "<code>windhover dlq replay</code>" in refused.text
 
 
 def test_a_letter_that_was_handled_is_left_out(world: LettersWorld) -> None:

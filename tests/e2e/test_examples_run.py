@@ -29,7 +29,7 @@ from tests.support.bolts.examples_job import ENDED, FAILED, INTERRUPTED
 from tests.support.brokers import Broker
 from tests.support.programs import ROOT, Program, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.by_turns]
 
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 AT = "2026-11-21T10:0{}:{} {}"

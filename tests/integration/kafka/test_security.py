@@ -39,7 +39,7 @@ from tests.support.waiting import eventually
 from tests.support.worlds import command_plays, plays
 from tests.support.worlds.plays import Stagehand, text_for, topics_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.by_turns]
 
 HOUSE = "house-"
 """The installation in which an acker and a replay worker run, with exactly their rights."""

@@ -21,7 +21,7 @@ from tests.support.brokers import Broker
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.by_turns]
 
 INPUTS = (
     "files",

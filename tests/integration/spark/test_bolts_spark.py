@@ -30,7 +30,7 @@ from tests.support.monitoring import expressions, metrics_named
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.by_turns]
 
 INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare",
           "parted", "first", "counted", "cut", "limited", "shown", "named", "again", "sparks",

@@ -17,7 +17,7 @@ from spout.spark.versions import CARRIES_NESTED_ARRAYS
 from spout.tuples.casts import in_zone
 from tests.support.bolts import type_bolts as bolts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.by_turns]
 
 DEADLINE_S = 240.0
 ROOTED = "named_struct('source', 65536L, 'position', id, 'edge', id) AS _windhover"

@@ -33,7 +33,7 @@ from tests.support.servers.postgres import postgres
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import DEADLINE_S, VerdictWorld, config_of, serving, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.by_turns]
 
 INPUTS = (
     "words", "sql", "grouped", "rich", "lost", "ran_twice", "past", "late",

@@ -17,7 +17,7 @@ from tests.support.brokers import Broker
 from tests.support.holes import Aborted, Each, Records, Stretch, write_stretches
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.by_turns]
 
 TEXT = """
 kafka: {{bootstrap.servers: "{bootstrap}"}}

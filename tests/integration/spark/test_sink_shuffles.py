@@ -23,7 +23,7 @@ from tests.support.worlds.stream_worlds import (
     stream_world,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.by_turns]
 
 WRITTEN = ("collected", "twice", "persisted", "coalesced", "grown")
 UNREAD = ("taken", "unplanned", "kept", "doubled", "halves", "again")

@@ -31,7 +31,7 @@ from tests.support.worlds.stream_worlds import (
     wait_for,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.by_turns]
 
 PAIRS = ("inner", "outer", "again", "down", "lost", "many", "both", "retried", "refused", "other")
 """Each is a group with two topics: what was bought, and what was paid."""

@@ -44,7 +44,7 @@ from tests.support.worlds.stream_worlds import (
     serving,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.by_turns]
 
 ZONE = "America/New_York"
 INPUTS = (

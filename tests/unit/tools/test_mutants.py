@@ -93,6 +93,7 @@ def tree() -> Iterator[Tree]:
 
 
 @pytest.mark.slow
+@pytest.mark.by_turns
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_its_test_falls_with_a_planted_bug(mutant: Mutant, tree: Tree) -> None:
     verdict = tree.judge(mutant)

@@ -16,7 +16,8 @@ from tests.support.lacking import lacking
 
 ROOT = Path(__file__).parents[2]
 INSTALL_SECONDS_MAX = 900
-DEMO_SECONDS_MAX = 280
+DEMO_SECONDS_MAX = 900
+"""Deadlines, not measures: a machine that builds PySpark beside other tests takes minutes."""
 DEMO_RECORDS = 2_000
 FOREIGN = ("PYTHONPATH", "PYSPARK_PYTHON", "VIRTUAL_ENV", "SPARK_HOME", "PYTEST_CURRENT_TEST")
 """Variables by which the environment of the tests could reach into the other one."""

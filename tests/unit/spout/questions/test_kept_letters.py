@@ -250,7 +250,7 @@ def test_of_a_topic_that_was_created_again_nothing_is_kept(kept: KeptLetters) ->
     world.let_die(SENTENCES, 0, Kind(), HOUR_MS, b"k")
     compared(world, kept)
     world.cluster.delete_topic(SENTENCES)
-    world.cluster.create_topic(SENTENCES, 1)
+    world.cluster.create_topic(SENTENCES, 2)  # with as many partitions, so its id alone tells
     world.let_die(SENTENCES, 0, Kind(error="KeyError"), HOUR_MS, b"k")
     compared(world, kept)
 

@@ -19,6 +19,7 @@ class Link:
     def __init__(self) -> None:
         self.end_number = 0
         self.is_drained = False
+        self.is_inactive = False
 
     def request_end(self) -> None:
         """Request it."""
@@ -132,15 +133,15 @@ def test_a_query_that_ends_by_itself_is_waited_for(
     shows(monkeypatch, ["s"], trigger="AvailableNowTrigger")
     query: Any = Query(link)
     assert spout.run_once(query) is True
-    assert query.steps == ["await"]
+    assert query.steps == ["await", "stop"], "also if the wait is interrupted"
 
 
 @pytest.mark.parametrize(
     ("plan", "cure"),
     [
-        ({"streams": []}, "use trigger\\(availableNow=True\\)"),
-        ({"streams": ["s", "t"]}, "use trigger\\(availableNow=True\\)"),
-        ({"streams": ["of another application"]}, "use trigger\\(availableNow=True\\)"),
+        ({"streams": []}, "this one does not: end it by query.stop\\(\\)"),
+        ({"streams": ["s", "t"]}, "this one does not: end it by query.stop\\(\\)"),
+        ({"streams": ["of another application"]}, "this one does not: end it by query.stop\\(\\)"),
         ({"streams": ["s"], "trigger": "OneTimeTrigger"}, "group g: .*leave the trigger out"),
         ({"streams": ["s"], "has_ticks": True}, "group g: .*end it by query.stop\\(\\)"),
     ],
@@ -155,3 +156,13 @@ def test_a_query_that_would_not_end_rightly_is_refused_and_goes_on(
         spout.run_once(query)
     assert query.steps == []
     assert link.end_number == 0
+
+
+def test_a_topology_that_is_paused_is_refused_since_it_would_never_be_done(link: Link) -> None:
+    query: Any = Query(link)
+    link.is_inactive = True
+    with pytest.raises(UsageError, match="group g: the topology is paused.*resume it first"):
+        spout.run_once(query)
+    assert query.steps == []
+    link.is_inactive = False
+    assert spout.run_once(query) is True

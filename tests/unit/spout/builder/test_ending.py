@@ -161,7 +161,7 @@ def test_a_query_that_would_not_end_rightly_is_refused_and_goes_on(
 def test_a_topology_that_is_paused_is_refused_since_it_would_never_be_done(link: Link) -> None:
     query: Any = Query(link)
     link.is_inactive = True
-    with pytest.raises(UsageError, match="group g: the topology is paused.*resume it first"):
+    with pytest.raises(UsageError, match=r"group g: the topology is paused.*resume it first"):
         spout.run_once(query)
     assert query.steps == []
     link.is_inactive = False

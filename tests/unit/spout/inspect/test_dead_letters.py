@@ -555,6 +555,8 @@ def test_a_letter_that_has_nothing_of_its_record_has_no_key_that_is_null(world: 
 
     assert [letter.has_key for letter in (known, lost)] == [True, False]
     assert listed(world, Filter(key=KeyIs(None))) == [known_row]
+    by_null = find_letters(world.cluster.log(), INPUT, Filter(key=KeyIs(None)), wait_ms=100).letters
+    assert [letter.place for letter in by_null] == [known.place], "what a redrive would take"
     column = next(column for column in LIST if column.key == "key")
     assert [absent_text(column, row) for row in (known_row, lost_row)] == ["null", "unknown"]
 

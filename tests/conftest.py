@@ -136,9 +136,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if day is not None:
         by_turns = [item for item in items if item.get_closest_marker("by_turns")]
         of_day = turn_of_day((item.nodeid for item in by_turns), day)
-        other_days = [item for item in by_turns if item.nodeid not in of_day]
-        config.hook.pytest_deselected(items=other_days)
-        items[:] = [item for item in items if item not in set(other_days)]
+        other_days = {item for item in by_turns if item.nodeid not in of_day}
+        config.hook.pytest_deselected(items=[item for item in items if item in other_days])
+        items[:] = [item for item in items if item not in other_days]
     yield
     if "PYTEST_XDIST_WORKER" in os.environ:
         places = {_TESTS / name: place for place, name in enumerate(_TAKES_MINUTES)}

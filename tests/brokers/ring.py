@@ -7,7 +7,6 @@ released.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from tests.matrix.versions import counts_of
+from tests.matrix.versions import run_pytest
 from tests.support.brokers import EMBEDDED
-
-PROJECT: Final = Path(__file__).resolve().parents[2]
 
 RING: Final = (
     "tests/contract",
@@ -93,10 +90,7 @@ def lack_of(lacks: Mapping[str, str], node_id: str) -> str | None:
 
 def run_ring(kind: str, log: Path) -> Outcome:
     """Run the ring on a broker of a kind; its output goes into a file."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider"]
-    command += ["--broker", kind, "-m", MARKS, *RING]
+    arguments = ["--broker", kind, "-m", MARKS, *RING]
     if kind != EMBEDDED:
-        command += ["--ignore", NEEDS_FILES_OF_KAFKA]
-    with log.open("w", encoding="utf-8") as output:
-        ended = subprocess.run(command, cwd=PROJECT, stdout=output, stderr=subprocess.STDOUT, check=False)
-    return Outcome(counts_of(log.read_text(encoding="utf-8")), ended.returncode)
+        arguments += ["--ignore", NEEDS_FILES_OF_KAFKA]
+    return Outcome(*run_pytest(sys.executable, arguments, log))

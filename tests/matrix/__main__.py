@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tests.matrix.pythons import make_python_environment, run_on_python, with_python_row
-from tests.matrix.versions import PAGE, QUICK, RING, make_environment, run_tests, with_row
+from tests.matrix.versions import PAGE, QUICK, RING, Outcome, make_environment, run_tests, with_row
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -45,9 +46,7 @@ def matrix(
                 has_failed = True
                 typer.echo((kept / f"spark-{outcome.version}.log").read_text(encoding="utf-8"), err=True)
             elif not quick:
-                page = PAGE.read_text(encoding="utf-8")
-                date = datetime.now(UTC).date().isoformat()
-                PAGE.write_text(with_row(page, outcome, date), encoding="utf-8")
+                _write_row(with_row, outcome)
         for version in pythons or ():
             outcome = run_on_python(make_python_environment(kept, version), kept)
             typer.echo(f"Python {outcome.version}: {outcome.counts or 'no tests ran'}")
@@ -56,10 +55,15 @@ def matrix(
                 for log in sorted(kept.glob(f"python-{outcome.version}*.log")):
                     typer.echo(log.read_text(encoding="utf-8"), err=True)
             else:
-                page = PAGE.read_text(encoding="utf-8")
-                date = datetime.now(UTC).date().isoformat()
-                PAGE.write_text(with_python_row(page, outcome, date), encoding="utf-8")
+                _write_row(with_python_row, outcome)
     raise typer.Exit(int(has_failed))
+
+
+def _write_row(with_row_of: Callable[[str, Outcome, str], str], outcome: Outcome) -> None:
+    """Write the row of a version into limits.md, with the date of today."""
+    page = PAGE.read_text(encoding="utf-8")
+    date = datetime.now(UTC).date().isoformat()
+    PAGE.write_text(with_row_of(page, outcome, date), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.matrix.versions import PROJECT, Outcome, counts_of
+from tests.matrix.versions import PROJECT, Outcome, run_pytest
 
 WITHOUT_SERVER: Final = ("tests/unit/acker", "tests/unit/replay", "tests/unit/spout")
 ON_SPARK: Final = ("tests/integration/spark/test_keyed_spark.py::test_whole_numbers_stay_whole_beside_nulls",)
@@ -47,8 +46,8 @@ def run_on_python(python: Path, folder: Path) -> Outcome:
     program = "import platform; print(platform.python_version())"
     version = subprocess.check_output([str(python), "-c", program], text=True).strip()
     parts = [
-        _run_part(python, folder / f"python-{version}.log", ["-m", _NO_SERVER, *WITHOUT_SERVER]),
-        _run_part(python, folder / f"python-{version}-spark.log", ["-m", "slow or not slow", *ON_SPARK]),
+        run_pytest(python, ["-m", _NO_SERVER, *WITHOUT_SERVER], folder / f"python-{version}.log"),
+        run_pytest(python, ["-m", "slow or not slow", *ON_SPARK], folder / f"python-{version}-spark.log"),
     ]
     counts = "; on Spark ".join(counts for counts, _exit_code in parts)
     exit_codes = [exit_code for _counts, exit_code in parts if exit_code]
@@ -69,14 +68,6 @@ def with_python_row(page: str, outcome: Outcome, date: str) -> str:
     python_rows = "".join(rows_by_release[key] for key in sorted(rows_by_release))
     other_rows = _ROW.sub("", table.group())
     return page[: table.start()] + other_rows + python_rows + page[table.end() :]
-
-
-def _run_part(python: Path, log: Path, arguments: Sequence[str]) -> tuple[str, int]:
-    """Run pytest with some arguments; return its counts and its exit code."""
-    command = [str(python), "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *arguments]
-    with log.open("w", encoding="utf-8") as output:
-        ended = subprocess.run(command, cwd=PROJECT, stdout=output, stderr=subprocess.STDOUT, check=False)
-    return counts_of(log.read_text(encoding="utf-8")), ended.returncode
 
 
 def _release(version: str) -> tuple[int, int]:

@@ -71,15 +71,19 @@ def make_environment(folder: Path, spark: str) -> Path:
 
 
 def run_tests(python: Path, tests: Sequence[str], folder: Path) -> Outcome:
-    """Run tests by the Python of an environment; their output goes where that of this process goes."""
+    """Run tests by the Python of an environment; their output goes into a log in the folder."""
     asks = [str(python), "-c", "import pyspark; print(pyspark.__version__)"]
     version = subprocess.run(asks, check=True, capture_output=True, text=True).stdout.strip()
     log = folder / f"spark-{version}.log"
-    command = [str(python), "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider"]
-    command += ["-m", "slow or not slow", *tests]
+    return Outcome(version, *run_pytest(python, ["-m", "slow or not slow", *tests], log))
+
+
+def run_pytest(python: str | Path, arguments: Sequence[str], log: Path) -> tuple[str, int]:
+    """Run pytest in one process, its output goes into a file; return its counts and its exit code."""
+    command = [str(python), "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *arguments]
     with log.open("w", encoding="utf-8") as output:
         ended = subprocess.run(command, cwd=PROJECT, stdout=output, stderr=subprocess.STDOUT, check=False)
-    return Outcome(version, counts_of(log.read_text(encoding="utf-8")), ended.returncode)
+    return counts_of(log.read_text(encoding="utf-8")), ended.returncode
 
 
 def counts_of(output: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 from spout.cli import main as windhover
 from tests.brokers.__main__ import app
-from tests.brokers.ring import KFAKE_LACKS, PROJECT, RING, lack_of
+from tests.brokers.ring import KFAKE_LACKS, RING, lack_of
+from tests.matrix.versions import PROJECT
 from tests.support.servers import kfake
 
 PAGE = PROJECT / "docs" / "operate" / "which-kafka.md"

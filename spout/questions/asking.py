@@ -10,14 +10,33 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
+from acker.config.topics import Topics
+from acker.identity import OFFSET_MAX
 from replay.records.headers import location
 from spout.inspect.letter_rows import name_field
 from spout.picture.database import Picture, Value
+from spout.picture.reading import DEFAULT_LIMITS, Limits
 
 BoundValues = Mapping[str, Value]
 """Values by the names that a query has for them; a time is as the database has it."""
 
 AnswerRow = Mapping[str, str | int | None]
+
+
+def limits_of_question(
+    topics: Topics,
+    picture_bytes_max: int = DEFAULT_LIMITS.picture_bytes_max,
+) -> Limits:
+    """Return the limits for a question about dead letters, which needs all of them.
+
+    So many records are read as there are, and a broker that is silent is waited for as long as an
+    operation may take.
+    """
+    return Limits(
+        records_max=OFFSET_MAX,
+        picture_bytes_max=picture_bytes_max,
+        patience_ms=topics.replay.limits.operation_timeout_ms,
+    )
 
 
 def ask_picture(picture: Picture, question: str, bound: BoundValues) -> list[AnswerRow]:

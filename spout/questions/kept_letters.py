@@ -30,16 +30,15 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import NoPicture, NoRoom
 from acker.hot_paths import uncollected
-from acker.identity import OFFSET_MAX
 from acker.kafka.port import Log, TopicPartition
 from acker.untrusted import Untrusted
 from replay.handling.letter_box import letter_starts
 from replay.records.letters import Filter
 from spout.picture.database import Picture, refuse_other_than_file
 from spout.picture.loader import PictureLoader, PicturePart
-from spout.picture.reading import Limits
 from spout.picture.schema import KEPT_APPLICATION_ID
-from spout.questions.letters import LetterPicture, choose_letters
+from spout.questions.asking import limits_of_question
+from spout.questions.letters import InputFilters, LetterPicture, choose_letters
 
 KEPT_BYTES_MAX: Final = 1 << 30
 """What the file takes at most; letters beyond that are not read, and a note says so."""
@@ -79,7 +78,10 @@ class KeptLetters:
 
     @contextmanager
     def letters_read(
-        self, log: Log, topics: Topics, filters: Sequence[tuple[Input, Filter]]
+        self,
+        log: Log,
+        topics: Topics,
+        filters: InputFilters,
     ) -> Iterator[LetterPicture]:
         """Read what is new of the inputs' letters; else as `spout.questions.letters.letters_read`.
 
@@ -137,11 +139,7 @@ class KeptLetters:
             topics,
             self._picture,
             clock_ms=lambda: 0,  # no time ends a reading: the page has one reader of such requests
-            limits=Limits(
-                records_max=OFFSET_MAX,
-                picture_bytes_max=KEPT_BYTES_MAX,
-                patience_ms=topics.replay.limits.operation_timeout_ms,
-            ),
+            limits=limits_of_question(topics, KEPT_BYTES_MAX),
             input_names=[input.name],
             parts={PicturePart.LETTERS},
             letter_starts=first_offsets,

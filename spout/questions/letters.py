@@ -24,11 +24,11 @@ from spout.inspect.dead_letters import filters_of_inputs, inputs_named
 from spout.inspect.letter_rows import bytes_field, loss_row, sample_of, stored_moment
 from spout.picture.database import Picture, time_column
 from spout.picture.loader import PictureLoader, PicturePart
-from spout.picture.reading import Limits
 from spout.questions.asking import (
     AnswerRow,
     BoundValues,
     ask_picture,
+    limits_of_question,
     name_of_row,
     number_of_row,
     place_of_row,
@@ -99,6 +99,7 @@ class LetterPicture:
 
 
 InputFilters = Sequence[tuple[Input, Filter]]
+"""Of each input which of its letters are meant."""
 
 ReadsLetters = Callable[[Log, Topics, InputFilters], AbstractContextManager[LetterPicture]]
 """Reads the letters that are meant, as `letters_read` does."""
@@ -123,7 +124,7 @@ def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str
 def letters_read(
     log: Log,
     topics: Topics,
-    filters: Sequence[tuple[Input, Filter]],
+    filters: InputFilters,
     *,
     has_details: bool = False,
 ) -> Iterator[LetterPicture]:
@@ -142,14 +143,9 @@ def letters_read(
         starts |= letter_starts(log, input, meant)
     names = [input.name for input, _meant in filters]
     places_by_input = {input.name: meant.places for input, meant in filters}
-    limits = Limits(
-        records_max=OFFSET_MAX,
-        picture_bytes_max=LETTERS_BYTES_MAX,
-        patience_ms=topics.replay.limits.operation_timeout_ms,
-    )
+    limits = limits_of_question(topics, OFFSET_MAX if has_details else LETTERS_BYTES_MAX)
     parts = {PicturePart.LETTERS}
     if has_details:
-        limits = limits._replace(picture_bytes_max=OFFSET_MAX)
         parts.add(PicturePart.LETTER_DETAILS)
     with closing(Picture(has_payloads=has_details, has_limits=not has_details)) as picture:
         loader = PictureLoader(
@@ -169,7 +165,7 @@ def letters_read(
         yield LetterPicture(picture, total, loader.other_letter_records, loader.cuts)
 
 
-def choose_letters(picture: Picture, filters: Sequence[tuple[Input, Filter]]) -> int:
+def choose_letters(picture: Picture, filters: InputFilters) -> int:
     """Choose the letters that filters mean, for all questions that follow; return how many."""
     picture.connection.execute("DROP TABLE IF EXISTS temp.meant")
     ask_picture(picture, "meant_letters", _bound_filters(filters))
@@ -177,7 +173,7 @@ def choose_letters(picture: Picture, filters: Sequence[tuple[Input, Filter]]) ->
     return int(total)
 
 
-def _bound_filters(filters: Sequence[tuple[Input, Filter]]) -> BoundValues:
+def _bound_filters(filters: InputFilters) -> BoundValues:
     """Return filters as the values of a query; None means any."""
     meant = filters[0][1] if filters else Filter()
     places = [f"{input.name} {place}" for input, of_input in filters for place in of_input.places]

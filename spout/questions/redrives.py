@@ -10,7 +10,6 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.hot_paths import uncollected
-from acker.identity import OFFSET_MAX
 from acker.kafka.port import Log, TopicPartition
 from acker.untrusted import Untrusted
 from replay.handling.outcomes import audit_start
@@ -18,8 +17,13 @@ from spout.inspect.dead_letters import inputs_named
 from spout.inspect.letter_rows import parse_name, stored_moment
 from spout.picture.database import Picture
 from spout.picture.loader import PictureLoader, PicturePart
-from spout.picture.reading import Limits
-from spout.questions.asking import AnswerRow, ask_picture, name_of_row, place_of_row
+from spout.questions.asking import (
+    AnswerRow,
+    ask_picture,
+    limits_of_question,
+    name_of_row,
+    place_of_row,
+)
 
 
 def redrive_rows(
@@ -76,10 +80,7 @@ def _redrives_read(
             topics,
             picture,
             clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
-            limits=Limits(
-                records_max=OFFSET_MAX,
-                patience_ms=topics.replay.limits.operation_timeout_ms,
-            ),
+            limits=limits_of_question(topics),
             input_names=[input.name for input in inputs],
             parts={PicturePart.OUTCOMES},
             letter_starts=starts,

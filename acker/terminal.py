@@ -64,11 +64,7 @@ def open_closed_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:  # it is closed
-            null = os.open(os.devnull, os.O_RDWR)
-            if null != descriptor:
-                os.dup2(null, descriptor, inheritable=False)
-                os.close(null)
-            os.set_inheritable(descriptor, True)
+            _send_to_null_device(descriptor)
     # Python's own object is missing if the descriptor was closed when the process began
     sys.stdin = sys.stdin or _null_device("r")
     sys.stdout = sys.stdout or _null_device("w")
@@ -84,9 +80,16 @@ def drop_what_cannot_be_written() -> None:
         try:
             output.flush()
         except OSError:  # a full disk, or a reader that has gone
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, descriptor)
-            os.close(null)
+            _send_to_null_device(descriptor)
+
+
+def _send_to_null_device(descriptor: int) -> None:
+    """Make a descriptor one of the null device, which child processes inherit."""
+    null = os.open(os.devnull, os.O_RDWR)
+    if null != descriptor:  # else it was closed, and is the lowest one that is free
+        os.dup2(null, descriptor)
+        os.close(null)
+    os.set_inheritable(descriptor, True)
 
 
 def _null_device(mode: str) -> TextIO:

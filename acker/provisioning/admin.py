@@ -250,7 +250,8 @@ class KafkaAdmin:
         """Ask until there is an answer, and return it; `doing` is the subject of messages.
 
         A broker may not know yet of a topic that another one has just made, or of its leader: such a
-        question is asked again. Raises the client's error as one of ours, at the deadline at the latest.
+        question is asked again, unless the deadline is over; so it waits twice as long at most.
+        Raises the client's error as one of ours.
         """
 
         def ask_once() -> T:

@@ -187,9 +187,10 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
             text = "PySpark is not installed here, nor in the image of services; run `pip install pyspark`"
             return _print_error(text, 2)
         exit_code = UNKNOWN_CODE if is_check else 1
-        cure = _CURE_BY_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
-        if cure is not None and not has_debug:
-            return _print_error(f"{_refusal(error)}; {cure}", exit_code)
+        if isinstance(error, OSError) and not has_debug:
+            cure = _CURE_BY_ERRNO.get(error.errno or 0)
+            if cure is not None:
+                return _print_error(f"{_refusal(error)}; {cure}", exit_code)
         say_lines(trace_lines(error), err=True)
         return _print_error(
             f"unexpected {type(error).__name__}; this is a defect of Windhover",
@@ -205,10 +206,8 @@ def _print_error(text: str, exit_code: int) -> int:
     return exit_code
 
 
-def _refusal(error: Exception) -> str:
+def _refusal(error: OSError) -> str:
     """Return what the machine refuses, in its own words, and of which file."""
-    if not isinstance(error, OSError):
-        return str(error)
     where = f"{Untrusted(str(error.filename))}: " if error.filename is not None else ""
     return f"{where}{error.strerror}"
 

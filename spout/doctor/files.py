@@ -88,11 +88,16 @@ def spark_version_in(home: Path) -> str:
 
 
 def other_owners(path: Sequence[str]) -> dict[str, list[str]]:
-    """Return the other distributions on a path that install a package or module by one of our names."""
+    """Return which other distributions on a path install a package or module by one of our names.
+
+    By that name, each as ``name version``; a name that is ours alone is missing. `path` is one of
+    Python's (`sys.path`).
+    """
     owners: dict[str, list[str]] = {}
     for distribution in distributions(path=list(path)):
         if is_windhover(distribution.name or ""):
             continue
+        # None: the distribution does not say which files are its own
         top_names = {file.parts[0].removesuffix(".py") for file in distribution.files or ()}
         for name in IMPORT_NAMES:
             if name in top_names:

@@ -56,7 +56,7 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Log, TopicInfo, TopicPartition, Transactions
+from acker.kafka.port import Log, TopicPartition, Transactions
 from acker.kafka.read_to_end import read_piece
 from acker.provisioning.topic_specs import MARKER_BYTES, MESSAGE_BYTES
 from acker.untrusted import UntrustedName
@@ -358,13 +358,13 @@ class KafkaStore:
         The broker would say that the transaction is committed, and try for ever to write the mark:
         nobody could read the rows, and the next transaction would wait for good.
         """
-        infos: dict[str, TopicInfo] = {}
         # one by one: whoever may write rows need not have the right to read the settings of each
         for name in names:
+            settings: Mapping[str, str] = {}
             with suppress(NotAuthorized):
-                infos |= log.topics([name], settings=True)
-        for name, info in infos.items():
-            limit_bytes = int(info.settings.get("max.message.bytes", MESSAGE_BYTES))
+                info = log.topics([name], settings=True).get(name)
+                settings = {} if info is None else info.settings
+            limit_bytes = int(settings.get("max.message.bytes", MESSAGE_BYTES))
             if limit_bytes < MARKER_BYTES:
                 raise TopicError(
                     f"rows cannot be written: the topic {UntrustedName(name)} has"

@@ -59,6 +59,7 @@ def picks(picker: Picker, place: TopicPartition) -> Callable[[], Iterable[Record
     return lambda: picker.pick(100, {place: range(1_000)}).records
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("damage", "codec"), KINDS, ids=lambda each: each.name.lower())
 def test_a_damaged_batch_is_reported_with_its_place_and_can_be_passed_over(
     cluster: Cluster, damage: Damage, codec: Codec

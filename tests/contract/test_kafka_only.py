@@ -62,6 +62,7 @@ def _write(log: Log) -> None:
     producer.flush(500)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "call",
     [

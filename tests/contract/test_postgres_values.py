@@ -78,6 +78,7 @@ def is_same(value: Any, stored: Any, column: str) -> bool:
     return bool(plain(stored) == plain(value))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_value_is_what_was_written_or_is_refused_by_row_and_column(column: str, tables: Tables) -> None:
     """D3226."""

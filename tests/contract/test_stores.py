@@ -141,6 +141,7 @@ def test_a_large_publication_comes_back_and_a_small_one_replaces_it(tested: Test
     assert tested.new().open("g", 1).last_batch == LastBatch(key_of(3, batch=1), b"small")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_of_several_writers_only_the_one_that_opened_last_writes(
     tested: TestedStore, order: tuple[int, ...]
@@ -259,6 +260,7 @@ def test_two_columns_of_one_name_are_refused_since_one_would_be_lost(tested: Tes
     assert tested.new().open("g", 1) == StoreGrant(2, None)
 
 
+@pytest.mark.sample(3)
 def test_whoever_dies_at_any_step_leaves_a_whole_batch_or_nothing(tested: TestedStore) -> None:
     """A start that opens and commits is killed before each of its steps, until it has no more."""
     written = ["before"]

@@ -286,6 +286,7 @@ def _write_all(owner: Transactions, records: Sequence[Outgoing], *, is_flushed: 
     owner.commit(TIMEOUT_MS)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("settings", "odd", "words"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("is_flushed", [False, True])
 def test_a_refused_record_is_named_by_the_brokers_words_and_the_others_are_taken_without_it(

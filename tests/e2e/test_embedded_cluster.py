@@ -96,6 +96,7 @@ def test_writes_go_on_without_any_one_broker_and_it_comes_back_in_sync(
     assert write(cluster) == [None] * PARTITIONS
 
 
+@pytest.mark.slow
 def test_a_task_ends_with_an_error_where_one_leader_is_silent_and_others_send_on(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

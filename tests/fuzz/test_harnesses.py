@@ -14,6 +14,7 @@ SECONDS = 4
 LIMIT_SECONDS = 120
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("harness", ["codec", "headers", "topics"])
 def test_a_harness_finds_nothing(harness: str) -> None:
     """Only the named errors come out; see `tests.fuzz` for a longer run."""

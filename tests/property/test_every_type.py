@@ -25,6 +25,7 @@ FORMS: list[type[Any]] = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("hooks", "is_in_child"), [(0, False), (1, False), (0, True)])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_value_that_a_bolt_passes_on_stays_the_same(form: type[Any], hooks: int, is_in_child: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -222,6 +223,7 @@ class Acts(spout.ArrowBolt):
                 raise ValueError("drawn")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(ACTS), min_size=1, max_size=6), st.booleans())
 def test_an_arrow_bolt_that_hooks_watch_or_that_works_in_a_child_does_the_same(

@@ -135,6 +135,7 @@ class History:
         raise TimeoutError("the history does not come to rest")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_whatever_dies_every_record_is_emitted_at_most_once_and_gets_one_verdict(seed: int) -> None:
     """Rules 1, 2, 5 and 6; P56."""

@@ -158,6 +158,7 @@ def copies_of(delays: Delays, *, kills: bool) -> tuple[Counter[bytes | None], in
     return Counter(each.value for each in (*world.copies(), *world.letters())), count
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("cuts_copies", "kills"), [(False, True), (True, False), (True, True)], ids=["kills", "cuts", "both"]
 )

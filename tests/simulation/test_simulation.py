@@ -165,6 +165,7 @@ def test_what_stands_in_for_a_safeguard_is_called_as_the_safeguard_is() -> None:
                     assert [each.name for each in asked] == list(wanted), f"{name}: {attribute}"
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", sorted(ABLATIONS))
 def test_without_a_safeguard_its_checker_falls(name: str) -> None:
     fall = ablate(name, MISSED, ABLATIONS[name].begin)
@@ -216,6 +217,7 @@ def test_a_finding_is_shrunk_and_repeated_by_one_command(capsys: pytest.CaptureF
     assert small.world.digest() in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_does(capsys: pytest.CaptureFixture[str]) -> None:
     """Slices are told in the order of their seeds, whichever is done first."""
     told, count = [], 2 * slices.SLICE_SEEDS + 4
@@ -244,6 +246,7 @@ def test_ablations_refuse_what_they_would_not_heed(capsys: pytest.CaptureFixture
         assert option[0] in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_exception_of_the_product_is_a_finding_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,7 @@ def test_no_query_ends_at_an_odd_record_and_all_it_emits_is_acked(topic: str, ki
     assert world.roots("lost") == set()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_no_command_and_no_page_ends_at_odd_records(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     """O121: all kinds lie in the topic."""
@@ -162,6 +163,7 @@ def test_no_service_ends_at_a_record_of_ours_that_is_cut_short(topic: str) -> No
     assert world.ended == []
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_no_command_and_no_page_ends_at_records_that_are_cut_short(
     topic: str, capsys: pytest.CaptureFixture[str]

@@ -227,6 +227,7 @@ def test_a_letter_lives_and_dies_by_the_command(live: Live, command: Command, tm
     assert asked(workers) == [{"lag": 0, "due": 0, "count": 2}]
 
 
+@pytest.mark.slow
 def test_a_key_as_a_command_has_shown_it_finds_its_record_by_the_command_line(
     live: Live, tmp_path: Path
 ) -> None:

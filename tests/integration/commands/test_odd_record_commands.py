@@ -153,6 +153,7 @@ def settle(client: Client, count: int) -> list[bytes | None]:
     return confirmed
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(TEST_S)
 def test_everything_that_a_user_runs_comes_through(
     broker: Broker, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

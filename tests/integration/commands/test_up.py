@@ -175,6 +175,7 @@ def test_three_brokers_keep_three_copies_of_all_and_one_that_dies_comes_back(tmp
         assert set(running.gone()) == set(running.pids)
 
 
+@pytest.mark.slow
 def test_a_part_that_dies_ends_all_of_it_with_an_error_that_names_it(tmp_path: Path) -> None:
     with up("--config", config(tmp_path)) as running:
         os.kill(running.pids["page"], signal.SIGKILL)

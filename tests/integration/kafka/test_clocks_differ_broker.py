@@ -78,6 +78,7 @@ def produce(topics: Topics, count: int) -> None:
         producer.close()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("ahead_ms", [2 * HOUR_MS, -2 * HOUR_MS], ids=["ahead", "behind"])
 def test_everybody_works_and_names_the_clock(
     config: Path, topics: Topics, services: tuple[Child, Child], clock: SteppedClock, ahead_ms: int

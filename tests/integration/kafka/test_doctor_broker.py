@@ -95,6 +95,7 @@ def test_missing_topics_fail_and_made_ones_pass_with_all_else_that_can_be_told(
     assert {REACHABLE, LOGIN, REQUESTS, RIGHTS, TOPICS, GROUPS} <= found.keys()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("topic", "setting", "value", "expected"),
     [

@@ -170,6 +170,7 @@ def test_a_service_of_another_prefix_in_the_group_is_named(installation: Install
     assert f"has partitions of {other}" in result.observed
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("ahead_ms", [0, 2 * HOUR_MS, -2 * HOUR_MS], ids=["right", "ahead", "behind"])
 def test_the_clocks_of_an_acker_and_of_a_replay_worker_are_judged(
     installation: Installation, ahead_ms: int

@@ -244,6 +244,7 @@ def test_a_port_that_was_named_and_is_taken_meanwhile_is_refused(tmp_path: Path)
     assert thief.port == port
 
 
+@pytest.mark.slow
 def test_a_cluster_chooses_other_ports_where_one_is_taken_meanwhile() -> None:
     with Thief() as thief, EmbeddedCluster(brokers=2, progress=thief) as cluster:
         assert thief.port != 0

@@ -75,6 +75,7 @@ def works_off(service: AckerService, log: KafkaLog, topics: Topics) -> Callable[
     return work
 
 
+@pytest.mark.slow
 def test_forged_records_do_what_the_table_says_and_new_sessions_have_all_again(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def installation(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest)
     made.log.close()
 
 
+@pytest.mark.slow
 def test_an_id_that_a_stranger_claimed_is_freed_by_the_command(
     installation: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +193,7 @@ def test_a_forged_tick_and_a_forged_take_are_named_and_change_nothing(installati
         installation.works()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("epoch", [FAR, 1])
 def test_release_brings_a_group_back_that_was_harmed_in_former_days(
     installation: Installation, epoch: int, capsys: pytest.CaptureFixture[str]

@@ -66,6 +66,7 @@ CALLS: dict[str, Callable[[KafkaLog, str], object]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_topic_that_is_missing_stays_so(bootstrap: str, name: str) -> None:
     """O433: a topic that was made by accident has one partition, and the broker's settings."""

@@ -189,6 +189,7 @@ def test_a_value_that_our_own_client_does_not_send_waits_alone_until_its_setting
     corrected.log.close()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
 @pytest.mark.parametrize("replays", ["CreateTime", "LogAppendTime"])
 def test_each_time_of_a_record_comes_through_copies_letter_and_redrive(

@@ -297,6 +297,7 @@ def test_a_delayed_commit_among_the_copies_gives_one_copy_of_each_root(installat
     replays.close()
 
 
+@pytest.mark.slow
 def test_a_delayed_commit_that_cuts_a_takeover_gives_one_copy_of_each_root(
     installation: Installation,
 ) -> None:
@@ -315,6 +316,7 @@ def test_a_delayed_commit_that_cuts_a_takeover_gives_one_copy_of_each_root(
     replays.close()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("kind", "before"), [(ADD_PARTITIONS, 1), (ADD_PARTITIONS, 2), (PRODUCE, 1), (PRODUCE, 2), (PRODUCE, 3)]
 )

@@ -56,6 +56,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consume, "STALL_MS", 2_000)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("damage", "codec"),
     [

@@ -235,8 +235,9 @@ def config(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config_of(folder, broker, (), *inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("drawn", [40, pytest.param(1_500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("drawn", [40, 1_500])
 def test_each_record_of_an_odd_source_has_its_verdict_and_its_place(
     spark: SparkSession, broker: Broker, config: Path, drawn: int
 ) -> None:

@@ -23,6 +23,7 @@ OUTPUTS = (
 )  # fmt: skip
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_an_output_is_read_as_spark_reads_it(output: str, spark: SparkSession) -> None:
     """D2117."""

@@ -43,6 +43,7 @@ def ask(address: str, accept: str = "text/html") -> int:
         return 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_page_ends_within_seconds_of_a_signal_although_its_readings_wait_for_the_broker(
     broker: Broker, prefix: str, tmp_path: Path, number: signal.Signals

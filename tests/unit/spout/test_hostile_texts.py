@@ -328,6 +328,7 @@ def subcommands() -> list[str]:
     return list(below(get_command(cli.app), ""))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("narrow", KINDS_OF_NARROW, ids=str)
 def test_the_help_and_the_errors_of_each_command_work_where_the_terminal_lacks_signs(
     narrow: Narrow, tmp_path: Path
@@ -346,6 +347,7 @@ def test_the_help_and_the_errors_of_each_command_work_where_the_terminal_lacks_s
         assert "defect of Windhover" not in written.err
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "environment",
     [
@@ -409,6 +411,7 @@ def test_what_a_request_asks_for_is_a_text_on_the_page(client: TestClient, path:
     assert wrong_page(client.get(f"{path}/{quote(text, safe='')}").text) == []
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_what_a_form_says_is_a_text_in_the_answer(client: TestClient, text: str) -> None:
     """O2004"""
@@ -474,6 +477,7 @@ def test_the_texts_are_where_they_can_do_harm(client: TestClient) -> None:
         assert sum(MARK in text for text in texts) >= 5, path
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_what_is_wrong_with_a_file_is_one_line_for_each_key(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

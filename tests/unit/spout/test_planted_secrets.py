@@ -207,6 +207,7 @@ class Kept(logging.Handler):
         self.lines.append(record.getMessage())
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", SETTINGS)
 def test_neither_errors_nor_lines_of_librdkafka_have_a_setting_s_secret(case: str) -> None:
     """O2103"""

@@ -71,6 +71,7 @@ def own_attributes_of(file: str) -> set[str]:
     return own_attributes((PROJECT / file).read_text(encoding="utf-8"))
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_uses_only_attributes_that_there_are(mutant: Mutant) -> None:
     if mutant.file.endswith(".py"):

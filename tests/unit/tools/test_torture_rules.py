@@ -81,6 +81,7 @@ def test_what_was_right_in_a_simulated_run_is_right_in_its_recording(
     assert [(run.options.seed, found) for run in runs if (found := found_in(run, recording_of(run)))] == []
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("removed", "rule"),
     [

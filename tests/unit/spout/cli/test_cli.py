@@ -54,6 +54,7 @@ def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.Ca
     assert "Usage: windhover" in capsys.readouterr().out
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -154,6 +155,7 @@ def test_a_cache_that_cannot_be_written_ends_with_2_and_one_line(
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", ["demo", "up"])
 def test_another_broker_in_the_file_of_a_command_with_its_own_ends_with_4(
     command: str, file: Path, capsys: pytest.CaptureFixture[str]

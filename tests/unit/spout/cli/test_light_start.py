@@ -121,6 +121,7 @@ ASKING = (
 )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("arguments", ASKING, ids=" ".join)
 def test_on_a_terminal_a_command_names_the_brokers_before_it_loads_what_asks_them(
     arguments: list[str],

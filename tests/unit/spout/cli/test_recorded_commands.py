@@ -7,6 +7,7 @@ import pytest
 from tests.support.recorded import COMMANDS, SITUATIONS, printed_in, recorded
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_each_command_prints_what_was_recorded(situation: str) -> None:
     printed = printed_in(situation)

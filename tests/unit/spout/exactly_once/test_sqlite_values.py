@@ -60,6 +60,7 @@ def is_same(value: Any, stored: Any) -> bool:
     return type(stored) is type(value) and bool(stored == value)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("declared", DECLARED)
 def test_a_value_is_what_was_written_or_is_refused_by_row_and_column(declared: str, tmp_path: Path) -> None:
     """D3226."""

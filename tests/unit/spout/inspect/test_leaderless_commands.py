@@ -85,6 +85,7 @@ def is_in_data(printed: str, topic: str) -> bool:
     return as_yaml in printed or as_label in printed
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_names_the_partition_that_it_needs_and_says_the_rest(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str

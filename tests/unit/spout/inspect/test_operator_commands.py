@@ -183,6 +183,7 @@ FILTERS = {
 """What people type to say which letters they mean, and the origins of those letters."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.usefixtures("mixed")
 @pytest.mark.parametrize(("words", "meant"), FILTERS.items())
 def test_each_command_means_the_letters_that_its_words_say(

@@ -125,6 +125,7 @@ def test_all_show_a_key_by_the_same_text(
     assert way(capsys) == [show_bytes(key) for key in KEYS]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("key", KEYS, ids=repr)
 def test_a_key_as_it_was_shown_finds_its_record_alone(
@@ -160,6 +161,7 @@ def test_the_page_shows_a_key_by_the_same_text(client: TestClient) -> None:
         assert f"key {show_bytes(key)}\n" in letter
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("key", KEYS, ids=repr)
 def test_the_page_finds_the_record_of_a_key_as_it_shows_it(client: TestClient, key: bytes | None) -> None:
     """O1605"""

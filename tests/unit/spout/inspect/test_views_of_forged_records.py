@@ -29,6 +29,7 @@ BELIEVED = [forgery for forgery in FORGERIES if not forgery.why]
 """What ackers have put into State; the others are in the quarantine."""
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("forgery", BELIEVED, ids=lambda forgery: forgery.name)
 def test_no_forged_record_ends_a_command_that_looks(
     forgery: Forgery, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

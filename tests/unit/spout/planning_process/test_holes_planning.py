@@ -86,6 +86,7 @@ LAYOUTS: dict[str, list[Stretch]] = {
 }
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("limit", [1, 10, 1_000])
 @pytest.mark.parametrize("tracked", [True, False])
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -216,6 +217,7 @@ def test_a_hole_longer_than_may_be_open_is_passed_in_parts(monkeypatch: pytest.M
     assert positions(second, batch(planner, second, world, 100)) == [(A, 40_001, 40_011)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("flushes", range(6))
 def test_a_crash_while_a_hole_is_passed_leaves_nothing_open_and_nothing_twice(flushes: int) -> None:
     """O505: between the parts of its Init, and before its positions are reported as absent."""

@@ -169,6 +169,7 @@ def test_a_page_that_starts_again_reads_only_what_is_new(path: Path, parsed: lis
     assert [row["letter"] for row in seen.rows] == [first, second]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_to_the_topics_the_file_has_what_they_have(path: Path, seed: int) -> None:
     random, world, topics = Random(seed), LettersWorld(), TOPICS

@@ -8,6 +8,7 @@ from tests.support.recorded import recorded
 from tests.support.recorded_roots import COMMANDS, PATH, SITUATIONS, printed_in
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_roots_prints_what_was_recorded(situation: str) -> None:
     printed = printed_in(situation)

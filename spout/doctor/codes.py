@@ -128,7 +128,7 @@ PLATFORM: Final = CheckCode(
 JAVA: Final = CheckCode("WH003", "Java", "Java 17, 21 or 25", "apt-get install openjdk-17-jre-headless")
 
 TOPICS_FILE: Final = CheckCode("WH010", "topics.yaml", "a file without problems", "windhover validate {file}")
-SPARK: Final = CheckCode("WH011", "Spark", "PySpark 4.2 or 4.3", "pip install 'pyspark>=4.2,<4.4'")
+SPARK: Final = CheckCode("WH011", "Spark", "PySpark 4.0 to 4.3", "pip install 'pyspark>=4.0,<4.4'")
 NAMES: Final = CheckCode(
     "WH012",
     "import names",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spout.planning.journal import Journal
 
 IMPORT_NAMES: Final = ("spout", "acker", "replay")
-SPARKS: Final = ("4.2", "4.3")
+SPARKS: Final = ("4.0", "4.1", "4.2", "4.3")
 """The releases of Spark on which the tests run."""
 
 _CORE_JAR: Final = re.compile(r"spark-core_[\d.]+-(\d+\.\d+\.\d+)")

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import TrackingError
 
-RUN_ON: Final = "4.2 and 4.3"
+RUN_ON: Final = "4.0 to 4.3"
 """The versions of PySpark on which these names were run."""
 
 JavaObject = Any  # py4j ships no types

@@ -27,12 +27,12 @@ class SparkVersion(NamedTuple):
 
 
 OLDEST: Final = SparkVersion(4, 0)
-"""Older ones have no Python sources for streams. It and 4.1 are on trial (docs/develop.md)."""
+"""Older ones have no Python sources for streams."""
 
 INSTALLED: Final = pyspark.__version__
 """The whole version of this process, as it is shown."""
 
-RUNS_ON: Final = "classic PySpark 4.2 or 4.3"
+RUNS_ON: Final = "classic PySpark 4.0 to 4.3"
 """What the tests run on, in words."""
 
 
@@ -42,7 +42,7 @@ def supported(text: str) -> SparkVersion:
     if version < OLDEST:
         raise UsageError(
             f"PySpark {text} is installed, and Windhover needs {RUNS_ON}: older ones cannot read a"
-            " stream by a source in Python. Install one of them (pip install 'pyspark>=4.2,<4.4'),"
+            " stream by a source in Python. Install one of them (pip install 'pyspark>=4.0,<4.4'),"
             " and Spark of the same version on the cluster; spout.KafkaSpout needs no Spark"
         )
     return version

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tests.matrix.checkpoints import run_chain
 from tests.matrix.pythons import make_python_environment, run_on_python, with_python_row
 from tests.matrix.versions import PAGE, QUICK, RING, Outcome, make_environment, run_tests, with_row
 
@@ -26,6 +27,12 @@ def matrix(
         typer.Option("--python", help="A version, such as 3.13, or a program; may be repeated."),
     ] = None,
     quick: Annotated[bool, typer.Option(help="Only what takes two minutes; no row is written.")] = False,
+    checkpoint: Annotated[
+        bool,
+        typer.Option(
+            help="No tests: one checkpoint goes through the versions of Spark in their order, and back."
+        ),
+    ] = False,
     folder: Annotated[
         Path | None, typer.Option(help="Where environments and logs are kept; default a temporary folder.")
     ] = None,
@@ -38,6 +45,9 @@ def matrix(
     with TemporaryDirectory() as temporary:
         kept = folder or Path(temporary)
         kept.mkdir(parents=True, exist_ok=True)
+        if checkpoint:
+            has_failed = _go_through_versions(spark or [], kept)
+            spark = None
         for version in spark or ():
             python = make_environment(kept, version)
             outcome = run_tests(python, QUICK if quick else RING, kept)
@@ -57,6 +67,18 @@ def matrix(
             else:
                 _write_row(with_python_row, outcome)
     raise typer.Exit(int(has_failed))
+
+
+def _go_through_versions(versions: Sequence[str], folder: Path) -> bool:
+    """Run queries on one checkpoint by one version after the other, and back; return whether they failed."""
+    pythons = [make_environment(folder, version) for version in versions]
+    there_and_back = [*pythons, *pythons[-2::-1]]
+    chain = run_chain(there_and_back, folder)
+    for fault in chain.faults:
+        typer.echo(fault, err=True)
+    names = ", ".join([*versions, *versions[-2::-1]])
+    typer.echo(f"one checkpoint on {names}: {chain.rows} rows, {len(chain.faults)} faults")
+    return bool(chain.faults)
 
 
 def _write_row(with_row_of: Callable[[str, Outcome, str], str], outcome: Outcome) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from tests.matrix.checkpoints import faults_of_rows
 from tests.matrix.versions import PAGE, PROJECT, QUICK, RING, Outcome, counts_of, with_row
 
 TABLE = """# Limits
@@ -70,3 +73,17 @@ def test_the_page_has_the_table() -> None:
     assert "| PySpark 9.9.9 | 1 passed | today |\n" in with_row(page, outcome, "today")
     with pytest.raises(ValueError, match="has no table"):
         with_row("# Limits\n", outcome, "today")
+
+
+@pytest.mark.parametrize(
+    ("rows", "faults"),
+    [
+        (["a", "b"], []),
+        (["a"], ["'b' is missing 1 times"]),
+        (["a", "b", "b"], ["'b' came 1 times too often"]),
+        (["a", "b", "c"], ["'c' came 1 times too often"]),
+        ([], ["'a' is missing 1 times", "'b' is missing 1 times"]),
+    ],
+)
+def test_a_line_that_is_missing_or_came_too_often_is_a_fault(rows: list[str], faults: list[str]) -> None:
+    assert faults_of_rows(Counter(["a", "b"]), Counter(rows)) == faults

@@ -43,7 +43,7 @@ def test_a_wrong_topics_yaml_fails_with_its_problems_and_nothing_is_judged_by_it
     assert the(facts, TOPICS_FILE).cure == "windhover validate topics.yaml"
 
 
-@pytest.mark.parametrize("version", ["", "3.5.1", "4.1.0", "4.10.0"])
+@pytest.mark.parametrize("version", ["", "3.5.1", "3.9.0", "4.4.0", "4.10.0"])
 def test_another_spark_fails(version: str) -> None:
     assert wrong(replace(RIGHT, pyspark=version)) == [(SPARK, CheckHealth.FAILED)]
 
@@ -60,6 +60,11 @@ def test_a_spark_home_of_another_version_fails(tmp_path: Path) -> None:
     assert (SPARK, CheckHealth.FAILED) in wrong(facts)
     assert "4.3.0, and SPARK_HOME" in the(facts, SPARK).observed
     assert wrong(replace(facts, pyspark="4.2.0")) == []
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.2.0", "4.3.0"])
+def test_each_spark_that_pip_allows_passes(version: str) -> None:
+    assert wrong(replace(RIGHT, pyspark=version)) == []
 
 
 def test_another_distribution_that_owns_a_name_fails_and_is_named(tmp_path: Path) -> None:

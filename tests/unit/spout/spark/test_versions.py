@@ -34,7 +34,7 @@ def test_versions_compare_by_their_first_two_numbers(text: str, version: tuple[i
 @pytest.mark.parametrize("text", ["3.5.8", "3.0.0"])
 def test_an_older_one_is_refused_with_both_versions_and_the_cure(text: str) -> None:
     with pytest.raises(
-        UsageError, match=rf"^PySpark {text} is .* needs classic PySpark 4\.2 or .*pip install"
+        UsageError, match=rf"^PySpark {text} is .* needs classic PySpark 4\.0 to .*pip install"
     ):
         supported(text)
 
@@ -71,7 +71,7 @@ def test_a_session_of_spark_connect_is_refused_with_both_versions_and_the_cure()
     found = (
         rf"RemoteSession is no classic Spark session.*Found is PySpark {pyspark.__version__}, and wanted is"
     )
-    with pytest.raises(UsageError, match=found + r" classic PySpark 4\.2 or .*Run the driver beside Spark"):
+    with pytest.raises(UsageError, match=found + r" classic PySpark 4\.0 to .*Run the driver beside Spark"):
         spout.read_stream(session, topics, "a")
 
 

@@ -22,7 +22,7 @@ PRODUCT = ("acker", "replay", "spout")
 RUN_BY_MODELS = """
 acker/wire/causes.py: class_name clipped cut_text error_class error_classes error_text with_place
   without_place
-acker/wire/checks.py: epoch_max left_out_block read_verdicts wrong_clock wrong_epoch wrong_fails
+acker/wire/checks.py: emission_wall epoch_max left_out_block read_verdicts wrong_clock wrong_epoch wrong_fails
   wrong_init wrong_names wrong_numbers wrong_source wrong_take wrong_taken wrong_touch wrong_verdicts
 acker/wire/clusters.py: cluster_header cluster_of is_of_another other_cluster require_cluster
 acker/wire/codec.py: load_schema

@@ -212,7 +212,8 @@ class PartitionCore:
         grace_ms = self.sessions.record_emission(session, init.now)
         # a timeout of 0 or less means none
         timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
-        emission = InitEmission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
+        wall_ms = checks.emission_wall(init, record.timestamp_ms)
+        emission = InitEmission(session, init.topic, init.topic_id, init.now, wall_ms, timeout_ms)
         epochs = read_epochs(record.headers)
         # 3. open the runs
         for run in init.runs:

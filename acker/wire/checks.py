@@ -165,7 +165,7 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, writ
     flaw = (
         wrong_names(init.group, init.session, init.topic, init.topic_id)
         or wrong_numbers(init.epoch, init.now, init.wall, init.timeout_ms)
-        or wrong_clock(max(init.now, init.wall), written_ms)
+        or wrong_clock(init.now, written_ms)
     )
     # an init may have thousands of runs, and has few sources
     for source in {run.source for run in init.runs}:
@@ -187,6 +187,16 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, writ
             if acker_partition(run.source, block << ACKER_BLOCK_BITS, partitions) != partition:
                 return f"positions from {block << ACKER_BLOCK_BITS} on are not of this acker partition"
     return ""
+
+
+def emission_wall(init: Init, written_ms: int) -> int:
+    """Return when the roots of an init were emitted, in wall time.
+
+    `init.wall` is what its writer's machine shows. If that is too far ahead of `written_ms`, the
+    time of the record, somebody has set the machine's clock meanwhile, and the time of the record
+    counts. The init stays valid: no later one could initialise its roots, so they would be lost.
+    """
+    return max(0, written_ms) if wrong_clock(init.wall, written_ms) else init.wall
 
 
 def left_out_block(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from acker.config.settings import AckerSettings
@@ -16,7 +16,7 @@ from acker.errors import CodecError
 from acker.kafka.port import Record
 from acker.ledger.cohort import Session
 from acker.root_sets.root_set import RootSet
-from acker.wire.checks import wrong_init, wrong_take
+from acker.wire.checks import emission_wall, wrong_init, wrong_take
 from acker.wire.codec import wire_codec
 from acker.wire.events import Event, Init, Take, Tick
 from spout.group.presence import LEAVES_HEADER, Who
@@ -89,7 +89,8 @@ class InitTables:
         self._put_sign(event, record)
         if isinstance(event, Init):
             inits = self._inits.setdefault(record.partition, deque())
-            inits.append(SeenInit(record.offset, event))
+            emitted = replace(event, wall=emission_wall(event, record.timestamp_ms))
+            inits.append(SeenInit(record.offset, emitted))
             if len(inits) > INITS_MAX:
                 inits.popleft()
                 self._forgotten_count += 1

@@ -231,6 +231,24 @@ MUTANTS = (
         "one forged note would be what status says of a group for good",
     ),
     Mutant(
+        "an-init-by-a-clock-that-was-set-ahead-is-passed-over",
+        "acker/wire/checks.py",
+        "        or wrong_clock(init.now, written_ms)",
+        "        or wrong_clock(max(init.now, init.wall), written_ms)",
+        "tests/unit/spout/planning_process/test_stepping_clock.py"
+        "::test_what_is_emitted_by_a_clock_that_is_far_off_has_its_verdict",
+        "a query whose machine's clock is set ahead by hours while it runs would lose what it emits",
+    ),
+    Mutant(
+        "a-wall-time-of-the-future-counts",
+        "acker/service/core.py",
+        "wall_ms = checks.emission_wall(init, record.timestamp_ms)",
+        "wall_ms = init.wall",
+        "tests/unit/spout/planning_process/test_stepping_clock.py"
+        "::test_what_is_emitted_by_a_clock_that_is_far_off_has_its_verdict",
+        "the copy of a root that timed out would be due in years",
+    ),
+    Mutant(
         "rows-of-a-batch-are-counted-once",
         "acker/wire/lateness.py",
         "return self.rows if self.first else 0",

@@ -174,7 +174,7 @@ FORGERIES: Final = (
         goes_on=False,
     ),
     Forgery("init-now-2^53", "init", lambda v: replace(v.init(10, 20), now=FAR), _CLOCK),
-    Forgery("init-wall-2^53", "init", lambda v: replace(v.init(10, 20), wall=FAR), _CLOCK),
+    Forgery("init-wall-2^53", "init", lambda v: replace(v.init(10, 20), wall=FAR)),
     Forgery("init-of-the-past", "init", lambda v: replace(v.init(10, 20), now=-FAR, wall=-FAR)),
     Forgery("init-never-times-out", "init", lambda v: replace(v.init(10, 20), timeout_ms=FAR), goes_on=False),
     Forgery("init-times-out-at-once", "init", lambda v: replace(v.init(10, 20), timeout_ms=1), goes_on=False),

@@ -28,6 +28,7 @@ from acker.wire.checks import (
     NUMBER_MAX,
     OUTSIDE,
     LogOnce,
+    emission_wall,
     epoch_max,
     left_out_block,
     read_verdicts,
@@ -195,6 +196,7 @@ GOOD_INITS: dict[str, Init] = {
     "no run": replace(INIT, runs=()),
     "as many as may be": replace(INIT, runs=(SourceRun(SOURCE, 0, 60), SourceRun(SOURCE, 60, 100))),
     "the latest clock": replace(INIT, now=NOW_MS + CLOCK_AHEAD_MS_MAX),
+    "a wall time of the future": replace(INIT, wall=NUMBER_MAX),
     "long names": replace(INIT, group=LONG, session=LONG, topic=LONG, topic_id=LONG),
 }
 WRONG_INITS: dict[str, tuple[Init, str]] = {
@@ -207,7 +209,6 @@ WRONG_INITS: dict[str, tuple[Init, str]] = {
     "a wall time beyond all": (replace(INIT, wall=-NUMBER_MAX - 1), "no time"),
     "a timeout beyond all": (replace(INIT, timeout_ms=NUMBER_MAX + 1), "no time"),
     "a clock too high": (replace(INIT, now=NOW_MS + CLOCK_AHEAD_MS_MAX + 1), "ahead of the time"),
-    "a wall time too high": (replace(INIT, wall=NOW_MS + CLOCK_AHEAD_MS_MAX + 1), "ahead of the time"),
     "no source": (replace(INIT, runs=(SourceRun(0, 5, 9),)), "of no input"),
     "a run backwards": (replace(INIT, runs=(SourceRun(SOURCE, 5, 4),)), "ends before it starts"),
     "too many": (replace(INIT, runs=(SourceRun(SOURCE, 0, 60), SourceRun(SOURCE, 60, 101))), "101 positions"),
@@ -223,6 +224,24 @@ def test_a_good_init_is_not_wrong(kind: str) -> None:
 def test_a_wrong_init_says_what_is_wrong(kind: str) -> None:
     init, why = WRONG_INITS[kind]
     assert why in wrong_init(init, 0, 1, 100, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("wall_ms", "written_ms", "expected_ms"),
+    [
+        (NOW_MS, NOW_MS, NOW_MS),
+        (NOW_MS + CLOCK_AHEAD_MS_MAX, NOW_MS, NOW_MS + CLOCK_AHEAD_MS_MAX),
+        (NOW_MS + CLOCK_AHEAD_MS_MAX + 1, NOW_MS, NOW_MS),
+        (NUMBER_MAX, NOW_MS, NOW_MS),
+        (0, NOW_MS, 0),
+        (-NUMBER_MAX, NOW_MS, -NUMBER_MAX),
+        (NOW_MS, -1, 0),  # a log without times
+    ],
+)
+def test_a_wall_time_that_is_too_far_ahead_is_that_of_the_record(
+    wall_ms: int, written_ms: int, expected_ms: int
+) -> None:
+    assert emission_wall(replace(INIT, wall=wall_ms), written_ms) == expected_ms
 
 
 @pytest.mark.parametrize("partitions", [2, 7])

@@ -179,3 +179,38 @@ def test_a_query_that_ends_waits_for_verdicts_by_a_clock_that_steps(step_ms: int
     world.acker = acker
     world.run(5_000)
     assert planner.is_drained()
+
+
+@pytest.mark.parametrize("is_published", [True, False], ids=["acked", "timed out"])
+@pytest.mark.parametrize("had_roots", [False, True], ids=["first batch", "after another"])
+@pytest.mark.parametrize(
+    "step_ms",
+    [3 * HOUR_MS, 24 * HOUR_MS, 87_600 * HOUR_MS, -87_600 * HOUR_MS],
+    ids=["three hours ahead", "a day ahead", "ten years ahead", "ten years back"],
+)
+def test_what_is_emitted_by_a_clock_that_is_far_off_has_its_verdict(
+    step_ms: int, had_roots: bool, is_published: bool
+) -> None:
+    """D415: an acker that passes over its init would never have these roots, and they would be lost."""
+    world = World()
+    planner = world.ready()
+    end = BEGINNING
+    if had_roots:
+        world.produce(3)
+        start, end = end, batch(planner, end, world)
+        world.publish(start, end)
+        world.run(1_000)
+    world.spouts_ahead_ms += step_ms
+    world.produce(5)
+    start, end = end, batch(planner, end, world)
+    if is_published:
+        world.publish(start, end)
+        world.run(3_000)
+        runs = [run for verdicts in world.verdicts() for run in verdicts.acked]
+        assert sum(end - start for _source, start, end in runs) == 5 + 3 * had_roots
+    else:
+        timed_out_after_ms(world)
+        assert world.lost("TIMED_OUT") == 5
+        walls_ms = [lost.emitted_wall for verdicts in world.verdicts() for lost in verdicts.lost]
+        # the replay worker counts from it when a copy is due
+        assert max(walls_ms) <= world.now_ms

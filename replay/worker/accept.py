@@ -38,8 +38,8 @@ from acker.wire.stacks import WAITING_STACK_BYTES_MAX, Stacks, cut_stack, key_of
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, append_loss, history_of, was_read
-from replay.records.headers import Lineage, location, parse_lineage
-from replay.worker.fetch import Absence, RecordPlace, cannot_be_read, find_cut_off, took_the_place
+from replay.records.headers import Lineage, RecordPlace, location, parse_lineage
+from replay.worker.fetch import Absence, cannot_be_read, find_cut_off, took_the_place
 from replay.worker.worker import OF_AN_INPUT, Worker
 
 _POSITION_BYTES: Final = 8
@@ -175,11 +175,6 @@ class Past(NamedTuple):
     leader_epoch: int = NO_EPOCH
 
     @classmethod
-    def of_first_emission(cls, place: RecordPlace, leader_epoch: int) -> Past:
-        """Return the past of a root that is no copy: there was nothing before it."""
-        return cls(Lineage(location(*place)), leader_epoch=leader_epoch)
-
-    @classmethod
     def of_missing_copy(
         cls, place: RecordPlace, dead_reason: DeadReason, leader_epoch: int = NO_EPOCH
     ) -> Past:
@@ -216,7 +211,8 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
         if id(lost) not in decidable_lost_ids or is_unreadable_copy:
             dues.append(_undecided_entry(root, epoch, now_ms))
             continue
-        past = pasts[place] if is_copy else Past.of_first_emission(place, epoch)
+        # there was nothing before a root that is no copy
+        past = pasts[place] if is_copy else Past(Lineage(location(*place)), leader_epoch=epoch)
         if past is None and was_read(lost.reason, lost.operator, error_class(lost.error)):
             # the log seems never to have had a record there, but a bolt read it
             past = Past.of_missing_copy(place, DeadReason.GONE)
@@ -286,10 +282,10 @@ def decide_asides(
     there never was a record. Roots whose input still cannot go on are missing.
     """
     roots = [_lost_root_of_aside(aside) for aside in aside_by_offset.values()]
-    due_by_root = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
+    due_by_root = {due.root: due for due in dues_of(worker, roots, now_ms)}
     new_due_by_offset: dict[int, Due | None] = {}
     for offset, aside in aside_by_offset.items():
-        due = due_by_root.get((aside.source, aside.position))
+        due = due_by_root.get(aside.root)
         if isinstance(due, Aside):
             continue  # its input cannot go on: the former entry stays
         if due is not None and due.due_ms <= now_ms:

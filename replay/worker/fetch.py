@@ -38,6 +38,7 @@ from acker.kafka.port import (
     TopicPartition,
     record_bytes,
 )
+from replay.records.headers import RecordPlace
 
 _POLL_MS: Final = 100
 _PICK_RECORDS: Final = 5_000
@@ -66,20 +67,7 @@ def took_the_place(record: Record, leader_epoch: int) -> bool:
     return leader_epoch != NO_EPOCH and record.leader_epoch > leader_epoch
 
 
-class RecordPlace(NamedTuple):
-    """One record of a log."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    @property
-    def log(self) -> TopicPartition:
-        """Return the partition that the record is in."""
-        return TopicPartition(self.topic, self.partition)
-
-
-record_place = tuple_maker(RecordPlace)
+_record_place = tuple_maker(RecordPlace)
 
 
 def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[RecordPlace]:
@@ -433,7 +421,7 @@ class _FetchRun:
             self.damaged_runs.append(self._picker.pass_over(partition))
             self._follow_picker()
             return True
-        places = map(record_place, map(_PLACE, picked.records))
+        places = map(_record_place, map(_PLACE, picked.records))
         self.records.update(zip(places, picked.records, strict=True))
         picked_bytes = sum(map(record_bytes, picked.records))
         passed_bytes = picked.passed_bytes + picked.passed * RECORD_OVERHEAD_BYTES

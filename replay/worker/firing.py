@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from acker.identity import Position, Root, Source, input_id_of
+from acker.identity import Root, input_id_of
 from acker.kafka.port import TopicPartition
 from replay.records.due import Aside, Due, Pause, RefusedRoot, refused_entry
 from replay.worker.accept import decide_asides
@@ -233,7 +233,7 @@ class Firings:
         why_refused_by_root: dict[Root, str] = {}
         for offset, why in self._refusals.why_dies_by_offset.items():
             if offset in due_by_offset:
-                why_refused_by_root[_root_of(due_by_offset[offset])] = why
+                why_refused_by_root[due_by_offset[offset].root] = why
         outcomes = outcomes_of(worker, list(due_by_offset.values()), why_refused_by_root, now_ms)
         wait_ms = worker.limits.operation_timeout_ms
         committed_by_root = self._cut_copies.find_committed(worker.log, wait_ms, worker.note_operation)
@@ -279,11 +279,6 @@ class Firings:
         # so that it is known, once it is tried again, why it died
         dead_due = replace(outcome.due, dead=outcome.dead.value)
         return refused_entry(dead_due, due_ms, letter_why=why, copy_why=outcome.why)
-
-
-def _root_of(due: Due) -> Root:
-    """Return the root that an entry is about."""
-    return Root(Source(due.source), Position(due.position))
 
 
 def _committed_or(outcome: RootOutcome, committed_by_root: Mapping[Root, SentCopy]) -> RootOutcome:

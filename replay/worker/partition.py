@@ -41,7 +41,7 @@ from acker.errors import (
     unreadable_kind,
 )
 from acker.hot_paths import tuple_maker, uncollected
-from acker.identity import Root, input_id_of, offset_of, partition_of
+from acker.identity import Root, input_id_of
 from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
@@ -452,9 +452,7 @@ class VerdictPartition:
         for entry_offset, due in due_by_offset.items():
             if due is None:
                 continue
-            partition = partition_of(due.source)
-            offset = offset_of(due.position)
-            put_off = worker.damaged_batches.put_off_run_at(due.topic, partition, offset, now_ms)
+            put_off = worker.damaged_batches.put_off_run_at(*due.place, now_ms)
             if put_off is not None:
                 self.damaged_run_by_entry[entry_offset] = put_off.run
                 until_ms_by_offset[entry_offset] = put_off.until_ms

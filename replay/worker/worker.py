@@ -31,8 +31,9 @@ from replay.policy.breaker import Breaker
 from replay.policy.damage import DamagedBatches
 from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import Due, Pause, due_codec
+from replay.records.headers import RecordPlace
 from replay.worker.cut import CutCopies
-from replay.worker.fetch import Absence, Answers, Fetcher, RecordPlace, absence_in
+from replay.worker.fetch import Absence, Answers, Fetcher, absence_in
 from replay.worker.refusals import RefusedInARow
 from replay.worker.report import Counters, ReplayEvent, Report, Written
 

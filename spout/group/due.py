@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from acker.errors import UnknownVersion
-from acker.identity import Root, first_source, input_id_of, offset_of, partition_of
+from acker.identity import Root, first_source, input_id_of
 from acker.kafka.port import Log, OffsetAnswers, Record, TopicPartition
 from acker.kafka.read_to_end import Follower
 from acker.service.passed_over import damage_handler, require_passed_over
@@ -32,8 +32,7 @@ from replay.records.due_fold import (
     name_of,
     whole_entry,
 )
-from replay.records.headers import parse_location
-from replay.worker.fetch import RecordPlace
+from replay.records.headers import RecordPlace, parse_location
 
 PATIENCE_MS: Final = 10
 """How long one call waits for the broker: the planner has other work, and calls again."""
@@ -290,10 +289,7 @@ class _OrderedEntries:
         due = whole_entry(record, root)
         if input_id_of(root.source) not in self._inputs:
             return None
-        location = parse_location(due.origin)
-        origin = None if location is None else RecordPlace(*location)
-        place = RecordPlace(due.topic, partition_of(root.source), offset_of(root.position))
-        return WaitingRoot(origin, place, due.last_was_blocked)
+        return WaitingRoot(parse_location(due.origin), due.place, due.last_was_blocked)
 
     def put(self, record: Record, root: Root, entry: WaitingRoot) -> None:
         """Keep an entry, in place of an earlier one of its root."""

@@ -34,7 +34,8 @@ from acker.config.limits import ReplayLimits
 from acker.identity import copies_source, first_source
 from acker.kafka.port import Bound, Record
 from acker.wire.events import SourceRun, Verdicts, positions
-from replay.worker.fetch import Fetcher, RecordPlace, cannot_be_read
+from replay.records.headers import RecordPlace
+from replay.worker.fetch import Fetcher, cannot_be_read
 from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec

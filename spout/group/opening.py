@@ -41,7 +41,7 @@ from typing import Final, NamedTuple, assert_never
 from acker.errors import SessionRefused, Unreachable, UsageError
 from acker.identity import GENERATION_MAX, offset_of, position_at
 from acker.ledger.sessions import GENERATION_FIRST_MAX, GENERATION_STEP_MAX
-from acker.waits import PassedTime
+from acker.waits import LastTime, PassedTime
 from acker.wire.checks import CLOCK_AHEAD_MS_MAX, wrong_epoch
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
@@ -286,6 +286,7 @@ class Opening:
         self._new_id = new_id
         # by acker partition, then by source: the generation that it answered last
         self._generations: Mapping[int, Mapping[int, int]] = {}
+        self._last_send = LastTime()  # of the round's `Take`
         self._has_reported_wait = False
         self._holder_watch: _HolderWatch | None = None  # None: nobody is waited for
         self._grant_epoch = grant_epoch  # None: the query does not write exactly once
@@ -322,9 +323,7 @@ class Opening:
                 f"acker partition {_numbers_text(silent)} did not answer group {self._spec.group} for"
                 f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
             )
-        # below 0 the clock was set back: without sending now, nothing would be sent for as long as that
-        is_time_to_repeat = not 0 <= now_ms - self._sent_ms < REPEAT_MS
-        if is_time_to_repeat:
+        if self._last_send.is_due(now_ms, REPEAT_MS):
             self._send_takes(silent, now_ms)
             if waited_ms >= WAIT_REPORTED_MS:
                 self._report_wait(silent)
@@ -395,7 +394,7 @@ class Opening:
 
     def _send_takes(self, partitions: Sequence[int], now_ms: int) -> None:
         """Send the `Take` of the round to acker partitions, and before it what raises their generations."""
-        self._sent_ms = now_ms
+        self._last_send.at_ms = now_ms
         name, clock_ms, takes = self._round.name, self._round.clock_ms, self._round.takes
         for partition in partitions:
             for step in generation_steps(takes, self._generations.get(partition, {})):

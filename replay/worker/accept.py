@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, assert_never
 import numpy as np
 
 from acker.errors import Disagreement
-from acker.identity import input_id_of, is_replay, offset_of, partition_of
+from acker.identity import Position, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import NO_EPOCH, Bound, Record, TopicPartition
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost, Verdicts, pack_positions, positions
@@ -62,6 +62,11 @@ class LostRoot(NamedTuple):
     position: int
     leader_epoch: int = NO_EPOCH
     stack: str = ""
+
+    @property
+    def root(self) -> Root:
+        """The root itself."""
+        return Root(Source(self.lost.source), Position(self.position))
 
     @property
     def place(self) -> RecordPlace:
@@ -430,13 +435,9 @@ def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: i
 
     `emitted_epoch` is the leader's epoch in which the copy was emitted.
     """
-    if record is Absence.NEVER:
-        return None
     if isinstance(record, Absence):
-        dead_reason = DeadReason.GONE
-        if record.unreadable is not None:  # it is there, and nobody can read it
-            dead_reason = DeadReason[record.unreadable.name]
-        return Past.of_missing_copy(place, dead_reason)
+        dead_reason = record.dead_reason
+        return None if dead_reason is None else Past.of_missing_copy(place, dead_reason)
     if took_the_place(record, emitted_epoch):  # its headers tell another record's history
         return Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
     lineage = parse_lineage(record.headers, *place)

@@ -38,6 +38,7 @@ from acker.kafka.port import (
     TopicPartition,
     record_bytes,
 )
+from replay.policy.disposition import DeadReason
 from replay.records.headers import RecordPlace
 
 _POLL_MS: Final = 100
@@ -145,6 +146,11 @@ class Absence(Enum):
     def unreadable(self) -> UnreadableKind | None:
         """What is the matter with a record that is there and cannot be read; None: there is none."""
         return UnreadableKind[self.name] if self.name in UnreadableKind.__members__ else None
+
+    @property
+    def dead_reason(self) -> DeadReason | None:
+        """Why a root dies whose record is absent; None: there never was one that could die."""
+        return None if self is Absence.NEVER else DeadReason[self.name]
 
 
 def absence_in(run: DamagedRun) -> Absence:

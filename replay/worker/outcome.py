@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from acker.config.topics import Input
-from acker.errors import TopicError, UnreadableKind
+from acker.errors import TopicError
 from acker.identity import Root, input_id_of
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
 from replay.policy.disposition import DeadReason
@@ -158,15 +158,6 @@ class _FetchedRoot(NamedTuple):
     missing_reason: DeadReason | None
 
 
-_DEAD_BY_ABSENCE: Final = {
-    Absence.GONE: DeadReason.GONE,
-    **{Absence[kind.name]: DeadReason[kind.name] for kind in UnreadableKind},
-}
-"""Why a root dies whose record is absent; `Absence.NEVER` is missing: there is nothing that could
-die.
-"""
-
-
 def _fetch_records(
     worker: Worker, dues: Sequence[Due], unchanged: set[TopicVersion], now_ms: int
 ) -> list[_FetchedRoot]:
@@ -218,7 +209,7 @@ def _fetched_root(due: Due, answer: Record | Absence) -> _FetchedRoot:
         return _FetchedRoot(due, answer, missing_reason=None)
     if answer is Absence.NEVER and was_a_record(due):
         answer = Absence.GONE
-    return _FetchedRoot(due, answer, _DEAD_BY_ABSENCE.get(answer))
+    return _FetchedRoot(due, answer, answer.dead_reason)
 
 
 class _OutcomeBuilder:

@@ -295,7 +295,7 @@ class VerdictPartition:
             return False
         # roots that a cut transaction has accepted are not accepted again
         accepted = self._accepted_past_progress
-        roots = [root for root in batch.roots if (root.lost.source, root.position) not in accepted]
+        roots = [lost_root for lost_root in batch.roots if lost_root.root not in accepted]
         # 2. what becomes of them
         dues = dues_of(worker, roots, now_ms)
         # 3. write it
@@ -343,8 +343,7 @@ class VerdictPartition:
         """
         accepted_behind = self._accepted_past_progress
         if accepted_behind:
-            roots_of_batch = ((root.lost.source, root.position) for root in batch.roots)
-            accepted_behind = accepted_behind.difference(roots_of_batch)
+            accepted_behind = accepted_behind.difference(lost_root.root for lost_root in batch.roots)
         if batch.progress.next >= self._verdicts_end_at_open:
             # all verdicts that a former owner can have read are accepted now:
             # entries that are left were written for another reason

@@ -116,13 +116,6 @@ class Firing:
         return offsets
 
 
-class _PartedOutcomes(NamedTuple):
-    """Outcomes that are written, and by offset the new entries of roots that are put aside."""
-
-    written: Sequence[RootOutcome]
-    new_entry_by_offset: Mapping[int, Decision]
-
-
 class Firings:
     """Prepares what is written for the due roots of one partition."""
 
@@ -175,9 +168,8 @@ class Firings:
         outcomes = self._build_outcomes(decided_by_offset, now_ms)
         # 4. what topics refuse
         if self._refusals.has_refused_lately:
-            parted = self._part_refused(outcomes, decided_by_offset, now_ms)
-            outcomes = parted.written
-            decision_by_offset |= parted.new_entry_by_offset
+            outcomes, new_entry_by_offset = self._part_refused(outcomes, decided_by_offset, now_ms)
+            decision_by_offset |= new_entry_by_offset
         # 5. breakers
         outcomes, inputs_to_pause = leave_out_by_breaker(worker, outcomes, now_ms)
         pauses = [Pause(input.id, now_ms, worker.breakers[input.id].why) for input in inputs_to_pause]
@@ -243,15 +235,15 @@ class Firings:
 
     def _part_refused(
         self, outcomes: Sequence[RootOutcome], due_by_offset: Mapping[int, Due], now_ms: int
-    ) -> _PartedOutcomes:
-        """Part the outcomes that are written from those whose roots are put aside.
+    ) -> tuple[Sequence[RootOutcome], Mapping[int, NewEntry]]:
+        """Return the outcomes that are written, and by offset the new entries of roots that are put aside.
 
         `due_by_offset` has the entries that the outcomes are of.
         """
         # the same objects, and to compare the contents of entries takes longer
         offset_by_due_id = {id(due): offset for offset, due in due_by_offset.items()}
         written: list[RootOutcome] = []
-        new_entry_by_offset: dict[int, Decision] = {}
+        new_entry_by_offset: dict[int, NewEntry] = {}
         for outcome in outcomes:
             offset = offset_by_due_id[id(outcome.due)]
             refused = self._refused_entry(outcome, offset, now_ms)
@@ -259,7 +251,7 @@ class Firings:
                 written.append(outcome)
             else:
                 new_entry_by_offset[offset] = self._new_entry(refused)
-        return _PartedOutcomes(written, new_entry_by_offset)
+        return written, new_entry_by_offset
 
     def _refused_entry(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
         """Return the new entry of a root that is put aside; None: what its outcome says is written.

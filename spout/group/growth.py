@@ -114,9 +114,7 @@ class Growth:
         context = self._context
         begun = Begun(context.sources.keys(), context.left_out)
         # a source that has no leader yet has no first offset: it is found again, and joins later
-        first_offsets = starting_offsets(
-            context.log, context.spec, new_specs.values(), begun, context.troubles
-        )
+        first_offsets = starting_offsets(context, new_specs.values(), begun)
         if not first_offsets:
             return []
         self._first_positions = {source: position_at(0, offset) for source, offset in first_offsets.items()}

@@ -273,13 +273,10 @@ class Opening:
         """
         self.opened: Opened | None = None
         self._session = session
-        self._log = context.log
+        self._context = context
         self._spec = context.spec
         self._sources = context.sources
         self._announcer = announcer
-        self._report = context.report
-        self._troubles = context.troubles
-        self._leave_out = context.leave_out
         self._journal = journal
         # by source: when a former process left it out, since it had no leader
         self._left_out_before = dict.fromkeys(journal.waits, journal.at_ms)
@@ -338,7 +335,7 @@ class Opening:
             "acker_partitions": ",".join(map(str, silent)),
             "next_step": f"where no acker runs, start one with {RUN_ACKER}",
         }
-        self._report("waits_for_ackers", fields)
+        self._context.report("waits_for_ackers", fields)
 
     def take_anew(self, now_ms: int) -> None:
         """Take the group once more, with a new session, and clear `opened`.
@@ -525,10 +522,10 @@ class Opening:
         epoch = epoch_above(owner.epoch, now_ms)
         clock_ms = clock_after(former_clock_ms, now_ms)
         if epoch <= owner.epoch:
-            self._report("epoch_left_behind", {"group": group, "owner": str(owner), "epoch": epoch})
+            self._context.report("epoch_left_behind", {"group": group, "owner": str(owner), "epoch": epoch})
         if clock_ms < former_clock_ms:
             ahead = f"{(former_clock_ms - now_ms) // 1_000} s"
-            self._report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
+            self._context.report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
         # 2. the store, which may grant a higher epoch; the name shows that there is one
         new_id = self._new_id
         if self._grant_epoch is not None:
@@ -608,7 +605,7 @@ class Opening:
         all_histories = accepted.answers.sources()
         histories = {source: history for source, history in all_histories.items() if source in self._sources}
         not_taken = self._sources.keys() - histories.keys()
-        self._leave_out({source: self._left_out_before.get(source, now_ms) for source in not_taken})
+        self._context.leave_out({source: self._left_out_before.get(source, now_ms) for source in not_taken})
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
         is_restart = self._session.is_restart
@@ -635,7 +632,7 @@ class Opening:
         # a journal that an older version wrote has no time: 0
         reached = Reached(emitted_to, at_ms=self._journal.at_ms or None)
         # what the ackers know of another installation is checked when they have answered
-        check_commits(self._log, self._spec, begun, reached, now_ms, other_prefix_passes=True)
+        check_commits(self._context, begun, reached, now_ms, other_prefix_passes=True)
 
     def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
         """Raise `Disagreement` if somebody moved the offsets of a source that the ackers know.
@@ -654,7 +651,7 @@ class Opening:
             if has_emitted:
                 begun.append(spec)
                 emitted_to[source] = int(offset_of(watermark))
-        check_commits(self._log, self._spec, begun, Reached(emitted_to), now_ms)
+        check_commits(self._context, begun, Reached(emitted_to), now_ms)
 
     def _report_carried(self, histories: Mapping[int, SourceHistory]) -> None:
         """Report the inputs that begin at a commit of which the ackers have no history.
@@ -668,8 +665,8 @@ class Opening:
             for source, source_spec in self._sources.items()
             if source not in histories and source not in rewound
         ]
-        for carried in carried_commits(self._log, self._spec, fresh):
-            self._report("commit_without_state", carried.fields())
+        for carried in carried_commits(self._context.log, self._spec, fresh):
+            self._context.report("commit_without_state", carried.fields())
 
     def _takes_by_source(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Return how each source is taken: as the ackers or the journal have it, else from its first offset.
@@ -681,7 +678,7 @@ class Opening:
             spec for source, spec in self._sources.items() if source not in histories and source not in marks
         ]
         begun = Begun(histories.keys() | marks.keys(), self._left_out_before)
-        starts = starting_offsets(self._log, self._spec, fresh, begun, self._troubles)
+        starts = starting_offsets(self._context, fresh, begun)
         takes: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
@@ -707,7 +704,7 @@ class Opening:
         if owner <= name:  # it was refused for something else than a higher owner
             raise refused_by_acker(answers, name, spec.group)
         if not spec.take_over or not self._session.is_restart:
-            owner_text = describe_session(self._log, spec, owner, now_ms)
+            owner_text = describe_session(self._context.log, spec, owner, now_ms)
             raise SessionRefused(
                 f"session {name} of group {spec.group} is refused: {owner_text} holds the group; stop the"
                 f" query that runs it, or start this one with {spec.way} to abandon what is open there"

@@ -741,7 +741,7 @@ class Planner:
         fresh = [spec for source, spec in self.sources.items() if source not in marks]
         left_out_before = dict.fromkeys(self._journal.waits, self._journal.at_ms)
         begun = Begun(marks, left_out_before)
-        starts = starting_offsets(self._context.log, self._spec, fresh, begun, self._context.troubles)
+        starts = starting_offsets(self._context, fresh, begun)
         for source, offset in starts.items():
             first = position_at(0, offset)
             cursors[source] = SourceCursor(first, first)

@@ -79,10 +79,10 @@ def test_what_is_done_from_time_to_time_is_due_after_its_time_and_where_the_cloc
     at_ms: int | None, now_ms: int, every_ms: int
 ) -> None:
     """D413: a clock that is set back by an hour holds nothing up for that hour."""
-    last = LastTime(at_ms)
+    last_commit = LastTime(at_ms)
     is_due = at_ms is None or now_ms < at_ms or now_ms - at_ms >= every_ms
-    assert last.is_due(now_ms, every_ms) is is_due
-    assert last.at_ms == at_ms
-    assert last.begin_if_due(now_ms, every_ms) is is_due
-    assert last.at_ms == (now_ms if is_due else at_ms)
-    assert not last.is_due(now_ms, every_ms) or not is_due
+    assert last_commit.is_due(now_ms, every_ms) is is_due
+    assert last_commit.at_ms == at_ms
+    assert last_commit.begin_if_due(now_ms, every_ms) is is_due
+    assert last_commit.at_ms == (now_ms if is_due else at_ms)
+    assert not last_commit.is_due(now_ms, every_ms) or not is_due

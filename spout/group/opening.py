@@ -468,7 +468,8 @@ class Opening:
 
         1. some of them have a higher generation of a source than the others: a reset that died
            half-way has sent it only to some, and the others would refuse what is emitted in it.
-        2. the clock with which a restart would go on is far ahead: no acker takes ticks with it.
+        2. the clock with which a restart would go on is far ahead: no acker takes ticks with it. That
+           takes a new session, so without the option `take_over` it raises `Disagreement`.
         3. a restart waited long for the last answer: the process before may have moved the clock of
            the session since the first one.
         """
@@ -487,7 +488,9 @@ class Opening:
                 now_ms=now_ms,
             )
         elif self._session.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
-            self._take_with_right_clock(now_ms)
+            if not self._spec.take_over:
+                raise clock_ahead(accepted.name, self._spec, self._restart_clock_ms - now_ms)
+            self._take_sources_with_new_session(now_ms)  # whose clock begins lower
         elif self._session.state is SessionState.RESUMING and is_old:
             self._start_round(
                 SessionEvent.ANSWER_IS_OLD, accepted.name, takes, clock_ms=accepted.clock_ms, now_ms=now_ms
@@ -555,15 +558,6 @@ class Opening:
             " store, and publishes what that has. If the store is gone, or the group is to be"
             f" written otherwise: {cure}, then start with a fresh checkpoint"
         )
-
-    def _take_with_right_clock(self, now_ms: int) -> None:
-        """Take the group with a new session, since no acker takes a tick with the clock of this one.
-
-        Raises `Disagreement`: the option `take_over` is not given.
-        """
-        if not self._spec.take_over:
-            raise clock_ahead(self._round.name, self._spec, self._restart_clock_ms - now_ms)
-        self._take_sources_with_new_session(now_ms)
 
     def _with_rewinds(self, takes: Mapping[int, TakeSource]) -> dict[int, TakeSource]:
         """Return `takes` with a new generation for each source that is to be rewound.

@@ -441,7 +441,7 @@ class Planner:
         Only when `is_ready`.
         """
         owned = self._require_owned()
-        self._record_request()
+        self._process_event(SessionEvent.RECORDS_REQUESTED)
         if self._writes_exactly_once:
             # before the first root is initialised; an error
             # ends the process with a clock that stands
@@ -486,7 +486,7 @@ class Planner:
         `Arrivals.wait_for_record`.
         """
         read_to = self._require_owned().batches.ends_if_all_read
-        self._record_request()
+        self._process_event(SessionEvent.RECORDS_REQUESTED)
         # a source that has joined since the last plan has no end here: then something may be there
         is_all_read = len(read_to) == len(self.sources)
         if is_all_read and not self._arrivals.wait_for_record(read_to, wait_ms):
@@ -654,10 +654,6 @@ class Planner:
         """Move the session to its next state, under the lock; see `SessionStates.process`."""
         with self._session_lock:
             self._session.process(event)
-
-    def _record_request(self) -> None:
-        """Record that Spark asks for records: a query that had left goes on."""
-        self._process_event(SessionEvent.RECORDS_REQUESTED)
 
     def _report_standing(self, news: StandingNews) -> None:
         """Report which partitions stand, and which go on again."""

@@ -894,7 +894,8 @@ MUTANTS = (
     Mutant(
         "who-waits-for-records-has-not-left",
         "spout/planning_process/planner.py",
-        "        read_to = self._require_owned().batches.ends_if_all_read\n        self._record_request()\n",
+        "        read_to = self._require_owned().batches.ends_if_all_read\n"
+        "        self._process_event(SessionEvent.RECORDS_REQUESTED)\n",
         "        read_to = self._require_owned().batches.ends_if_all_read\n",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_topology_that_is_resumed_and_finds_no_records_lives_again",

@@ -259,8 +259,8 @@ def _pasts_of_copies(
 ) -> Mapping[RecordPlace, Past | None]:
     """Return the past of each root that is a copy, by its place; None: there never was a record.
 
-    Copies whose input cannot go on, or whose record cannot be read now, are
-    missing. `decidable_lost_ids` are from `_record_unknown_inputs`.
+    A copy whose input cannot go on, or whose record cannot be read now, has no
+    past here. `decidable_lost_ids` are from `_record_unknown_inputs`.
     """
     lost_copies: list[LostRoot] = []
     for root in roots:
@@ -337,8 +337,8 @@ def _undecided_entry(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
 def _lost_root_of_aside(aside: Aside) -> LostRoot:
     """Return a root that was put aside in the form in which its verdict had it.
 
-    Of its times by the session's clock only the age is known still. So that it
-    has this age again, it is emitted at 0 here, and decided at its age.
+    The entry has its age, and not its times by the session's clock. With 0 as the
+    time of its emission, and its age as that of its verdict, it has this age again.
     """
     loss = aside.history[-1]  # the only one: `_undecided_entry` put it there
     lost = Lost(
@@ -385,8 +385,8 @@ def _read_pasts(
 ) -> Mapping[RecordPlace, Past | None]:
     """Read the pasts of some copies, by their places; None: there never was a record.
 
-    Missing is a copy whose batch is damaged, where its input waits for that
-    (`on_data_loss`).
+    A copy whose batch is damaged has no past here, if its input waits for the
+    batch (`on_data_loss`).
 
     1. A copy whose topic was created again is not read: its record is gone.
     2. The records of the others are fetched, as many at a time as fit into

@@ -333,10 +333,10 @@ class VerdictPartition:
     def _commit_batch(self, batch: Batch, entries: Sequence[Outgoing], now_ms: int | None) -> Sequence[int]:
         """Write the entries and the progress of a batch in one transaction.
 
-        The progress is not written yet as long as verdicts follow whose roots
-        a cut transaction has accepted already: the next owner knows these by
-        their place behind the progress in `_ack_due`, so that it does not
-        accept them again.
+        A cut transaction may have written entries without the progress behind
+        them. As long as the verdicts of such roots are still to come, no progress
+        is written: the next owner knows that they are accepted, since their
+        entries are behind the last progress in `_ack_due`.
 
         Return the offsets that the entries got, in their order. `now_ms` None:
         the progress record says no time.

@@ -243,7 +243,8 @@ def _name(worker: Worker, root: Root) -> str:
     input = worker.tracked_input(root.source)
     if input is None:
         return f"source {root.source}, position {root.position}"
-    return location(topic_of(input, root.source), partition_of(root.source), offset_of(root.position))
+    topic = topic_of(input, root.source)
+    return location(topic, partition_of(root.source), offset_of(root.position))
 
 
 def read_entries(

@@ -236,7 +236,7 @@ class Firings:
     def _part_refused(
         self, outcomes: Sequence[RootOutcome], due_by_offset: Mapping[int, Due], now_ms: int
     ) -> tuple[Sequence[RootOutcome], Mapping[int, NewEntry]]:
-        """Return the outcomes that are written, and by offset the new entries of roots that are put aside.
+        """Return the outcomes that are written, and by offset the new entries of roots put aside.
 
         `due_by_offset` has the entries that the outcomes are of.
         """

@@ -343,7 +343,8 @@ class VerdictPartition:
         """
         accepted_behind = self._accepted_past_progress
         if accepted_behind:
-            accepted_behind = accepted_behind.difference(lost_root.root for lost_root in batch.roots)
+            roots_of_batch = (lost_root.root for lost_root in batch.roots)
+            accepted_behind = accepted_behind.difference(roots_of_batch)
         if batch.progress.next >= self._verdicts_end_at_open:
             # all verdicts that a former owner can have read are accepted now:
             # entries that are left were written for another reason

@@ -20,7 +20,7 @@ _FIRST_WAIT_DIVISOR: Final = 64
 
 
 def next_wait_ms(former_ms: int | None, longest_ms: int) -> int:
-    """Return how long to wait for the next try: a 64th of the longest wait, then twice as long each time.
+    """Return how long to wait for the next try: a 64th of the longest wait, then twice as long.
 
     `former_ms` is the wait before; None: there was none.
 
@@ -147,7 +147,7 @@ class RefusedAside:
                 del self._aside_by_input[input_id]
 
     def count_by_input(self) -> Mapping[int, AsideCount]:
-        """Return how many are put aside, and the broker's words on one, by the input's id; none: missing."""
+        """Return how many are put aside, by the input's id, with the broker's words on one of them."""
         count_by_input: dict[int, AsideCount] = {}
         for input_id, aside in self._aside_by_input.items():
             count_by_input[input_id] = AsideCount(len(aside.offsets), aside.why)

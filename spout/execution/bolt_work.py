@@ -281,7 +281,8 @@ class BoltWork:
                 self._tree_collector,
             )
         else:
-            execute = partial(invoke, self.name, self._bolt.execute)  # the bolt itself acks the tuple
+            # the bolt itself acks the tuple
+            execute = partial(invoke, self.name, self._bolt.execute)
         return TupleCall(
             self.name,
             execute,

@@ -207,7 +207,7 @@ class RowCollector(BasicCollector):
         return pop_first(self.values, len(parents)), parents
 
     def pop_by_stream(self, called_rows: I64) -> list[EmittedRows]:
-        """Remove all emissions, and return those of each stream together, not checked against it yet.
+        """Remove all emissions; return those of each stream together, not checked against it yet.
 
         `called_rows`: as in `pop_with_parents`.
         """
@@ -296,7 +296,7 @@ class StreamCollector(RowCollector):
         del self._task_by_emission[emission_count:]
 
     def pop_by_stream(self, called_rows: I64) -> list[EmittedRows]:
-        """Remove all emissions, and return those of each stream together, not checked against it yet."""
+        """Remove all emissions; return those of each stream together, not checked against it yet."""
         if self._has_default_alone:  # then the stream of each emission was not kept
             return super().pop_by_stream(called_rows)
         values, parents = self.pop_with_parents(called_rows)

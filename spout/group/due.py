@@ -150,7 +150,7 @@ class DueWatch(DueReader[WaitingReplay]):
         self._sources = sources
         self._entry_changes = 0  # how many entries and tombstones of these roots were read
         self._waiting: dict[EntryName, WaitingReplay] = {}
-        # how many wait; kept here, so that `standing` need not go through 200,000 roots at each call
+        # how many wait; kept, so that `standing` need not go through 200,000 roots at each call
         self._counts = Counter[WaitingKind]()
         # why some were put aside last, by partition of `_ack_due` and input id
         self._aside_why: dict[tuple[int, int], str] = {}

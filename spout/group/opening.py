@@ -468,8 +468,8 @@ class Opening:
 
         1. some of them have a higher generation of a source than the others: a reset that died
            half-way has sent it only to some, and the others would refuse what is emitted in it.
-        2. the clock with which a restart would go on is far ahead: no acker takes ticks with it. That
-           takes a new session, so without the option `take_over` it raises `Disagreement`.
+        2. the clock with which a restart would go on is far ahead: no acker takes ticks with it.
+           That takes a new session; without the option `take_over` it raises `Disagreement`.
         3. a restart waited long for the last answer: the process before may have moved the clock of
            the session since the first one.
         """
@@ -525,10 +525,12 @@ class Opening:
         epoch = epoch_above(owner.epoch, now_ms)
         clock_ms = clock_after(former_clock_ms, now_ms)
         if epoch <= owner.epoch:
-            self._context.report("epoch_left_behind", {"group": group, "owner": str(owner), "epoch": epoch})
+            fields = {"group": group, "owner": str(owner), "epoch": epoch}
+            self._context.report("epoch_left_behind", fields)
         if clock_ms < former_clock_ms:
             ahead = f"{(former_clock_ms - now_ms) // 1_000} s"
-            self._context.report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
+            fields = {"group": group, "owner": str(owner), "ahead": ahead}
+            self._context.report("clock_left_behind", fields)
         # 2. the store, which may grant a higher epoch; the name shows that there is one
         new_id = self._new_id
         if self._grant_epoch is not None:
@@ -599,7 +601,8 @@ class Opening:
         all_histories = accepted.answers.sources()
         histories = {source: history for source, history in all_histories.items() if source in self._sources}
         not_taken = self._sources.keys() - histories.keys()
-        self._context.leave_out({source: self._left_out_before.get(source, now_ms) for source in not_taken})
+        since_ms = {source: self._left_out_before.get(source, now_ms) for source in not_taken}
+        self._context.leave_out(since_ms)
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
         is_restart = self._session.is_restart

@@ -1,7 +1,7 @@
 """What a worker and its child send each other, as bytes: blocks of rows, and answers.
 
-A *block* is some rows for which a task's bolts are called. The bytes are pickles, in which Arrow data
-are the bytes of an Arrow stream: of a slice that has the slice's rows alone.
+A *block* is some rows for which a task's bolts are called. The bytes are pickles, in which Arrow
+data are the bytes of an Arrow stream: of a slice that has the slice's rows alone.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ChildAnswer(NamedTuple):
 
 
 class _Packer(pickle.Pickler):
-    """Pickles rows and Arrow data, which pickle could not, or would with the whole batch behind a slice."""
+    """Pickles messages without their client, and of a slice of Arrow data its rows alone."""
 
     def reducer_override(self, value: object) -> Any:
         """Return what makes a value again, and of what; `NotImplemented`: pickle does as ever."""
@@ -113,7 +113,7 @@ def _arrow_rows(batch: pa.RecordBatch, came_from: StreamId, places: Places | Non
 
 
 def _arrow_bytes(batch: pa.RecordBatch) -> bytes:
-    """Return the bytes of an Arrow stream of a batch; of a slice they have no more than its rows."""
+    """Return the bytes of an Arrow stream of a batch; those of a slice have its rows alone."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

@@ -65,7 +65,8 @@ class SourceNames:
             self.stranger_ids.add(input_id)
             is_chosen = self._is_chosen(None)
             return SourceName(input=None, topic=None, partition=partition, is_chosen=is_chosen)
-        return SourceName(input.name, topic_of(input, source), partition, self._is_chosen(input.name))
+        topic = topic_of(input, source)
+        return SourceName(input.name, topic, partition, self._is_chosen(input.name))
 
     def run_row(self, run: SourceRun) -> Row | None:
         """Return the columns that name a run of roots; None: the picture is not about its input.

@@ -369,5 +369,6 @@ def verdict_wait(tenure: Tenure, now_ms: int) -> PendingWait:
         "next_step": "see `windhover roots` and `windhover status`; where no acker runs, start one with"
         " `windhover acker run`",
     }
-    progress = (window.pending, window.counts.total())  # it is stuck while no root comes or is settled
+    # it is stuck while no root comes, and none is settled
+    progress = (window.pending, window.counts.total())
     return PendingWait("waits_for_verdicts", fields, progress)

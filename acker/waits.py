@@ -106,6 +106,37 @@ class PassedTime:
         return self.ms
 
 
+class LastTime:
+    """When a process did something last that it does from time to time, by wall clock.
+
+    A clock that was set back makes it due at once: else nothing would be done for as long as that.
+
+    >>> commits = LastTime()
+    >>> [commits.begin_if_due(now_ms, every_ms=3_000) for now_ms in (10_000, 12_999, 13_000, 5_000)]
+    [True, False, True, True]
+
+    Attributes:
+        at_ms: when that was, ms; None: never, so that it is due.
+    """
+
+    __slots__ = ("at_ms",)
+
+    def __init__(self, at_ms: int | None = None) -> None:
+        """Begin with what was done at a time; None: never."""
+        self.at_ms = at_ms
+
+    def is_due(self, now_ms: int, every_ms: int) -> bool:
+        """Return whether to do it again, where it is done every so many ms."""
+        return self.at_ms is None or not 0 <= now_ms - self.at_ms < every_ms
+
+    def begin_if_due(self, now_ms: int, every_ms: int) -> bool:
+        """Return whether to do it again now; if so, record that it is done."""
+        is_due = self.is_due(now_ms, every_ms)
+        if is_due:
+            self.at_ms = now_ms
+        return is_due
+
+
 class SilentBroker:
     """For how long a broker has answered nothing, by a clock that nobody can set."""
 

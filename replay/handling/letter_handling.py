@@ -25,8 +25,9 @@ from acker.errors import LogError, RecordRefused, TopicError, Unreachable, Usage
 from acker.hot_paths import uncollected
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
 from replay.handling.letter_box import KEPT_MAX, find_letters
+from replay.records.headers import RecordPlace
 from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of_letter, mark_record
-from replay.worker.fetch import Absence, Fetcher, RecordPlace
+from replay.worker.fetch import Absence, Fetcher
 from replay.worker.worker import bytes_max, keeps_times
 
 CHUNK_MAX: Final = 2_000

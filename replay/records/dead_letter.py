@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from acker.errors import UnreadableKind
-from acker.identity import is_replay, offset_of, partition_of
+from acker.identity import is_replay, partition_of
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
 from acker.wire.causes import clipped
 from acker.wire.stacks import stack_header
@@ -36,6 +36,7 @@ from replay.records.headers import (
     CAUSE_BYTES_MAX,
     PREFIX,
     joined_headers,
+    location,
     parse_location,
     plain_headers,
 )
@@ -149,8 +150,7 @@ def _our_headers(due: Due, death: Death, why_missing: str, record: Record | None
     """
     missing_header: Headers = ((MISSING, why_missing.encode()),) if why_missing else ()
     # a root that was put aside has no origin yet, and is named by the emission that was lost
-    lost_emission = (due.topic, partition_of(due.source), offset_of(due.position))
-    topic, partition, offset = parse_location(due.origin) or lost_emission
+    topic, partition, offset = parse_location(due.origin) or due.place
     return (
         (f"{KIP_PREFIX}topic", topic.encode()),
         (f"{KIP_PREFIX}partition", b"%d" % partition),
@@ -170,9 +170,8 @@ def _why_it_died(due: Due, death: Death) -> str:
 
     Such as ``given up after 3 emissions; the last FAILED by parse: ValueError: no number``.
     """
-    lost_root = f"{due.topic}/{partition_of(due.source)}@{offset_of(due.position)}"
     given_up = _SENTENCES[death.reason].format(
-        attempt=due.attempt, abandoned=due.abandoned, root=lost_root, why=death.why
+        attempt=due.attempt, abandoned=due.abandoned, root=location(*due.place), why=death.why
     )
     if not due.history:
         return given_up

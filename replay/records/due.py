@@ -19,14 +19,14 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from acker.errors import CodecError
 from acker.hot_paths import tuple_maker
-from acker.identity import Root, is_replay
+from acker.identity import Root, is_replay, offset_of, partition_of
 from acker.kafka.port import NO_EPOCH, Headers
 from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
 from acker.wire.codec import HEADER_BYTES, Codec, load_schema
 from acker.wire.verdict import LostVerdict, Verdict, lost_verdict
 from replay.policy.disposition import DeadReason
-from replay.records.headers import HISTORY, our_values
+from replay.records.headers import HISTORY, RecordPlace, our_values
 
 PROGRESS_KEY: Final = b"progress"
 OWNER_KEY: Final = b"owner"
@@ -61,6 +61,7 @@ _LEFT_OUT_TEXT: Final = "losses left out here: "
 _LEFT_OUT = re.compile(re.escape(_LEFT_OUT_TEXT) + r"([0-9]{1,9})\Z")
 _KEY = struct.Struct(">iq")
 _root_of = tuple_maker(Root)  # a new owner makes two for each record
+_record_place = tuple_maker(RecordPlace)
 
 ROOT_KEY_BYTES: Final = _KEY.size
 """No other key of `_ack_due` is as long as a root's."""
@@ -126,6 +127,16 @@ class Due:
     held: int = 0
     leader_epoch: int = NO_EPOCH
     stack: str = field(default="", compare=False)
+
+    @property
+    def root(self) -> Root:
+        """The root that waits."""
+        return _root_of((self.source, self.position))
+
+    @property
+    def place(self) -> RecordPlace:
+        """Where the record of the lost emission is; of a copy that is on the replay topic."""
+        return _record_place((self.topic, partition_of(self.source), offset_of(self.position)))
 
     @property
     def last_was_blocked(self) -> bool:

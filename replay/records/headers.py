@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.identity import OFFSET_MAX
-from acker.kafka.port import NO_EPOCH, Headers, UnreadableName
+from acker.kafka.port import NO_EPOCH, Headers, TopicPartition, UnreadableName
 from acker.wire.causes import clipped
 
 PREFIX: Final = "windhover."
@@ -102,12 +102,17 @@ def record_id(topic_id: str, partition: int, offset: int, leader_epoch: int) -> 
     return f"{topic_id}/{partition}@{offset}#{epoch}"
 
 
-class Location(NamedTuple):
+class RecordPlace(NamedTuple):
     """The place of a record in a log."""
 
     topic: str
     partition: int
     offset: int
+
+    @property
+    def log(self) -> TopicPartition:
+        """The partition that the record is in."""
+        return TopicPartition(self.topic, self.partition)
 
 
 def location(topic: str, partition: int, offset: int) -> str:
@@ -124,7 +129,7 @@ def root_name(place: str, generation: int) -> str:
     return f"{place} (generation {generation})" if generation else place
 
 
-def parse_location(text: str) -> Location | None:
+def parse_location(text: str) -> RecordPlace | None:
     """Split ``topic/partition@offset``; return None for any other text, or where no log is that long."""
     match = _ORIGIN.match(text)
     if match is None:
@@ -132,7 +137,7 @@ def parse_location(text: str) -> Location | None:
     offset = int(match["offset"])
     if offset > OFFSET_MAX:
         return None
-    return Location(match["topic"], int(match["partition"]), offset)
+    return RecordPlace(match["topic"], int(match["partition"]), offset)
 
 
 def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: int) -> Lineage:

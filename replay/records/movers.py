@@ -8,16 +8,16 @@ Source: docs/design/protocol.md, section 5.2 ("What is too late").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from acker.config.settings import Input
-from acker.identity import input_id_of, is_replay, offset_of, partition_of
+from acker.identity import offset_of
 from acker.listing import first_of
 from acker.units import UNITS_MS, any_time_text
 from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
-from replay.records.headers import location
+from replay.records.places import record_place
 
 _WRONG_UNITS: Final = (("microseconds", 1_000), ("nanoseconds", 1_000_000))
 """Units that are taken for milliseconds by mistake, and how many of each are a millisecond."""
@@ -25,53 +25,32 @@ _WRONG_UNITS: Final = (("microseconds", 1_000), ("nanoseconds", 1_000_000))
 _YEAR_MS: Final = 366 * UNITS_MS["d"]
 
 
-def mover_text(mover: Mover | None, inputs: Iterable[Input], wall_ms: int) -> str:
+def mover_text(mover: Mover | None, inputs: Sequence[Input], wall_ms: int) -> str:
     """Name what moved a watermark: the record's place and its time.
 
     A time that is far ahead of `wall_ms` is named in the unit that it may be in, too.
     """
     if mover is None:
         return "a record that is unknown, since it was read before this driver began"
-    topics_by_input = _topics_by_input(inputs)
     if mover.record is not None:
-        record_text = _run_text(mover.record, topics_by_input)
+        record_text = _run_text(mover.record, inputs)
     else:
-        run_texts = [_run_text(run, topics_by_input) for run in mover.runs]
+        run_texts = [_run_text(run, inputs) for run in mover.runs]
         record_text = f"one of {first_of(run_texts, 3, what='runs')}"
     time_text = f"{any_time_text(mover.at_ms)}{_unit_hint(mover.at_ms, wall_ms)}"
     return f"{record_text} (event time {time_text})"
 
 
-def mover_record(mover: Mover | None, inputs: Iterable[Input]) -> str:
+def mover_record(mover: Mover | None, inputs: Sequence[Input]) -> str:
     """Return the place of the record that moved a watermark; empty: it is not known."""
     if mover is None or mover.record is None:
         return ""
-    return _run_text(mover.record, _topics_by_input(inputs))
+    return _run_text(mover.record, inputs)
 
 
-class _InputTopics(NamedTuple):
-    """The topic of an input, and that of its copies."""
-
-    topic: str
-    replay_topic: str
-
-
-def _topics_by_input(inputs: Iterable[Input]) -> Mapping[int, _InputTopics]:
-    """Return the topics of each input, by its id."""
-    return {input.id: _InputTopics(input.topic, input.replay_topic) for input in inputs}
-
-
-def _run_text(run: SourceRun, topics_by_input: Mapping[int, _InputTopics]) -> str:
-    """Name the records of a run: ``sentences/0@4``, or ``sentences/0@4 to 6`` for several.
-
-    That of an unknown input has its source's number in place of the topic.
-    """
-    topics = topics_by_input.get(input_id_of(run.source))
-    if topics is None:
-        topic = str(run.source)
-    else:
-        topic = topics.replay_topic if is_replay(run.source) else topics.topic
-    first_place = location(topic, partition_of(run.source), offset_of(run.start))
+def _run_text(run: SourceRun, inputs: Sequence[Input]) -> str:
+    """Name the records of a run: ``sentences/0@4``, or ``sentences/0@4 to 6`` for several."""
+    first_place = record_place(run.source, run.start, inputs)
     if run.end - run.start == 1:
         return first_place
     return f"{first_place} to {offset_of(run.end - 1)}"

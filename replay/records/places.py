@@ -14,12 +14,21 @@ PLACES_MAX: Final = 10
 """So many runs of records are named together."""
 
 
+def topic_of(input: Input, source: int) -> str:
+    """Return the topic that a source of an input is a partition of: its own, or that of its copies.
+
+    The source ``copies_source(source_of(7, 3))`` of input 7, `sentences`, is a partition of
+    ``sentences.word-count.replay``.
+    """
+    return input.replay_topic if is_replay(source) else input.topic
+
+
 def record_place(source: int, position: int, inputs: Sequence[Input]) -> str:
     """Name a root's record: ``topic/partition@offset``.
 
     That of an input that is not among `inputs` has its source's number in place of the topic.
     """
-    topics = {input.id: input.replay_topic if is_replay(source) else input.topic for input in inputs}
+    topics = {input.id: topic_of(input, source) for input in inputs}
     topic = topics.get(input_id_of(source), str(source))
     return location(topic, partition_of(source), offset_of(position))
 

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, assert_never
 import numpy as np
 
 from acker.errors import Disagreement
-from acker.identity import input_id_of, is_replay, offset_of, partition_of
+from acker.identity import Position, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import NO_EPOCH, Bound, Record, TopicPartition
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost, Verdicts, pack_positions, positions
@@ -38,8 +38,8 @@ from acker.wire.stacks import WAITING_STACK_BYTES_MAX, Stacks, cut_stack, key_of
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, append_loss, history_of, was_read
-from replay.records.headers import Lineage, location, parse_lineage
-from replay.worker.fetch import Absence, RecordPlace, cannot_be_read, find_cut_off, took_the_place
+from replay.records.headers import Lineage, RecordPlace, location, parse_lineage
+from replay.worker.fetch import Absence, cannot_be_read, find_cut_off, took_the_place
 from replay.worker.worker import OF_AN_INPUT, Worker
 
 _POSITION_BYTES: Final = 8
@@ -62,6 +62,11 @@ class LostRoot(NamedTuple):
     position: int
     leader_epoch: int = NO_EPOCH
     stack: str = ""
+
+    @property
+    def root(self) -> Root:
+        """The root itself."""
+        return Root(Source(self.lost.source), Position(self.position))
 
     @property
     def place(self) -> RecordPlace:
@@ -175,11 +180,6 @@ class Past(NamedTuple):
     leader_epoch: int = NO_EPOCH
 
     @classmethod
-    def of_first_emission(cls, place: RecordPlace, leader_epoch: int) -> Past:
-        """Return the past of a root that is no copy: there was nothing before it."""
-        return cls(Lineage(location(*place)), leader_epoch=leader_epoch)
-
-    @classmethod
     def of_missing_copy(
         cls, place: RecordPlace, dead_reason: DeadReason, leader_epoch: int = NO_EPOCH
     ) -> Past:
@@ -216,7 +216,8 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
         if id(lost) not in decidable_lost_ids or is_unreadable_copy:
             dues.append(_undecided_entry(root, epoch, now_ms))
             continue
-        past = pasts[place] if is_copy else Past.of_first_emission(place, epoch)
+        # there was nothing before a root that is no copy
+        past = pasts[place] if is_copy else Past(Lineage(location(*place)), leader_epoch=epoch)
         if past is None and was_read(lost.reason, lost.operator, error_class(lost.error)):
             # the log seems never to have had a record there, but a bolt read it
             past = Past.of_missing_copy(place, DeadReason.GONE)
@@ -258,8 +259,8 @@ def _pasts_of_copies(
 ) -> Mapping[RecordPlace, Past | None]:
     """Return the past of each root that is a copy, by its place; None: there never was a record.
 
-    Copies whose input cannot go on, or whose record cannot be read now, are
-    missing. `decidable_lost_ids` are from `_record_unknown_inputs`.
+    A copy whose input cannot go on, or whose record cannot be read now, has no
+    past here. `decidable_lost_ids` are from `_record_unknown_inputs`.
     """
     lost_copies: list[LostRoot] = []
     for root in roots:
@@ -286,10 +287,10 @@ def decide_asides(
     there never was a record. Roots whose input still cannot go on are missing.
     """
     roots = [_lost_root_of_aside(aside) for aside in aside_by_offset.values()]
-    due_by_root = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
+    due_by_root = {due.root: due for due in dues_of(worker, roots, now_ms)}
     new_due_by_offset: dict[int, Due | None] = {}
     for offset, aside in aside_by_offset.items():
-        due = due_by_root.get((aside.source, aside.position))
+        due = due_by_root.get(aside.root)
         if isinstance(due, Aside):
             continue  # its input cannot go on: the former entry stays
         if due is not None and due.due_ms <= now_ms:
@@ -336,8 +337,8 @@ def _undecided_entry(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
 def _lost_root_of_aside(aside: Aside) -> LostRoot:
     """Return a root that was put aside in the form in which its verdict had it.
 
-    Of its times by the session's clock only the age is known still. So that it
-    has this age again, it is emitted at 0 here, and decided at its age.
+    The entry has its age, and not its times by the session's clock. With 0 as the
+    time of its emission, and its age as that of its verdict, it has this age again.
     """
     loss = aside.history[-1]  # the only one: `_undecided_entry` put it there
     lost = Lost(
@@ -384,8 +385,8 @@ def _read_pasts(
 ) -> Mapping[RecordPlace, Past | None]:
     """Read the pasts of some copies, by their places; None: there never was a record.
 
-    Missing is a copy whose batch is damaged, where its input waits for that
-    (`on_data_loss`).
+    A copy whose batch is damaged has no past here, if its input waits for the
+    batch (`on_data_loss`).
 
     1. A copy whose topic was created again is not read: its record is gone.
     2. The records of the others are fetched, as many at a time as fit into
@@ -434,13 +435,9 @@ def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: i
 
     `emitted_epoch` is the leader's epoch in which the copy was emitted.
     """
-    if record is Absence.NEVER:
-        return None
     if isinstance(record, Absence):
-        dead_reason = DeadReason.GONE
-        if record.unreadable is not None:  # it is there, and nobody can read it
-            dead_reason = DeadReason[record.unreadable.name]
-        return Past.of_missing_copy(place, dead_reason)
+        dead_reason = record.dead_reason
+        return None if dead_reason is None else Past.of_missing_copy(place, dead_reason)
     if took_the_place(record, emitted_epoch):  # its headers tell another record's history
         return Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
     lineage = parse_lineage(record.headers, *place)

@@ -21,9 +21,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, assert_never
 
-from acker.config.topics import Input
 from acker.errors import CodecError, Damaged, DataLoss, UnknownVersion
-from acker.identity import Root, acker_partition, is_replay, offset_of, partition_of
+from acker.identity import Root, acker_partition, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.passed_over import DAMAGE_CURE, read_ack_topic
 from acker.wire.checks import wrong_source
@@ -32,8 +31,9 @@ from acker.wire.stacks import read_stack
 from replay.policy.disposition import DeadReason
 from replay.records.due import Due, Pause, Progress, parse_root_key, root_key
 from replay.records.due_fold import DueFold, DueStep, Flawed, due_ms_of, of_roots, whole_entry
-from replay.records.headers import location
-from replay.worker.fetch import Absence, RecordPlace, cannot_be_read
+from replay.records.headers import RecordPlace, location
+from replay.records.places import topic_of
+from replay.worker.fetch import Absence, cannot_be_read
 from replay.worker.waiting import DueTable
 from replay.worker.worker import Worker, require_newer_passed_over
 
@@ -228,7 +228,7 @@ def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
         due_ms=0,
         dead=DeadReason.UNREADABLE,
         group=input.group,
-        topic=_topic(input, root),
+        topic=topic_of(input, root.source),
         topic_id="",
         origin=_name(worker, root),
         attempt=1,
@@ -238,17 +238,13 @@ def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     )
 
 
-def _topic(input: Input, root: Root) -> str:
-    """Return the topic that a root of an input was emitted from: its own, or that of the copies."""
-    return input.replay_topic if is_replay(root.source) else input.topic
-
-
 def _name(worker: Worker, root: Root) -> str:
     """Return what people call a root, such as ``sentences/3@1042``."""
     input = worker.tracked_input(root.source)
     if input is None:
         return f"source {root.source}, position {root.position}"
-    return location(_topic(input, root), partition_of(root.source), offset_of(root.position))
+    topic = topic_of(input, root.source)
+    return location(topic, partition_of(root.source), offset_of(root.position))
 
 
 def read_entries(

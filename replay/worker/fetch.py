@@ -38,6 +38,8 @@ from acker.kafka.port import (
     TopicPartition,
     record_bytes,
 )
+from replay.policy.disposition import DeadReason
+from replay.records.headers import RecordPlace
 
 _POLL_MS: Final = 100
 _PICK_RECORDS: Final = 5_000
@@ -66,20 +68,7 @@ def took_the_place(record: Record, leader_epoch: int) -> bool:
     return leader_epoch != NO_EPOCH and record.leader_epoch > leader_epoch
 
 
-class RecordPlace(NamedTuple):
-    """One record of a log."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    @property
-    def log(self) -> TopicPartition:
-        """Return the partition that the record is in."""
-        return TopicPartition(self.topic, self.partition)
-
-
-record_place = tuple_maker(RecordPlace)
+_record_place = tuple_maker(RecordPlace)
 
 
 def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[RecordPlace]:
@@ -157,6 +146,11 @@ class Absence(Enum):
     def unreadable(self) -> UnreadableKind | None:
         """What is the matter with a record that is there and cannot be read; None: there is none."""
         return UnreadableKind[self.name] if self.name in UnreadableKind.__members__ else None
+
+    @property
+    def dead_reason(self) -> DeadReason | None:
+        """Why a root dies whose record is absent; None: there never was one that could die."""
+        return None if self is Absence.NEVER else DeadReason[self.name]
 
 
 def absence_in(run: DamagedRun) -> Absence:
@@ -433,7 +427,7 @@ class _FetchRun:
             self.damaged_runs.append(self._picker.pass_over(partition))
             self._follow_picker()
             return True
-        places = map(record_place, map(_PLACE, picked.records))
+        places = map(_record_place, map(_PLACE, picked.records))
         self.records.update(zip(places, picked.records, strict=True))
         picked_bytes = sum(map(record_bytes, picked.records))
         passed_bytes = picked.passed_bytes + picked.passed * RECORD_OVERHEAD_BYTES

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from acker.identity import Position, Root, Source, input_id_of
+from acker.identity import Root, input_id_of
 from acker.kafka.port import TopicPartition
 from replay.records.due import Aside, Due, Pause, RefusedRoot, refused_entry
 from replay.worker.accept import decide_asides
@@ -116,13 +116,6 @@ class Firing:
         return offsets
 
 
-class _PartedOutcomes(NamedTuple):
-    """Outcomes that are written, and by offset the new entries of roots that are put aside."""
-
-    written: Sequence[RootOutcome]
-    new_entry_by_offset: Mapping[int, Decision]
-
-
 class Firings:
     """Prepares what is written for the due roots of one partition."""
 
@@ -175,9 +168,8 @@ class Firings:
         outcomes = self._build_outcomes(decided_by_offset, now_ms)
         # 4. what topics refuse
         if self._refusals.has_refused_lately:
-            parted = self._part_refused(outcomes, decided_by_offset, now_ms)
-            outcomes = parted.written
-            decision_by_offset |= parted.new_entry_by_offset
+            outcomes, new_entry_by_offset = self._part_refused(outcomes, decided_by_offset, now_ms)
+            decision_by_offset |= new_entry_by_offset
         # 5. breakers
         outcomes, inputs_to_pause = leave_out_by_breaker(worker, outcomes, now_ms)
         pauses = [Pause(input.id, now_ms, worker.breakers[input.id].why) for input in inputs_to_pause]
@@ -233,7 +225,7 @@ class Firings:
         why_refused_by_root: dict[Root, str] = {}
         for offset, why in self._refusals.why_dies_by_offset.items():
             if offset in due_by_offset:
-                why_refused_by_root[_root_of(due_by_offset[offset])] = why
+                why_refused_by_root[due_by_offset[offset].root] = why
         outcomes = outcomes_of(worker, list(due_by_offset.values()), why_refused_by_root, now_ms)
         wait_ms = worker.limits.operation_timeout_ms
         committed_by_root = self._cut_copies.find_committed(worker.log, wait_ms, worker.note_operation)
@@ -243,15 +235,15 @@ class Firings:
 
     def _part_refused(
         self, outcomes: Sequence[RootOutcome], due_by_offset: Mapping[int, Due], now_ms: int
-    ) -> _PartedOutcomes:
-        """Part the outcomes that are written from those whose roots are put aside.
+    ) -> tuple[Sequence[RootOutcome], Mapping[int, NewEntry]]:
+        """Return the outcomes that are written, and by offset the new entries of roots put aside.
 
         `due_by_offset` has the entries that the outcomes are of.
         """
         # the same objects, and to compare the contents of entries takes longer
         offset_by_due_id = {id(due): offset for offset, due in due_by_offset.items()}
         written: list[RootOutcome] = []
-        new_entry_by_offset: dict[int, Decision] = {}
+        new_entry_by_offset: dict[int, NewEntry] = {}
         for outcome in outcomes:
             offset = offset_by_due_id[id(outcome.due)]
             refused = self._refused_entry(outcome, offset, now_ms)
@@ -259,7 +251,7 @@ class Firings:
                 written.append(outcome)
             else:
                 new_entry_by_offset[offset] = self._new_entry(refused)
-        return _PartedOutcomes(written, new_entry_by_offset)
+        return written, new_entry_by_offset
 
     def _refused_entry(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
         """Return the new entry of a root that is put aside; None: what its outcome says is written.
@@ -279,11 +271,6 @@ class Firings:
         # so that it is known, once it is tried again, why it died
         dead_due = replace(outcome.due, dead=outcome.dead.value)
         return refused_entry(dead_due, due_ms, letter_why=why, copy_why=outcome.why)
-
-
-def _root_of(due: Due) -> Root:
-    """Return the root that an entry is about."""
-    return Root(Source(due.source), Position(due.position))
 
 
 def _committed_or(outcome: RootOutcome, committed_by_root: Mapping[Root, SentCopy]) -> RootOutcome:

@@ -7,19 +7,18 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from acker.config.topics import Input
-from acker.errors import TopicError, UnreadableKind
-from acker.identity import Position, Root, Source, input_id_of, offset_of, partition_of
+from acker.errors import TopicError
+from acker.identity import Root, input_id_of
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, RefusedRoot, was_a_record
+from replay.records.headers import RecordPlace
 from replay.worker.fetch import (
     Absence,
-    RecordPlace,
     cannot_be_read,
     find_cut_off,
-    record_place,
     took_the_place,
 )
 from replay.worker.worker import TopicVersion, Worker, bytes_max, keeps_times, unchanged_topics
@@ -58,7 +57,7 @@ class RootOutcome(NamedTuple):
     @property
     def root(self) -> Root:
         """The root that this is the outcome of."""
-        return Root(Source(self.due.source), Position(self.due.position))
+        return self.due.root
 
     @property
     def is_copy(self) -> bool:
@@ -159,15 +158,6 @@ class _FetchedRoot(NamedTuple):
     missing_reason: DeadReason | None
 
 
-_DEAD_BY_ABSENCE: Final = {
-    Absence.GONE: DeadReason.GONE,
-    **{Absence[kind.name]: DeadReason[kind.name] for kind in UnreadableKind},
-}
-"""Why a root dies whose record is absent; `Absence.NEVER` is missing: there is nothing that could
-die.
-"""
-
-
 def _fetch_records(
     worker: Worker, dues: Sequence[Due], unchanged: set[TopicVersion], now_ms: int
 ) -> list[_FetchedRoot]:
@@ -180,10 +170,7 @@ def _fetch_records(
        meanwhile an offset is another record.
     3. Where there is no record, the log may have been cut: then there was one.
     """
-    places: list[RecordPlace] = []
-    for due in dues:
-        partition = partition_of(due.source)
-        places.append(record_place((due.topic, partition, offset_of(due.position))))
+    places = [due.place for due in dues]
     # 1. records
     to_read: list[RecordPlace] = []
     for due, place in zip(dues, places, strict=True):
@@ -222,7 +209,7 @@ def _fetched_root(due: Due, answer: Record | Absence) -> _FetchedRoot:
         return _FetchedRoot(due, answer, missing_reason=None)
     if answer is Absence.NEVER and was_a_record(due):
         answer = Absence.GONE
-    return _FetchedRoot(due, answer, _DEAD_BY_ABSENCE.get(answer))
+    return _FetchedRoot(due, answer, answer.dead_reason)
 
 
 class _OutcomeBuilder:
@@ -323,8 +310,7 @@ class _OutcomeBuilder:
         if due.dead:
             return Death(DeadReason(due.dead), why)
         if self._why_refused_by_root:  # nearly always nothing was refused
-            root = Root(Source(due.source), Position(due.position))
-            why = self._why_refused_by_root.get(root, "")
+            why = self._why_refused_by_root.get(due.root, "")
             if why:
                 return Death(DeadReason.REFUSED, why)
         if record is not None and record.unreadable_names:

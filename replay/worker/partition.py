@@ -41,7 +41,7 @@ from acker.errors import (
     unreadable_kind,
 )
 from acker.hot_paths import tuple_maker, uncollected
-from acker.identity import Root, input_id_of, offset_of, partition_of
+from acker.identity import Root, input_id_of
 from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
@@ -295,7 +295,7 @@ class VerdictPartition:
             return False
         # roots that a cut transaction has accepted are not accepted again
         accepted = self._accepted_past_progress
-        roots = [root for root in batch.roots if (root.lost.source, root.position) not in accepted]
+        roots = [lost_root for lost_root in batch.roots if lost_root.root not in accepted]
         # 2. what becomes of them
         dues = dues_of(worker, roots, now_ms)
         # 3. write it
@@ -333,17 +333,17 @@ class VerdictPartition:
     def _commit_batch(self, batch: Batch, entries: Sequence[Outgoing], now_ms: int | None) -> Sequence[int]:
         """Write the entries and the progress of a batch in one transaction.
 
-        The progress is not written yet as long as verdicts follow whose roots
-        a cut transaction has accepted already: the next owner knows these by
-        their place behind the progress in `_ack_due`, so that it does not
-        accept them again.
+        A cut transaction may have written entries without the progress behind
+        them. As long as the verdicts of such roots are still to come, no progress
+        is written: the next owner knows that they are accepted, since their
+        entries are behind the last progress in `_ack_due`.
 
         Return the offsets that the entries got, in their order. `now_ms` None:
         the progress record says no time.
         """
         accepted_behind = self._accepted_past_progress
         if accepted_behind:
-            roots_of_batch = ((root.lost.source, root.position) for root in batch.roots)
+            roots_of_batch = (lost_root.root for lost_root in batch.roots)
             accepted_behind = accepted_behind.difference(roots_of_batch)
         if batch.progress.next >= self._verdicts_end_at_open:
             # all verdicts that a former owner can have read are accepted now:
@@ -452,9 +452,7 @@ class VerdictPartition:
         for entry_offset, due in due_by_offset.items():
             if due is None:
                 continue
-            partition = partition_of(due.source)
-            offset = offset_of(due.position)
-            put_off = worker.damaged_batches.put_off_run_at(due.topic, partition, offset, now_ms)
+            put_off = worker.damaged_batches.put_off_run_at(*due.place, now_ms)
             if put_off is not None:
                 self.damaged_run_by_entry[entry_offset] = put_off.run
                 until_ms_by_offset[entry_offset] = put_off.until_ms

@@ -2,9 +2,8 @@
 
 Their entries in `_ack_due` (`replay.records.due.RefusedRoot`) have the
 broker's words. They are tried again from time to time, apart from all others,
-so that those are not refused with them: one of an input after
-`ReplayLimits.input_retry_ms` divided by 64, then after twice as long each
-time. Once one is accepted, twice as many are tried each time.
+so that those are not refused with them: one of an input after a while
+(`next_wait_ms`). Once one is accepted, twice as many are tried each time.
 """
 
 from __future__ import annotations
@@ -17,8 +16,20 @@ from replay.records.due import RefusedRoot
 from replay.worker.waiting import DueRoot
 
 _FIRST_WAIT_DIVISOR: Final = 64
-"""The first wait is the longest one divided by this: with 64 s, 1 s, and then 2 s, 4 s and so on.
-"""
+"""The first wait is the longest one divided by this."""
+
+
+def next_wait_ms(former_ms: int | None, longest_ms: int) -> int:
+    """Return how long to wait for the next try: a 64th of the longest wait, then twice as long.
+
+    `former_ms` is the wait before; None: there was none.
+
+    >>> next_wait_ms(None, 64_000), next_wait_ms(1_000, 64_000), next_wait_ms(60_000, 64_000)
+    (1000, 2000, 64000)
+    """
+    if former_ms is None:
+        return longest_ms // _FIRST_WAIT_DIVISOR
+    return min(longest_ms, 2 * former_ms)
 
 
 @dataclass(slots=True)
@@ -39,10 +50,10 @@ class _AsideRoots:
 
 
 class AsideCount(NamedTuple):
-    """How many roots of an input are put aside, and the broker's words on one of them."""
+    """How many roots of an input are put aside, and why; empty: the partitions do not know."""
 
-    root_count: int
-    why: str
+    root_count: int = 0
+    why: str = ""
 
 
 class RefusedAside:
@@ -92,7 +103,7 @@ class RefusedAside:
     def next_try_ms(self, input_id: int, now_ms: int) -> int:
         """Return when a root that is put aside now is tried again, wall time."""
         aside = self._aside_by_input.get(input_id)
-        wait_ms = self._first_wait_ms if aside is None else aside.wait_ms
+        wait_ms = next_wait_ms(None, self._wait_ms_max) if aside is None else aside.wait_ms
         return now_ms + wait_ms
 
     def put(self, input_id: int, offset: int, entry: RefusedRoot) -> None:
@@ -101,8 +112,9 @@ class RefusedAside:
         This owner of the partition put it aside, or one before.
         """
         why = entry.letter_why or entry.copy_why
+        first_wait_ms = next_wait_ms(None, self._wait_ms_max)
         aside = self._aside_by_input.setdefault(
-            input_id, _AsideRoots(offsets=set(), why=why, wait_ms=self._first_wait_ms)
+            input_id, _AsideRoots(offsets=set(), why=why, wait_ms=first_wait_ms)
         )
         aside.offsets.add(offset)
 
@@ -124,7 +136,7 @@ class RefusedAside:
             return 0
         aside.why = why
         wait_ms = aside.wait_ms
-        aside.wait_ms = min(self._wait_ms_max, 2 * wait_ms)
+        aside.wait_ms = next_wait_ms(wait_ms, self._wait_ms_max)
         return wait_ms
 
     def forget_done(self, offsets: Collection[int]) -> None:
@@ -135,13 +147,8 @@ class RefusedAside:
                 del self._aside_by_input[input_id]
 
     def count_by_input(self) -> Mapping[int, AsideCount]:
-        """Return how many roots are put aside, by the input's id; an input without one is missing."""
+        """Return how many are put aside, by the input's id, with the broker's words on one of them."""
         count_by_input: dict[int, AsideCount] = {}
         for input_id, aside in self._aside_by_input.items():
             count_by_input[input_id] = AsideCount(len(aside.offsets), aside.why)
         return count_by_input
-
-    @property
-    def _first_wait_ms(self) -> int:
-        """How long after the first refusal of an input its roots are tried again."""
-        return self._wait_ms_max // _FIRST_WAIT_DIVISOR

@@ -32,8 +32,9 @@ from acker.service.passed_over import damage_handler
 from acker.service.silent import SilentPartitions
 from acker.waits import SilentBroker, SteadyMs, steady_ms
 from replay.worker.partition import VerdictPartition, paused_text
+from replay.worker.refused_aside import AsideCount
 from replay.worker.report import Counters, ReplayStatus, Report, Written
-from replay.worker.worker import InputAside, Worker
+from replay.worker.worker import Worker
 
 PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group."""
@@ -234,11 +235,11 @@ class ReplayService:
 
     def _report_aside(self, now_ms: int) -> None:
         """Report inputs with roots that are put aside: how many in all partitions, and why."""
-        aside_by_input: dict[int, InputAside] = {}
+        aside_by_input: dict[int, AsideCount] = {}
         for partition in self._partitions.values():
             refused_by_input = partition.refused_aside_by_input()
             for input_id, aside_count in partition.aside_count_by_input(now_ms).items():
-                aside_before = aside_by_input.get(input_id, InputAside())  # in the partitions before
+                aside_before = aside_by_input.get(input_id, AsideCount())  # in the partitions before
                 why = aside_before.why
                 pause = partition.pauses.get(input_id)
                 refused = refused_by_input.get(input_id)
@@ -247,7 +248,7 @@ class ReplayService:
                 elif refused is not None and self._worker.is_ready(input_id, now_ms):
                     why = f"what is written for them is refused ({refused.why}); see `windhover topics check`"
                 root_count = aside_before.root_count + aside_count
-                aside_by_input[input_id] = InputAside(root_count, why)
+                aside_by_input[input_id] = AsideCount(root_count, why)
         self._worker.report_aside(aside_by_input, now_ms)
 
     def _follow_group(self, now_ms: int) -> bool:

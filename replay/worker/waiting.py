@@ -171,8 +171,7 @@ class Schedule:
             self._unsorted_next_due_ms = due_ms
         unsorted_max = max(self._unsorted_min, self._sorted_count // _SORTED_PER_UNSORTED)
         if len(self._unsorted) // 2 > unsorted_max:  # two numbers are one entry
-            entries = self._remove_unsorted()
-            self._merge(entries[_order(entries)])
+            self.add_all(self._remove_unsorted())
 
     def add_all(self, entries: I64) -> None:
         """Add many entries: rows of due time and offset in any order, ``(n, 2)`` int64."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from acker.clock_watch import ClockWatch
 from acker.config.limits import ReplayLimits
@@ -31,19 +31,15 @@ from replay.policy.breaker import Breaker
 from replay.policy.damage import DamagedBatches
 from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import Due, Pause, due_codec
+from replay.records.headers import RecordPlace
 from replay.worker.cut import CutCopies
-from replay.worker.fetch import Absence, Answers, Fetcher, RecordPlace, absence_in
+from replay.worker.fetch import Absence, Answers, Fetcher, absence_in
 from replay.worker.refusals import RefusedInARow
+from replay.worker.refused_aside import AsideCount, next_wait_ms
 from replay.worker.report import Counters, ReplayEvent, Report, Written
 
 OF_AN_INPUT: Final = (ConfigError, Unreachable)
 """The errors that may concern one input alone: its topics are missing, forbidden or without a leader."""
-
-_FIRST_WAIT_DIVISOR: Final = 64
-"""An input in trouble is tried again first after `ReplayLimits.input_retry_ms` divided by this.
-
-With 64 s that is after 1 s, and then after 2 s, 4 s and so on up to 64 s.
-"""
 
 TopicVersion = tuple[str, str]
 """A topic's name and the id that Kafka gave it when it was created; created again it has another
@@ -69,13 +65,6 @@ class Trouble:
     until_ms: int
     wait_ms: int
     is_of_copies: bool = False
-
-
-class InputAside(NamedTuple):
-    """How many roots of an input are put aside, and why; empty: the partitions do not know."""
-
-    root_count: int = 0
-    why: str = ""
 
 
 class Worker:
@@ -282,11 +271,9 @@ class Worker:
         """
         if isinstance(error, Unreachable):
             self._require_broker()
-        wait_ms_max = self.limits.input_retry_ms
-        wait_ms = wait_ms_max // _FIRST_WAIT_DIVISOR
         former = self._trouble_by_input.get(input_id)
-        if former is not None:
-            wait_ms = min(wait_ms_max, 2 * former.wait_ms)
+        former_wait_ms = None if former is None else former.wait_ms
+        wait_ms = next_wait_ms(former_wait_ms, self.limits.input_retry_ms)
         self._trouble_by_input[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
 
     def _require_broker(self) -> None:
@@ -309,7 +296,7 @@ class Worker:
             self._aside_reported_ms_by_input.pop(input_id, None)
             self.report("goes_on", input=self.name_of(input_id))
 
-    def report_aside(self, aside_by_input: Mapping[int, InputAside], now_ms: int) -> None:
+    def report_aside(self, aside_by_input: Mapping[int, AsideCount], now_ms: int) -> None:
         """Report inputs with roots that are put aside: at once, and then every `input_retry_ms`.
 
         `aside_by_input` has all of them, by their ids.

@@ -39,7 +39,6 @@ from spout.bolts.bolts import (
     ArrowBolt,
     BasicBolt,
     BatchCollector,
-    Bolt,
     invoke,
     returned_error,
     stop_on,
@@ -101,7 +100,6 @@ class RowCall:
     """Calls a basic bolt for each row.
 
     Attributes:
-        streams: of the bolt, by name.
         collector: gets the emissions of all rows of a block.
         wrap_execute: returns, for the rows of a block, what is called in place of ``execute``;
             None: ``execute`` itself.
@@ -109,7 +107,6 @@ class RowCall:
 
     name: str
     bolt: BasicBolt
-    streams: Mapping[str, StreamPass]
     collector: RowCollector
     causes: Causes
     wrap_execute: Callable[[ExecuteRow, Rows], ExecuteRow] | None = None
@@ -142,10 +139,7 @@ class RowCall:
                 # nothing collects cycles here
                 del error
             append_end(len(emitted_values))  # where the emissions for this row end
-        emitted: list[EmittedRows] = []
-        for stream, values, parents, tasks in collector.pop_by_stream(rows_to_call.called_rows()):
-            emitted.append(EmittedRows(self.streams[stream], values, parents, tasks))
-        return Outcome(emitted, failures)
+        return Outcome(collector.pop_by_stream(rows_to_call.called_rows()), failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,15 +306,6 @@ class TupleCall:
                     del collector.sent[sent_count_before:]
                 collector.refuse(received, cause)
         return Outcome(settled_by_collector=True)
-
-
-def execute_function_of_rich(name: str, bolt: Bolt) -> Callable[[AnchoredTuple], None]:
-    """Return a function that calls a rich bolt for a tuple; the bolt itself acks it."""
-
-    def execute(received: AnchoredTuple) -> None:
-        invoke(name, bolt.execute, received)
-
-    return execute
 
 
 def execute_function_with_hooks(

@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from threading import Lock
 
 import numpy as np
 
 from acker.errors import UsageError
-from spout.bolts.bolts import ArrowBolt, BasicBolt, Bolt
+from spout.bolts.bolts import ArrowBolt, BasicBolt, Bolt, invoke
 from spout.bolts.collectors import EmittedStream, OutputCollector, Sent
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.bolts.trace_hook import TraceHook
@@ -31,7 +32,6 @@ from spout.execution.adapters import (
     RowCall,
     TupleCall,
     WatchedBatchCall,
-    execute_function_of_rich,
     execute_function_with_hooks,
 )
 from spout.execution.calls import (
@@ -144,8 +144,8 @@ class BoltWork:
         """Return what a basic bolt without hooks emits by."""
         is_on_frame = any(emits.on_frame for emits in emits_by_stream.values())
         if is_on_frame:  # then it has no other stream, so that nothing is checked when it emits
-            return RowCollector(self.collector.report_error)
-        return StreamCollector(self.collector, emits_by_stream)
+            return RowCollector(self._streams, self.collector.report_error)
+        return StreamCollector(self._streams, self.collector, emits_by_stream)
 
     def _detach_trace_hook(self, context: BoltContext) -> TraceHook | None:
         """Take a hook that only traces off the context, and return it; None: nothing was taken off.
@@ -272,14 +272,7 @@ class BoltWork:
             return self._arrow_adapter(self._bolt)
         if isinstance(self._bolt, BasicBolt) and not self._has_hooks:
             wrap_execute = None if self._trace_hook is None else self._trace_hook.around
-            return RowCall(
-                self.name,
-                self._bolt,
-                self._streams,
-                self._row_collector,
-                self._causes,
-                wrap_execute,
-            )
+            return RowCall(self.name, self._bolt, self._row_collector, self._causes, wrap_execute)
         if isinstance(self._bolt, BasicBolt):
             execute = execute_function_with_hooks(
                 self.name,
@@ -288,7 +281,8 @@ class BoltWork:
                 self._tree_collector,
             )
         else:
-            execute = execute_function_of_rich(self.name, self._bolt)
+            # the bolt itself acks the tuple
+            execute = partial(invoke, self.name, self._bolt.execute)
         return TupleCall(
             self.name,
             execute,

@@ -152,21 +152,6 @@ def emissions_of_rows(
     return Emissions(stream, rows, batch, places_by_copy, tasks)
 
 
-class EmittedValues(NamedTuple):
-    """What a `BasicBolt` emitted on one stream, not checked against it yet.
-
-    Attributes:
-        values: of each emitted row, in the order of the emissions.
-        parents: `(n,) int64`: the number of the input row of each.
-        tasks: `(n,) int64`: on a direct stream the task of each; None: the stream is not direct.
-    """
-
-    stream: str
-    values: list[Sequence[Any]]
-    parents: I64
-    tasks: I64 | None
-
-
 class RowCollector(BasicCollector):
     """Collects what a `BasicBolt` emits for the rows of a block; a task has one for all blocks.
 
@@ -177,10 +162,18 @@ class RowCollector(BasicCollector):
             for the third.
     """
 
-    __slots__ = ("_report", "ends", "values")
+    __slots__ = ("_report", "_streams", "ends", "values")
 
-    def __init__(self, report: Callable[[BaseException | str], None]) -> None:
-        """Collect for one task; `report` is called with errors that the bolt reports."""
+    def __init__(
+        self, streams: Mapping[str, StreamPass], report: Callable[[BaseException | str], None]
+    ) -> None:
+        """Collect for one task.
+
+        Args:
+            streams: of the bolt, by name.
+            report: is called with errors that the bolt reports.
+        """
+        self._streams = streams
         self.values: list[Sequence[Any]] = []
         self.ends: list[int] = []
         self._report = report
@@ -213,13 +206,13 @@ class RowCollector(BasicCollector):
         self.ends.clear()
         return pop_first(self.values, len(parents)), parents
 
-    def pop_by_stream(self, called_rows: I64) -> list[EmittedValues]:
-        """Remove all emissions, and return those of each stream together.
+    def pop_by_stream(self, called_rows: I64) -> list[EmittedRows]:
+        """Remove all emissions; return those of each stream together, not checked against it yet.
 
         `called_rows`: as in `pop_with_parents`.
         """
         values, parents = self.pop_with_parents(called_rows)
-        return [EmittedValues(DEFAULT_STREAM, values, parents, tasks=None)]
+        return [EmittedRows(self._streams[DEFAULT_STREAM], values, parents)]
 
     def reworded_error(self, bolt: str, error: BaseException) -> BaseException:
         """Return an error as one about ``collector.emit``, where it is one about `list.append`.
@@ -246,7 +239,12 @@ class StreamCollector(RowCollector):
         "_task_by_emission",
     )
 
-    def __init__(self, collector: OutputCollector, emits_by_stream: Mapping[str, EmittedStream]) -> None:
+    def __init__(
+        self,
+        streams: Mapping[str, StreamPass],
+        collector: OutputCollector,
+        emits_by_stream: Mapping[str, EmittedStream],
+    ) -> None:
         """Collect for one task; `collector` checks emissions, and gets reported errors."""
         self._collector = collector
         self._emits_by_stream = emits_by_stream
@@ -257,7 +255,7 @@ class StreamCollector(RowCollector):
         )
         self._stream_by_emission: list[str] = []
         self._task_by_emission: list[int] = []  # -1: it was emitted without a task
-        super().__init__(collector.report_error)
+        super().__init__(streams, collector.report_error)
 
     def _emit_function(self) -> Emit:
         """Return what a bolt calls as ``collector.emit``, which refuses what does not fit."""
@@ -297,8 +295,8 @@ class StreamCollector(RowCollector):
         del self._stream_by_emission[emission_count:]
         del self._task_by_emission[emission_count:]
 
-    def pop_by_stream(self, called_rows: I64) -> list[EmittedValues]:
-        """Remove all emissions, and return those of each stream together."""
+    def pop_by_stream(self, called_rows: I64) -> list[EmittedRows]:
+        """Remove all emissions; return those of each stream together, not checked against it yet."""
         if self._has_default_alone:  # then the stream of each emission was not kept
             return super().pop_by_stream(called_rows)
         values, parents = self.pop_with_parents(called_rows)
@@ -307,16 +305,16 @@ class StreamCollector(RowCollector):
         emission_numbers_by_stream: dict[str, list[int]] = {}
         for emission_number, stream in enumerate(streams):
             emission_numbers_by_stream.setdefault(stream, []).append(emission_number)
-        emitted_by_stream: list[EmittedValues] = []
+        emitted_by_stream: list[EmittedRows] = []
         for stream, emission_numbers in emission_numbers_by_stream.items():
             is_direct = self._emits_by_stream[stream].direct
-            emitted_values = EmittedValues(
-                stream,
+            emitted_rows = EmittedRows(
+                self._streams[stream],
                 values=[values[emission_number] for emission_number in emission_numbers],
                 parents=parents[emission_numbers],
                 tasks=tasks[emission_numbers] if is_direct else None,
             )
-            emitted_by_stream.append(emitted_values)
+            emitted_by_stream.append(emitted_rows)
         return emitted_by_stream
 
     def reworded_error(self, bolt: str, error: BaseException) -> BaseException:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from acker.errors import LogError, Unreachable
 from acker.identity import generation_of, offset_of
 from acker.kafka.port import NO_EPOCH, Log, ReadTo, TopicPartition
+from acker.waits import LastTime
 from spout.group.sources import SourceSpec
 from spout.group.starting import COMMITTED_BY, is_own_mark, prefix_in_mark
 from spout.group.strangers import MovedCommit
@@ -65,10 +66,9 @@ class Committer:
         self._cursors: Mapping[int, SourceCursor] = {}
         # by source, the generation of the last commit; below 0: the next commit is the first of a new one
         self._generations: dict[int, int] = {}
-        # wall times; None: not yet
-        self._tried_ms: int | None = None  # of the last commit that was tried
-        self._checked_ms: int | None = None  # of the last look
-        self._renewed_ms: int | None = None  # when all was committed again last
+        self._last_try = LastTime()  # to commit
+        self._last_look = LastTime()
+        self._last_renewal = LastTime()  # of all commits
         self.failures = 0
         self.refused = ""
         self.moved: dict[int, MovedCommit] = {}
@@ -104,14 +104,11 @@ class Committer:
         `committable` is called when it is time, since it takes milliseconds for a thousand sources.
         """
         wait_ms = COMMIT_IDLE_MS if idle else COMMIT_EVERY_MS
-        # below 0 the clock was set back: without a commit now, none would come for as long as that
-        if self._tried_ms is not None and 0 <= now_ms - self._tried_ms < wait_ms:
+        if not self._last_try.begin_if_due(now_ms, wait_ms):
             return False
-        self._tried_ms = now_ms
-        if self._checked_ms is None:
-            self._checked_ms = now_ms
-        elif not 0 <= now_ms - self._checked_ms < VERIFY_EVERY_MS:
-            self._checked_ms = now_ms
+        if self._last_look.at_ms is None:  # what was committed is known from the start
+            self._last_look.at_ms = now_ms
+        elif self._last_look.begin_if_due(now_ms, VERIFY_EVERY_MS):
             self._check_commits(now_ms)
         return self.commit(committable())
 
@@ -148,15 +145,15 @@ class Committer:
         kept_by_broker = {spec.source for spec, _ in commit_texts}
         in_new_generation = {source for source, generation in self._generations.items() if generation < 0}
         ours = self._committed_offsets.keys() - self.moved.keys() - in_new_generation
-        if self._renewed_ms is None:
-            self._renewed_ms = now_ms
-        is_time = not 0 <= now_ms - self._renewed_ms < COMMIT_AGAIN_MS
+        if self._last_renewal.at_ms is None:
+            self._last_renewal.at_ms = now_ms
+        is_time = self._last_renewal.is_due(now_ms, COMMIT_AGAIN_MS)
         to_repeat = ours if is_time else ours - kept_by_broker
         if not to_repeat:
             return
         has_sent = self._send({source: self._committed_offsets[source] for source in to_repeat})
         if has_sent and is_time:
-            self._renewed_ms = now_ms
+            self._last_renewal.at_ms = now_ms
 
     def _record_moved(self, commit_texts: Sequence[tuple[SourceSpec, str]]) -> None:
         """Record commits that somebody else made, by source and metadata.

@@ -12,13 +12,14 @@ when it is exact.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from acker.errors import UnknownVersion
-from acker.identity import Root, first_source, input_id_of, offset_of, partition_of
+from acker.identity import Root, first_source, input_id_of
 from acker.kafka.port import Log, OffsetAnswers, Record, TopicPartition
 from acker.kafka.read_to_end import Follower
 from acker.service.passed_over import damage_handler, require_passed_over
@@ -26,14 +27,11 @@ from acker.wire.clusters import require_cluster
 from replay.records.due import Aside, Due, Pause, RefusedRoot
 from replay.records.due_fold import (
     DueFold,
-    Entries,
     EntryName,
-    ReadEntry,
     name_of,
     whole_entry,
 )
-from replay.records.headers import parse_location
-from replay.worker.fetch import RecordPlace
+from replay.records.headers import RecordPlace, parse_location
 
 PATIENCE_MS: Final = 10
 """How long one call waits for the broker: the planner has other work, and calls again."""
@@ -44,26 +42,21 @@ READ_MAX: Final = 200_000
 E = TypeVar("E")
 
 
-class DueReader(Generic[E]):
-    """Follows N partitions of the topic from their beginning.
+class DueReader(ABC, Generic[E]):
+    """Follows N partitions of the topic from their beginning; it keeps some roots that wait itself.
 
     Attributes:
         taken_over_to: by verdict partition, the offset of the first verdict record of which no
             replay worker has *taken over* all lost roots, that is written them to `_ack_due`.
     """
 
-    def __init__(
-        self, log: Log, topic: str, partitions: int, read_entry: ReadEntry[E], entries: Entries[E]
-    ) -> None:
-        """Follow the partitions of `_ack_due`, which is `topic`, from their beginning.
-
-        `entries` keeps what `read_entry` returns of each root (`replay.records.due_fold`).
-        """
+    def __init__(self, log: Log, topic: str, partitions: int) -> None:
+        """Follow the partitions of `_ack_due`, which is `topic`, from their beginning."""
         self.taken_over_to: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
         self._cluster_id = log.cluster_id()
         # what the records read so far mean together: roots that wait, pauses, progress of replay workers
-        self._fold = DueFold(read_entry, entries, on_newer=partial(_require_passed_over, log))
+        self._fold = DueFold(self.read_entry, self, on_newer=partial(_require_passed_over, log))
         places = [TopicPartition(topic, number) for number in range(partitions)]
         self._follower = Follower(
             log, places, READ_MAX, patience_ms=PATIENCE_MS, on_damage=damage_handler(log)
@@ -90,6 +83,18 @@ class DueReader(Generic[E]):
     def close(self) -> None:
         """Read no more."""
         self._follower.close()
+
+    @abstractmethod
+    def read_entry(self, record: Record, root: Root) -> E | None:
+        """Return what is kept of the entry of a root that waits; None: nothing is."""
+
+    @abstractmethod
+    def put(self, record: Record, root: Root, entry: E) -> None:
+        """Keep an entry, in place of an earlier one of its root."""
+
+    @abstractmethod
+    def end(self, record: Record, root: Root) -> None:
+        """Forget a root that waits no more; one that was not kept changes nothing."""
 
 
 def _require_passed_over(log: Log, record: Record, error: UnknownVersion) -> str:
@@ -135,25 +140,20 @@ class StandingInput(NamedTuple):
     pause: Pause | None
 
 
-class _GroupEntries:
-    """The roots of one group that wait.
+class DueWatch(DueReader[WaitingReplay]):
+    """Follows which lost roots of one group still wait, for queries that end when none does."""
 
-    Attributes:
-        changes: how many entries and tombstones of these roots were read.
-        waiting: the roots that wait, by the names of their entries.
-        counts: how many wait; kept here, so that `standing` need not go through 200,000 roots at
-            each call.
-        aside_why: why some were put aside last, by partition of `_ack_due` and input id.
-    """
-
-    def __init__(self, group: str, sources: frozenset[int]) -> None:
-        """Begin without an entry."""
-        self.changes = 0
-        self.waiting: dict[EntryName, WaitingReplay] = {}
-        self.counts = Counter[WaitingKind]()
-        self.aside_why: dict[tuple[int, int], str] = {}
+    def __init__(self, log: Log, topic: str, partitions: int, group: str, sources: frozenset[int]) -> None:
+        """Follow the roots that `group` emitted; those that another group emitted are not waited for."""
+        super().__init__(log, topic, partitions)
         self._group = group
         self._sources = sources
+        self._entry_changes = 0  # how many entries and tombstones of these roots were read
+        self._waiting: dict[EntryName, WaitingReplay] = {}
+        # how many wait; kept, so that `standing` need not go through 200,000 roots at each call
+        self._counts = Counter[WaitingKind]()
+        # why some were put aside last, by partition of `_ack_due` and input id
+        self._aside_why: dict[tuple[int, int], str] = {}
 
     def read_entry(self, record: Record, root: Root) -> WaitingReplay | None:
         """Return what is kept of an entry; None: the group did not emit the root, or not from its sources."""
@@ -165,27 +165,18 @@ class _GroupEntries:
     def put(self, record: Record, root: Root, entry: WaitingReplay) -> None:
         """Keep an entry, in place of an earlier one of its root."""
         self.end(record, root)
-        self.changes += 1
-        self.waiting[name_of(record)] = entry
-        self.counts[WaitingKind(record.partition, entry.input_id, bool(entry.aside))] += 1
+        self._entry_changes += 1
+        self._waiting[name_of(record)] = entry
+        self._counts[WaitingKind(record.partition, entry.input_id, bool(entry.aside))] += 1
         if entry.aside:
-            self.aside_why[record.partition, entry.input_id] = entry.aside
+            self._aside_why[record.partition, entry.input_id] = entry.aside
 
     def end(self, record: Record, root: Root) -> None:
         """Forget a root that waits no more; one that was not kept changes nothing."""
-        entry = self.waiting.pop(name_of(record), None)
+        entry = self._waiting.pop(name_of(record), None)
         if entry is not None:
-            self.changes += 1
-            self.counts[WaitingKind(record.partition, entry.input_id, bool(entry.aside))] -= 1
-
-
-class DueWatch(DueReader[WaitingReplay]):
-    """Follows which lost roots of one group still wait, for queries that end when none does."""
-
-    def __init__(self, log: Log, topic: str, partitions: int, group: str, sources: frozenset[int]) -> None:
-        """Follow the roots that `group` emitted; those that another group emitted are not waited for."""
-        self._entries = _GroupEntries(group, sources)
-        super().__init__(log, topic, partitions, self._entries.read_entry, self._entries)
+            self._entry_changes += 1
+            self._counts[WaitingKind(record.partition, entry.input_id, bool(entry.aside))] -= 1
 
     @property
     def changes(self) -> int:
@@ -193,12 +184,12 @@ class DueWatch(DueReader[WaitingReplay]):
 
         While it is the same, no replay worker has done anything about them.
         """
-        return self._entries.changes + self._fold.pause_changes
+        return self._entry_changes + self._fold.pause_changes
 
     @property
     def waiting_count(self) -> int:
         """How many roots wait."""
-        return len(self._entries.waiting)
+        return len(self._waiting)
 
     def not_taken_over(self, lost_below: Mapping[int, int]) -> list[int]:
         """Return the verdict partitions of which a replay worker has not taken over every lost root yet.
@@ -213,13 +204,13 @@ class DueWatch(DueReader[WaitingReplay]):
 
     def has_replayed_all(self, lost_below: Mapping[int, int]) -> bool:
         """Return whether every lost root has a copy or a dead letter; `lost_below` as in `not_taken_over`."""
-        return not self._entries.waiting and not self.not_taken_over(lost_below)
+        return not self._waiting and not self.not_taken_over(lost_below)
 
     def standing(self) -> dict[int, StandingInput]:
         """Return, by their ids, the inputs whose roots wait for an operator: paused, or put aside."""
         pauses = self._fold.paused_by_partition()
         inputs: dict[int, StandingInput] = {}
-        for (partition, input_id, is_aside), count in self._entries.counts.items():
+        for (partition, input_id, is_aside), count in self._counts.items():
             pause = pauses.get((partition, input_id))
             if not count or (pause is None and not is_aside):
                 continue
@@ -229,7 +220,7 @@ class DueWatch(DueReader[WaitingReplay]):
             # a pause in one partition is named before what was put aside in another
             if pause is None and so_far is not None:
                 pause = so_far.pause
-            aside_why = self._entries.aside_why.get((partition, input_id), "")
+            aside_why = self._aside_why.get((partition, input_id), "")
             why = aside_why if pause is None else pause.why
             inputs[input_id] = StandingInput(input_id, root_count, why, pause)
         return inputs
@@ -242,7 +233,7 @@ class DueWatch(DueReader[WaitingReplay]):
         """
         pauses = self._fold.paused_by_partition()
         first_due_ms: int | None = None
-        for (partition, _key), root in self._entries.waiting.items():
+        for (partition, _key), root in self._waiting.items():
             if root.aside or (partition, root.input_id) in pauses:
                 continue
             if first_due_ms is None or root.due_ms < first_due_ms:
@@ -273,46 +264,32 @@ class WaitingRoot(NamedTuple):
     is_blocked: bool
 
 
-class _OrderedEntries:
-    """The roots of some inputs that wait.
+class DueEntries(DueReader[WaitingRoot]):
+    """Follows the waiting roots of some inputs, which are read in order; `inputs` are their ids."""
 
-    Attributes:
-        waiting: by the source of their first emissions, then by the names of their entries.
-    """
-
-    def __init__(self, inputs: frozenset[int]) -> None:
-        """Begin without an entry."""
-        self.waiting: dict[int, dict[EntryName, WaitingRoot]] = {}
-        self._inputs = inputs
+    def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
+        """Follow the partitions of `_ack_due`, which is `topic`."""
+        super().__init__(log, topic, partitions)
+        self._inputs = frozenset(inputs)
+        # by the source of their first emissions, then by the names of their entries
+        self._waiting: dict[int, dict[EntryName, WaitingRoot]] = {}
 
     def read_entry(self, record: Record, root: Root) -> WaitingRoot | None:
         """Return what is kept of an entry; None: the root is of another input."""
         due = whole_entry(record, root)
         if input_id_of(root.source) not in self._inputs:
             return None
-        location = parse_location(due.origin)
-        origin = None if location is None else RecordPlace(*location)
-        place = RecordPlace(due.topic, partition_of(root.source), offset_of(root.position))
-        return WaitingRoot(origin, place, due.last_was_blocked)
+        return WaitingRoot(parse_location(due.origin), due.place, due.last_was_blocked)
 
     def put(self, record: Record, root: Root, entry: WaitingRoot) -> None:
         """Keep an entry, in place of an earlier one of its root."""
         self.end(record, root)  # so that the latest entry is the last one
-        self.waiting.setdefault(first_source(root.source), {})[name_of(record)] = entry
+        self._waiting.setdefault(first_source(root.source), {})[name_of(record)] = entry
 
     def end(self, record: Record, root: Root) -> None:
         """Forget a root that waits no more; one that was not kept changes nothing."""
-        self.waiting.get(first_source(root.source), {}).pop(name_of(record), None)
-
-
-class DueEntries(DueReader[WaitingRoot]):
-    """Follows the waiting roots of some inputs, which are read in order; `inputs` are their ids."""
-
-    def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
-        """Follow the partitions of `_ack_due`, which is `topic`."""
-        self._entries = _OrderedEntries(frozenset(inputs))
-        super().__init__(log, topic, partitions, self._entries.read_entry, self._entries)
+        self._waiting.get(first_source(root.source), {}).pop(name_of(record), None)
 
     def waiting_of(self, source: int) -> Sequence[WaitingRoot]:
         """Return the waiting roots of a partition; `source` is its source, not that of its copies."""
-        return list(self._entries.waiting.get(source, {}).values())
+        return list(self._waiting.get(source, {}).values())

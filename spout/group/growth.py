@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from acker.identity import position_at
+from acker.waits import LastTime
 from acker.wire.events import Taken
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.sources import SourceSpec, find_sources
@@ -45,8 +46,8 @@ class Growth:
         """Begin with the sources of `context`; the broker is asked for new ones `SOURCES_EVERY_MS` later."""
         self._context = context
         self._name = name
-        self._looked_ms = now_ms  # when the broker was asked for the topics last, wall time
-        self._sent_ms = now_ms  # when the `Take` was sent last, wall time
+        self._last_look = LastTime(now_ms)  # at the broker's topics
+        self._last_send = LastTime()  # of the `Take`
         # by source: those that join, and the position at which each begins
         self._joining: dict[int, SourceSpec] = {}
         self._first_positions: dict[int, int] = {}
@@ -81,8 +82,7 @@ class Growth:
         Raises `Disagreement`: a topic was re-created, or the ackers refuse a new partition;
         `TopicError`: a topic is gone.
         """
-        if not 0 <= now_ms - self._looked_ms < SOURCES_EVERY_MS:
-            self._looked_ms = now_ms
+        if self._last_look.begin_if_due(now_ms, SOURCES_EVERY_MS):
             # also while acker partitions are silent: a topic may be created again
             new_specs = self._find_new()
             if new_specs and not self._joining:
@@ -114,9 +114,7 @@ class Growth:
         context = self._context
         begun = Begun(context.sources.keys(), context.left_out)
         # a source that has no leader yet has no first offset: it is found again, and joins later
-        first_offsets = starting_offsets(
-            context.log, context.spec, new_specs.values(), begun, context.troubles
-        )
+        first_offsets = starting_offsets(context, new_specs.values(), begun)
         if not first_offsets:
             return []
         self._first_positions = {source: position_at(0, offset) for source, offset in first_offsets.items()}
@@ -132,7 +130,7 @@ class Growth:
                 joined.append(NewSource(spec, SourceCursor(from_=position, next=position)))
             self._joining = {}
             return joined
-        self._sent_ms = now_ms
+        self._last_send.at_ms = now_ms
         planner_spec = self._context.spec
         self._answers = Answers(planner_spec.group, self._name.id, planner_spec.partitions, self._joining)
         self._send_take(self._context.announcer, clock_ms)
@@ -149,9 +147,7 @@ class Growth:
         if self._answers is None or self._context.announcer is None:
             return []
         if self._answers.missing:
-            # below 0 the clock was set back: without sending now, nothing would be sent for as long
-            if not 0 <= now_ms - self._sent_ms < REPEAT_MS:
-                self._sent_ms = now_ms
+            if self._last_send.begin_if_due(now_ms, REPEAT_MS):
                 self._send_take(self._context.announcer, clock_ms)
             return []
         if self._answers.refusals:

@@ -41,7 +41,7 @@ from typing import Final, NamedTuple, assert_never
 from acker.errors import SessionRefused, Unreachable, UsageError
 from acker.identity import GENERATION_MAX, offset_of, position_at
 from acker.ledger.sessions import GENERATION_FIRST_MAX, GENERATION_STEP_MAX
-from acker.waits import PassedTime
+from acker.waits import LastTime, PassedTime
 from acker.wire.checks import CLOCK_AHEAD_MS_MAX, wrong_epoch
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
@@ -273,19 +273,17 @@ class Opening:
         """
         self.opened: Opened | None = None
         self._session = session
-        self._log = context.log
+        self._context = context
         self._spec = context.spec
         self._sources = context.sources
         self._announcer = announcer
-        self._report = context.report
-        self._troubles = context.troubles
-        self._leave_out = context.leave_out
         self._journal = journal
         # by source: when a former process left it out, since it had no leader
         self._left_out_before = dict.fromkeys(journal.waits, journal.at_ms)
         self._new_id = new_id
         # by acker partition, then by source: the generation that it answered last
         self._generations: Mapping[int, Mapping[int, int]] = {}
+        self._last_send = LastTime()  # of the round's `Take`
         self._has_reported_wait = False
         self._holder_watch: _HolderWatch | None = None  # None: nobody is waited for
         self._grant_epoch = grant_epoch  # None: the query does not write exactly once
@@ -322,9 +320,7 @@ class Opening:
                 f"acker partition {_numbers_text(silent)} did not answer group {self._spec.group} for"
                 f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
             )
-        # below 0 the clock was set back: without sending now, nothing would be sent for as long as that
-        is_time_to_repeat = not 0 <= now_ms - self._sent_ms < REPEAT_MS
-        if is_time_to_repeat:
+        if self._last_send.is_due(now_ms, REPEAT_MS):
             self._send_takes(silent, now_ms)
             if waited_ms >= WAIT_REPORTED_MS:
                 self._report_wait(silent)
@@ -339,7 +335,7 @@ class Opening:
             "acker_partitions": ",".join(map(str, silent)),
             "next_step": f"where no acker runs, start one with {RUN_ACKER}",
         }
-        self._report("waits_for_ackers", fields)
+        self._context.report("waits_for_ackers", fields)
 
     def take_anew(self, now_ms: int) -> None:
         """Take the group once more, with a new session, and clear `opened`.
@@ -395,7 +391,7 @@ class Opening:
 
     def _send_takes(self, partitions: Sequence[int], now_ms: int) -> None:
         """Send the `Take` of the round to acker partitions, and before it what raises their generations."""
-        self._sent_ms = now_ms
+        self._last_send.at_ms = now_ms
         name, clock_ms, takes = self._round.name, self._round.clock_ms, self._round.takes
         for partition in partitions:
             for step in generation_steps(takes, self._generations.get(partition, {})):
@@ -473,6 +469,7 @@ class Opening:
         1. some of them have a higher generation of a source than the others: a reset that died
            half-way has sent it only to some, and the others would refuse what is emitted in it.
         2. the clock with which a restart would go on is far ahead: no acker takes ticks with it.
+           That takes a new session; without the option `take_over` it raises `Disagreement`.
         3. a restart waited long for the last answer: the process before may have moved the clock of
            the session since the first one.
         """
@@ -491,7 +488,9 @@ class Opening:
                 now_ms=now_ms,
             )
         elif self._session.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
-            self._take_with_right_clock(now_ms)
+            if not self._spec.take_over:
+                raise clock_ahead(accepted.name, self._spec, self._restart_clock_ms - now_ms)
+            self._take_sources_with_new_session(now_ms)  # whose clock begins lower
         elif self._session.state is SessionState.RESUMING and is_old:
             self._start_round(
                 SessionEvent.ANSWER_IS_OLD, accepted.name, takes, clock_ms=accepted.clock_ms, now_ms=now_ms
@@ -526,10 +525,12 @@ class Opening:
         epoch = epoch_above(owner.epoch, now_ms)
         clock_ms = clock_after(former_clock_ms, now_ms)
         if epoch <= owner.epoch:
-            self._report("epoch_left_behind", {"group": group, "owner": str(owner), "epoch": epoch})
+            fields = {"group": group, "owner": str(owner), "epoch": epoch}
+            self._context.report("epoch_left_behind", fields)
         if clock_ms < former_clock_ms:
             ahead = f"{(former_clock_ms - now_ms) // 1_000} s"
-            self._report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
+            fields = {"group": group, "owner": str(owner), "ahead": ahead}
+            self._context.report("clock_left_behind", fields)
         # 2. the store, which may grant a higher epoch; the name shows that there is one
         new_id = self._new_id
         if self._grant_epoch is not None:
@@ -559,15 +560,6 @@ class Opening:
             " store, and publishes what that has. If the store is gone, or the group is to be"
             f" written otherwise: {cure}, then start with a fresh checkpoint"
         )
-
-    def _take_with_right_clock(self, now_ms: int) -> None:
-        """Take the group with a new session, since no acker takes a tick with the clock of this one.
-
-        Raises `Disagreement`: the option `take_over` is not given.
-        """
-        if not self._spec.take_over:
-            raise clock_ahead(self._round.name, self._spec, self._restart_clock_ms - now_ms)
-        self._take_sources_with_new_session(now_ms)
 
     def _with_rewinds(self, takes: Mapping[int, TakeSource]) -> dict[int, TakeSource]:
         """Return `takes` with a new generation for each source that is to be rewound.
@@ -609,7 +601,8 @@ class Opening:
         all_histories = accepted.answers.sources()
         histories = {source: history for source, history in all_histories.items() if source in self._sources}
         not_taken = self._sources.keys() - histories.keys()
-        self._leave_out({source: self._left_out_before.get(source, now_ms) for source in not_taken})
+        since_ms = {source: self._left_out_before.get(source, now_ms) for source in not_taken}
+        self._context.leave_out(since_ms)
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
         is_restart = self._session.is_restart
@@ -636,7 +629,7 @@ class Opening:
         # a journal that an older version wrote has no time: 0
         reached = Reached(emitted_to, at_ms=self._journal.at_ms or None)
         # what the ackers know of another installation is checked when they have answered
-        check_commits(self._log, self._spec, begun, reached, now_ms, other_prefix_passes=True)
+        check_commits(self._context, begun, reached, now_ms, other_prefix_passes=True)
 
     def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
         """Raise `Disagreement` if somebody moved the offsets of a source that the ackers know.
@@ -655,7 +648,7 @@ class Opening:
             if has_emitted:
                 begun.append(spec)
                 emitted_to[source] = int(offset_of(watermark))
-        check_commits(self._log, self._spec, begun, Reached(emitted_to), now_ms)
+        check_commits(self._context, begun, Reached(emitted_to), now_ms)
 
     def _report_carried(self, histories: Mapping[int, SourceHistory]) -> None:
         """Report the inputs that begin at a commit of which the ackers have no history.
@@ -669,8 +662,8 @@ class Opening:
             for source, source_spec in self._sources.items()
             if source not in histories and source not in rewound
         ]
-        for carried in carried_commits(self._log, self._spec, fresh):
-            self._report("commit_without_state", carried.fields())
+        for carried in carried_commits(self._context.log, self._spec, fresh):
+            self._context.report("commit_without_state", carried.fields())
 
     def _takes_by_source(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Return how each source is taken: as the ackers or the journal have it, else from its first offset.
@@ -682,7 +675,7 @@ class Opening:
             spec for source, spec in self._sources.items() if source not in histories and source not in marks
         ]
         begun = Begun(histories.keys() | marks.keys(), self._left_out_before)
-        starts = starting_offsets(self._log, self._spec, fresh, begun, self._troubles)
+        starts = starting_offsets(self._context, fresh, begun)
         takes: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
@@ -708,7 +701,7 @@ class Opening:
         if owner <= name:  # it was refused for something else than a higher owner
             raise refused_by_acker(answers, name, spec.group)
         if not spec.take_over or not self._session.is_restart:
-            owner_text = describe_session(self._log, spec, owner, now_ms)
+            owner_text = describe_session(self._context.log, spec, owner, now_ms)
             raise SessionRefused(
                 f"session {name} of group {spec.group} is refused: {owner_text} holds the group; stop the"
                 f" query that runs it, or start this one with {spec.way} to abandon what is open there"

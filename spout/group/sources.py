@@ -13,6 +13,7 @@ from acker.errors import Disagreement, TopicError
 from acker.identity import generation_of, input_id_of, is_replay, source_of
 from acker.kafka.port import Log, TopicInfo, TopicPartition
 from acker.wire.events import SourceRun, TakeSource
+from replay.records.places import topic_of
 from spout.planning.supply import HOLE_MIN
 
 
@@ -160,8 +161,7 @@ def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int,
         )
     topics: dict[int, str] = {}
     for source in sources:
-        input = inputs_by_id[input_id_of(source)]
-        topics[source] = input.replay_topic if is_replay(source) else input.topic
+        topics[source] = topic_of(inputs_by_id[input_id_of(source)], source)
     return topics
 
 

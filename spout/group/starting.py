@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from acker.config.settings import AckTopics
 from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
-from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
+from acker.kafka.port import Bound, OffsetAnswers, TopicPartition
 from acker.ledger.sessions import CLAIMED
 from acker.listing import first_of
 from acker.units import second_text
@@ -20,9 +20,9 @@ from acker.untrusted import Untrusted
 from acker.wire.checks import AHEAD
 from acker.wire.clusters import is_of_another
 from acker.wire.events import SourceRun
+from spout.group.announce import PlannerContext
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.group.strangers import END_IT, NAMED_MAX, MovedCommit, moved_cure, strangers_now
-from spout.group.troubles import Troubles
 from spout.planning.journal import Journal
 from spout.planning.session import Answers, SessionName, SourceHistory
 
@@ -85,9 +85,7 @@ def _start_of(source: SourceSpec, spec: PlannerSpec, begun: Begun) -> str | int:
     return max(0, left_out_ms - WRITERS_WAIT_MS)
 
 
-def starting_offsets(
-    log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec], begun: Begun, troubles: Troubles
-) -> dict[int, int]:
+def starting_offsets(context: PlannerContext, sources: Iterable[SourceSpec], begun: Begun) -> dict[int, int]:
     """Return the first offset of each source without history.
 
     Sources of which nobody knows it now are missing.
@@ -104,22 +102,22 @@ def starting_offsets(
     sources_by_start: dict[str | int, list[SourceSpec]] = {}
     begun_inputs = set(map(input_id_of, begun.sources))
     replay_places = [source.place for source in sources if source.is_replay]
-    settled_below = _committed_by_spouts(log, spec.group, replay_places, troubles)
+    settled_below = _committed_by_spouts(context, replay_places)
     for source in sources:
         # the group has read the topic, so the partition was added to it since
         is_added = source.input.id in begun_inputs and source.source not in begun.left_out
         if source.is_replay:
-            if source.place not in troubles:
+            if source.place not in context.troubles:
                 first_offsets[source.source] = settled_below.get(source.place, 0)
         elif is_added:
             first_offsets[source.source] = 0
         else:
-            sources_by_start.setdefault(_start_of(source, spec, begun), []).append(source)
+            sources_by_start.setdefault(_start_of(source, context.spec, begun), []).append(source)
     # 2. The others, those of one start in one question.
     for start, sources_of_start in sources_by_start.items():
         places = [source.place for source in sources_of_start]
-        answers = _ask_first_offsets(log, spec.group, start, places)
-        troubles.record_answers(answers)
+        answers = _ask_first_offsets(context, start, places)
+        context.troubles.record_answers(answers)
         for source in sources_of_start:
             if source.place in answers.offsets:
                 first_offsets[source.source] = answers.offsets[source.place]
@@ -127,31 +125,35 @@ def starting_offsets(
 
 
 def _committed_by_spouts(
-    log: Log, group: str, places: list[TopicPartition], troubles: Troubles
+    context: PlannerContext, places: list[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
     """Return the committed offsets that a spout wrote, by partition, and that are in the log.
 
     One that is behind the end says nothing: the log was cut.
     """
+    log, group = context.log, context.spec.group
     metadata = log.commit_metadata(group, places)
     ours = [place for place, text in metadata.items() if prefix_in_mark(text) is not None]
     commits = log.committed(group, ours)
     answers = log.bounds(Bound.END, ours)
-    troubles.record_answers(answers)
+    context.troubles.record_answers(answers)
     ends = answers.offsets
     return {place: offset for place, offset in commits.items() if place in ends and offset <= ends[place]}
 
 
-def _ask_first_offsets(log: Log, group: str, start: str | int, places: list[TopicPartition]) -> OffsetAnswers:
+def _ask_first_offsets(
+    context: PlannerContext, start: str | int, places: list[TopicPartition]
+) -> OffsetAnswers:
     """Ask the broker for the first offsets of partitions, for a start as `_start_of` returns it.
 
     Where the group's commits say it, a partition without a commit begins at the start of its log.
     """
+    log = context.log
     if isinstance(start, int):  # a time
         return log.bounds(start, places)
     if start in ("latest", "earliest"):
         return log.bounds(Bound.STABLE_END if start == "latest" else Bound.START, places)
-    committed = log.committed(group, places)  # known without the partition's leader
+    committed = log.committed(context.spec.group, places)  # known without the partition's leader
     earliest = log.bounds(Bound.START, [place for place in places if place not in committed])
     return OffsetAnswers({**earliest.offsets, **committed}, earliest.troubles)
 
@@ -169,8 +171,7 @@ class Reached(NamedTuple):
 
 
 def check_commits(
-    log: Log,
-    spec: PlannerSpec,
+    context: PlannerContext,
     sources: Iterable[SourceSpec],
     reached: Reached,
     now_ms: int,
@@ -185,7 +186,7 @@ def check_commits(
     `other_prefix_passes`: whether a commit under another `acker.topic_prefix` is no move. A
     checkpoint alone does not show whose it is: it may be our own, of before a change of the prefix.
     """
-    group, mark = spec.group, commit_mark(spec.topics)
+    log, group, mark = context.log, context.spec.group, commit_mark(context.spec.topics)
     specs_by_place = {source.place: source for source in sources}
     metadata = log.commit_metadata(group, specs_by_place)
     places: list[TopicPartition] = []

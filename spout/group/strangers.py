@@ -17,7 +17,7 @@ from acker.errors import WindhoverError
 from acker.kafka.port import GroupMember, Log, TopicPartition
 from acker.listing import first_of
 from acker.untrusted import Untrusted, UntrustedName, shell_word
-from acker.waits import LongWait
+from acker.waits import LastTime, LongWait
 from spout.group.announce import Report
 
 STRANGER_CHECK_MS: Final = 30_000
@@ -147,7 +147,7 @@ class StrangerWatch:
         self._log = log
         self._group = group
         self._report = report
-        self._checked_ms: int | None = None  # when the broker was asked last, wall time
+        self._last_question = LastTime()  # to the broker
         # says when the next report of a stranger is due: at once, then each minute
         self._report_times = LongWait(first_ms=0)
         self._has_reported_stranger = False  # and not yet that it has left
@@ -160,15 +160,13 @@ class StrangerWatch:
         """
         is_first_refusal = bool(refused) and not self._was_refused
         self._was_refused = bool(refused)
-        if self._checked_ms is None and not refused:
+        if self._last_question.at_ms is None and not refused:
             # a start has other questions to ask: this one comes half a minute later
-            self._checked_ms = now_ms
+            self._last_question.at_ms = now_ms
         every_ms = REFUSED_CHECK_MS if refused else STRANGER_CHECK_MS
-        # below 0 the clock was set back: without a question now, none would come for as long as that
-        is_time = self._checked_ms is None or not 0 <= now_ms - self._checked_ms < every_ms
-        if not is_time and not is_first_refusal:
+        if not self._last_question.is_due(now_ms, every_ms) and not is_first_refusal:
             return
-        self._checked_ms = now_ms
+        self._last_question.at_ms = now_ms
         try:
             self.strangers = self._log.members(self._group)
         except WindhoverError:  # a report that was made holds until the broker answers

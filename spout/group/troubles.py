@@ -15,6 +15,7 @@ from typing import Final
 from acker.errors import PartitionStands
 from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
 from acker.kafka.standing import UNKNOWN, StandingNews, StandingPartitions
+from acker.waits import LastTime
 
 ASK_EVERY_MS: Final = 5_000
 """So often a process asks about the partitions in trouble by itself: a batch may run for minutes."""
@@ -29,7 +30,7 @@ class Troubles:
         self._text_by_place: dict[TopicPartition, str] = {}
         self._standing_watch = StandingPartitions()
         self._reported: set[TopicPartition] = set()  # that they stand, and not yet that they go on
-        self._requested_ms: int | None = None  # when Kafka was asked about them last, wall time
+        self._last_question = LastTime()  # to Kafka, about them
 
     def __contains__(self, place: TopicPartition) -> bool:
         return place in self._text_by_place
@@ -56,10 +57,7 @@ class Troubles:
 
         Raises `Unreachable`: Kafka does not answer at all.
         """
-        # below 0 the clock was set back: without a question now, none would come for so long
-        is_time_to_ask = self._requested_ms is None or not 0 <= now_ms - self._requested_ms < ASK_EVERY_MS
-        if self._text_by_place and is_time_to_ask:
-            self._requested_ms = now_ms
+        if self._text_by_place and self._last_question.begin_if_due(now_ms, ASK_EVERY_MS):
             self.record_answers(self._log.bounds(Bound.END, self._text_by_place))
 
         # A partition in trouble is news only when the trouble lasts. One that

@@ -47,6 +47,7 @@ from replay.records.due import Due, Loss, Progress, history_of
 from replay.records.due_fold import DueFold, EntriesByRoot, of_roots, whole_entry
 from replay.records.headers import (
     Lineage,
+    RecordPlace,
     location,
     parse_lineage,
     parse_location,
@@ -55,7 +56,7 @@ from replay.records.headers import (
 )
 from replay.records.letters import Filter, Letter
 from replay.records.movers import mover_record, mover_text
-from replay.worker.fetch import Absence, Fetcher, RecordPlace
+from replay.worker.fetch import Absence, Fetcher
 from spout.group.presence import Presence
 from spout.inspect.diagnosis import Circumstances
 from spout.inspect.letter_rows import hexadecimal_note, parse_key

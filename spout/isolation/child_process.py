@@ -20,7 +20,6 @@ import signal
 import socket
 import struct
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from enum import Enum
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from acker.untrusted import trace_lines
+from acker.waits import SteadyMs, steady_ms
 from spout.execution.guards import CallMemory, ChildProgress, Phase
 from spout.runtime.tether import PR_SET_PDEATHSIG
 
@@ -53,12 +53,6 @@ _OOM_FIRST: Final = "1000"
 """The highest score that the kernel adds to a process: where memory runs out it is ended first."""
 
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
-
-ClockMs = Callable[[], int]
-
-
-def monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 class Why(Enum):
@@ -121,7 +115,7 @@ class ChildProcess:
         serve: Callable[[Channel], None],
         memory: CallMemory,
         limit_ms: int,
-        clock_ms: ClockMs = monotonic_ms,
+        clock_ms: SteadyMs = steady_ms,
     ) -> None:
         """Fork a child, which runs `serve`, and then ends.
 

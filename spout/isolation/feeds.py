@@ -1,12 +1,12 @@
 """What a worker and its child send each other, as bytes: blocks of rows, and answers.
 
-A *block* is some rows for which a task's bolts are called. The bytes are pickles of *packed*
-values, in which Arrow data are the bytes of an Arrow stream: of a slice that has the slice's rows
-alone.
+A *block* is some rows for which a task's bolts are called. The bytes are pickles, in which Arrow
+data are the bytes of an Arrow stream: of a slice that has the slice's rows alone.
 """
 
 from __future__ import annotations
 
+import io
 import pickle
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,7 @@ from acker.errors import TrackingError
 from acker.wire.causes import class_name
 from spout.planning.order import GateState
 from spout.publishing.fold import TaskReport
-from spout.tuples.anchors import Anchors, Carry
+from spout.tuples.anchors import Anchors
 from spout.tuples.messages import MessageRows
 from spout.tuples.places import Places
 from spout.tuples.rows import ArrowRows
@@ -84,65 +84,61 @@ class ChildAnswer(NamedTuple):
     report: TaskReport | None
 
 
-class _PackedArrowRows(NamedTuple):
-    """`ArrowRows`, with the batch as the bytes of an Arrow stream."""
+class _Packer(pickle.Pickler):
+    """Pickles messages without their client, and of a slice of Arrow data its rows alone."""
 
-    batch_bytes: bytes
-    came_from: StreamId
-    places: Places | None
+    def reducer_override(self, value: object) -> Any:
+        """Return what makes a value again, and of what; `NotImplemented`: pickle does as ever."""
+        if isinstance(value, MessageRows):
+            return MessageRows.unpacked, (value.packed(),)
+        if isinstance(value, ArrowRows):
+            return _arrow_rows, (value.batch, value.came_from, value.places)
+        if isinstance(value, pa.RecordBatch):
+            return _batch_of_bytes, (_arrow_bytes(value),)
+        if isinstance(value, pa.Array):
+            return _column_of_batch, (pa.RecordBatch.from_arrays([value], names=["column"]),)
+        return NotImplemented
 
 
-class _PackedAnchors(NamedTuple):
-    """`Anchors`, with the column as the bytes of an Arrow stream."""
+def _packed(value: object) -> bytes:
+    """Return the bytes of which `pickle.loads` makes a value again."""
+    file = io.BytesIO()
+    _Packer(file, protocol=5).dump(value)
+    return file.getvalue()
 
-    carry: Carry
-    column_bytes: bytes
-    subscriptions: tuple[int, ...]
+
+def _arrow_rows(batch: pa.RecordBatch, came_from: StreamId, places: Places | None) -> ArrowRows:
+    """Return Arrow rows again; they have no ids of messages."""
+    return ArrowRows(batch, came_from=came_from, places=places)
 
 
-class _PackedBlock(NamedTuple):
-    """A `RowBlock` whose parts can be pickled; messages are packed as `MessageRows.packed` does."""
+def _arrow_bytes(batch: pa.RecordBatch) -> bytes:
+    """Return the bytes of an Arrow stream of a batch; those of a slice have its rows alone."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
 
-    rows: _PackedArrowRows | tuple[Any, ...]
-    anchors: _PackedAnchors | None
-    rows_before: int
-    gate_state: GateState | None
+
+def _batch_of_bytes(data: bytes) -> pa.RecordBatch:
+    """Return the only batch of an Arrow stream."""
+    return pa.ipc.open_stream(data).read_next_batch()
+
+
+def _column_of_batch(batch: pa.RecordBatch) -> pa.Array:
+    """Return the only column of a batch."""
+    return batch.column(0)
 
 
 def pack_block(block: RowBlock) -> bytes:
     """Return a block of rows as bytes."""
-    packed_rows: _PackedArrowRows | tuple[Any, ...] = ()  # a task gets rows of one of the two kinds
-    if isinstance(block.rows, MessageRows):
-        packed_rows = block.rows.packed()
-    elif isinstance(block.rows, ArrowRows):
-        batch_bytes = _arrow_bytes([block.rows.batch])
-        packed_rows = _PackedArrowRows(batch_bytes, block.rows.came_from, block.rows.places)
-    packed_anchors: _PackedAnchors | None = None
-    if block.anchors is not None:
-        anchor_batch = pa.RecordBatch.from_arrays([block.anchors.column], names=["anchor"])
-        packed_anchors = _PackedAnchors(
-            block.anchors.carry,
-            _arrow_bytes([anchor_batch]),
-            block.anchors.subscriptions,
-        )
-    packed = _PackedBlock(packed_rows, packed_anchors, block.rows_before, block.gate_state)
-    return pickle.dumps(packed, protocol=5)
+    return _packed(block)
 
 
 def unpack_block(data: bytes) -> RowBlock:
     """Return the block of rows that `pack_block` turned into bytes."""
-    packed: _PackedBlock = pickle.loads(data)
-    if isinstance(packed.rows, _PackedArrowRows):
-        (batch,) = _batches_of_bytes(packed.rows.batch_bytes)
-        rows: Rows = ArrowRows(batch, came_from=packed.rows.came_from, places=packed.rows.places)
-    else:
-        rows = MessageRows.unpacked(packed.rows)
-    anchors: Anchors | None = None
-    if packed.anchors is not None:
-        (anchor_batch,) = _batches_of_bytes(packed.anchors.column_bytes)
-        column = anchor_batch.column(0)
-        anchors = Anchors(packed.anchors.carry, column, packed.anchors.subscriptions)
-    return RowBlock(rows, anchors, packed.rows_before, packed.gate_state)
+    block: RowBlock = pickle.loads(data)
+    return block
 
 
 def pack_error(error: Exception) -> bytes:
@@ -161,33 +157,12 @@ def pack_error(error: Exception) -> bytes:
 
 def pack_answer(answer: ChildAnswer) -> bytes:
     """Return a child's answer as bytes."""
-    return pickle.dumps((_arrow_bytes(answer.batches), answer.report), protocol=5)
+    return _packed(answer)
 
 
 def unpack_answer(data: bytes) -> ChildAnswer:
     """Return the answer that is in bytes; if they have an exception of the child, raise it."""
-    answer = pickle.loads(data)
+    answer: ChildAnswer | Exception = pickle.loads(data)
     if isinstance(answer, Exception):
         raise answer
-    batch_bytes, report = answer
-    return ChildAnswer(_batches_of_bytes(batch_bytes), report)
-
-
-def _arrow_bytes(batches: list[pa.RecordBatch]) -> bytes:
-    """Return the bytes of an Arrow stream of batches of one schema; without a batch they are empty.
-
-    Of a batch that is a slice the stream has no more than the slice. A pickle would have the whole
-    batch that was cut.
-    """
-    if not batches:
-        return b""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
-def _batches_of_bytes(data: bytes) -> list[pa.RecordBatch]:
-    """Return the batches of an Arrow stream; of empty bytes there is none."""
-    return list(pa.ipc.open_stream(data)) if data else []
+    return answer

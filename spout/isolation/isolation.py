@@ -34,11 +34,12 @@ import numpy as np
 import pyarrow as pa
 
 from acker.errors import TrackingError
+from acker.waits import SteadyMs, steady_ms
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt
 from spout.bolts.hooks import BoltContext
 from spout.execution.guards import CallMemory, Guarded, guarded_bolt
 from spout.execution.stage_run import StageRun
-from spout.isolation.child_process import Channel, ChildEnded, ChildProcess, ClockMs, monotonic_ms
+from spout.isolation.child_process import Channel, ChildEnded, ChildProcess
 from spout.isolation.feeds import (
     BLOCK_ROWS,
     ChildAnswer,
@@ -88,7 +89,7 @@ class IsolatedRun:
         begin: Begin,
         *,
         earlier_hang: HangNote | None = None,
-        clock_ms: ClockMs = monotonic_ms,
+        clock_ms: SteadyMs = steady_ms,
     ) -> None:
         """Prepare; no child is forked before there are rows.
 
@@ -99,7 +100,7 @@ class IsolatedRun:
             begin: starts the stage; the child calls it.
             earlier_hang: the call that hung when Spark tried this task before, without a child;
                 None: none did.
-            clock_ms: monotonic milliseconds.
+            clock_ms: a clock that nobody can set.
         """
         # which records are blocked behind a failed one; None: the order of the records does not
         # matter

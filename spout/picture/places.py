@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from acker.config.settings import Input
-from acker.identity import generation_of, input_id_of, is_replay, offset_of, partition_of
+from acker.identity import generation_of, input_id_of, offset_of, partition_of
 from acker.wire.events import SourceRun
 from replay.records.headers import parse_location
+from replay.records.places import topic_of
 from spout.picture.database import Row
 
 
@@ -64,8 +65,7 @@ class SourceNames:
             self.stranger_ids.add(input_id)
             is_chosen = self._is_chosen(None)
             return SourceName(input=None, topic=None, partition=partition, is_chosen=is_chosen)
-        # a copy's source has the same input and another topic
-        topic = input.replay_topic if is_replay(source) else input.topic
+        topic = topic_of(input, source)
         return SourceName(input.name, topic, partition, self._is_chosen(input.name))
 
     def run_row(self, run: SourceRun) -> Row | None:

@@ -75,26 +75,6 @@ class PendingWait(NamedTuple):
     progress: Hashable = None
 
 
-class VerdictProgress(NamedTuple):
-    """How far the wait for verdicts has come: it is stuck while neither number changes."""
-
-    pending_count: int
-    verdict_count: int
-
-
-class ReplayProgress(NamedTuple):
-    """How far the wait for replays has come: it is stuck while none of this changes.
-
-    Attributes:
-        change_count: how often an entry of `_ack_due` has changed.
-        taken_over_to: of verdict partitions with lost roots that nobody has taken over, how far it
-            was read.
-    """
-
-    change_count: int
-    taken_over_to: tuple[int, ...]
-
-
 class Draining:
     """Follows what is left to do.
 
@@ -292,8 +272,9 @@ class Draining:
         # 1. for how long nothing has changed
         standing_inputs = due_watch.standing().values()
         not_taken_over = due_watch.not_taken_over(lost_below)
-        taken_over_to = tuple(due_watch.taken_over_to[partition] for partition in not_taken_over)
-        progress = ReplayProgress(due_watch.changes, taken_over_to)
+        # it is stuck while no entry of `_ack_due` changes, and no further verdict is taken over
+        taken_over_to = [due_watch.taken_over_to[partition] for partition in not_taken_over]
+        progress = (due_watch.changes, *taken_over_to)
         self._wait_without_progress.record_wait((REPLAYS, progress), self._passed_time.ms)
         unchanged_ms = self._wait_without_progress.waited_ms(self._passed_time.ms)
         if not unchanged_ms:  # the search goes through all roots, so only where one of them has changed
@@ -388,5 +369,6 @@ def verdict_wait(tenure: Tenure, now_ms: int) -> PendingWait:
         "next_step": "see `windhover roots` and `windhover status`; where no acker runs, start one with"
         " `windhover acker run`",
     }
-    progress = VerdictProgress(window.pending, verdict_count=window.counts.total())
+    # it is stuck while no root comes, and none is settled
+    progress = (window.pending, window.counts.total())
     return PendingWait("waits_for_verdicts", fields, progress)

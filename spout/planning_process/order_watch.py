@@ -34,7 +34,8 @@ from acker.config.limits import ReplayLimits
 from acker.identity import copies_source, first_source
 from acker.kafka.port import Bound, Record
 from acker.wire.events import SourceRun, Verdicts, positions
-from replay.worker.fetch import Fetcher, RecordPlace, cannot_be_read
+from replay.records.headers import RecordPlace
+from replay.worker.fetch import Fetcher, cannot_be_read
 from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
@@ -71,7 +72,7 @@ _VerdictPlace = tuple[int, int]
 
 def _is_of(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlace]:
     """Return whether an origin is known, and lies in a partition."""
-    return origin is not None and origin[:2] == tuple(spec.place)
+    return origin is not None and origin.log == spec.place
 
 
 def _places_of_keys(

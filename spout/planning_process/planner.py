@@ -41,7 +41,7 @@ from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
 from acker.kafka.standing import StandingNews
 from acker.root_sets.position_set import PositionSet
 from acker.units import second_text
-from acker.waits import LongWait
+from acker.waits import LastTime, LongWait
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun, Taken, Verdicts
 from acker.wire.verdict import Verdict
@@ -203,8 +203,8 @@ class Planner:
         self._blocked_count = 0  # how many roots failed as blocked
         self._runs_again = False
         self.joined_count = 0
-        self._last_tick_ms: int | None = None  # wall time; None: there was none yet
-        self._last_sign_ms = 0  # wall time of the last sign of life: a tick is one, too
+        self._last_tick = LastTime()
+        self._last_sign = LastTime()  # of life: a tick is one, too
         self._to_close = ExitStack()
         self._to_close.callback(self._arrivals.close)
         self._to_close.callback(self._context.sight.close)
@@ -441,7 +441,7 @@ class Planner:
         Only when `is_ready`.
         """
         owned = self._require_owned()
-        self._record_request()
+        self._process_event(SessionEvent.RECORDS_REQUESTED)
         if self._writes_exactly_once:
             # before the first root is initialised; an error
             # ends the process with a clock that stands
@@ -486,7 +486,7 @@ class Planner:
         `Arrivals.wait_for_record`.
         """
         read_to = self._require_owned().batches.ends_if_all_read
-        self._record_request()
+        self._process_event(SessionEvent.RECORDS_REQUESTED)
         # a source that has joined since the last plan has no end here: then something may be there
         is_all_read = len(read_to) == len(self.sources)
         if is_all_read and not self._arrivals.wait_for_record(read_to, wait_ms):
@@ -587,7 +587,7 @@ class Planner:
         tenure = self._require_owned().tenure
         self._process_event(SessionEvent.GOODBYE_SENT)
         # if the query goes on after all, the next step sends a sign of life at once
-        self._last_sign_ms = 0
+        self._last_sign.at_ms = None
         with suppress(Unreachable):  # then others notice the silence, some seconds later
             self._context.announcer.send_goodbye(tenure.name, tenure.clock.now)
 
@@ -654,10 +654,6 @@ class Planner:
         """Move the session to its next state, under the lock; see `SessionStates.process`."""
         with self._session_lock:
             self._session.process(event)
-
-    def _record_request(self) -> None:
-        """Record that Spark asks for records: a query that had left goes on."""
-        self._process_event(SessionEvent.RECORDS_REQUESTED)
 
     def _report_standing(self, news: StandingNews) -> None:
         """Report which partitions stand, and which go on again."""
@@ -741,7 +737,7 @@ class Planner:
         fresh = [spec for source, spec in self.sources.items() if source not in marks]
         left_out_before = dict.fromkeys(self._journal.waits, self._journal.at_ms)
         begun = Begun(marks, left_out_before)
-        starts = starting_offsets(self._context.log, self._spec, fresh, begun, self._context.troubles)
+        starts = starting_offsets(self._context, fresh, begun)
         for source, offset in starts.items():
             first = position_at(0, offset)
             cursors[source] = SourceCursor(first, first)
@@ -781,7 +777,7 @@ class Planner:
         batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), tenure.cursors))
         committer.replace_foreign_commits(tenure.committable())
         # 3. what follows timeouts, and Spark's state
-        self._last_sign_ms = now_ms  # the question for the group was one
+        self._last_sign.at_ms = now_ms  # the question for the group was one
         resets, state_watch = None, None
         if context.announcer is not None:
             resets = TimeoutResets(tenure, context.announcer, lane)
@@ -860,17 +856,14 @@ class Planner:
             return
         # a query that has left gives no sign of life, until Spark asks for records again
         has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)
-        # below 0: the wall clock was set back, so that nobody knows how long ago the last one was
-        is_due = self._last_tick_ms is None or not 0 <= now_ms - self._last_tick_ms < TICK_EVERY_MS
         partitions = tenure.ticked_partitions()
-        if is_due and partitions and not has_left:
-            self._last_tick_ms = self._last_sign_ms = now_ms
+        if partitions and not has_left and self._last_tick.begin_if_due(now_ms, TICK_EVERY_MS):
+            self._last_sign.at_ms = now_ms
             tenure.clock.record_sent()
             announcer.send_tick(tenure.name, session_ms, partitions, now_ms)
-        if not has_left and not 0 <= now_ms - self._last_sign_ms < SIGN_EVERY_MS:
+        if not has_left and self._last_sign.begin_if_due(now_ms, SIGN_EVERY_MS):
             # without open roots a tick is only a sign of
             # life: the clock that it has stands still
-            self._last_sign_ms = now_ms
             announcer.send_tick(tenure.name, session_ms, (SIGNS_AT,), now_ms)
         if tenure.sibling is not None:
             partitions_to_ask = tenure.sibling.start_question(now_ms)

@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         "what-stands-behind-the-progress-is-taken-over",
         "replay/worker/partition.py",
-        " if (root.lost.source, root.position) not in accepted]",
+        " if lost_root.root not in accepted]",
         "]",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_takeover_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",

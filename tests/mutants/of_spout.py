@@ -516,7 +516,7 @@ MUTANTS = (
     Mutant(
         "a-query-that-comes-back-waits-with-its-sign-of-life",
         "spout/planning_process/planner.py",
-        "        self._last_sign_ms = 0\n        with suppress",
+        "        self._last_sign.at_ms = None\n        with suppress",
         "        with suppress",
         "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_a_planner_says_goodbye_once_and_gives_no_sign_until_it_is_asked_for_records",
@@ -894,7 +894,8 @@ MUTANTS = (
     Mutant(
         "who-waits-for-records-has-not-left",
         "spout/planning_process/planner.py",
-        "        read_to = self._require_owned().batches.ends_if_all_read\n        self._record_request()\n",
+        "        read_to = self._require_owned().batches.ends_if_all_read\n"
+        "        self._process_event(SessionEvent.RECORDS_REQUESTED)\n",
         "        read_to = self._require_owned().batches.ends_if_all_read\n",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_topology_that_is_resumed_and_finds_no_records_lives_again",
@@ -2806,17 +2807,17 @@ MUTANTS = (
     # -- clocks that step, budgets, ends of logs, and what may stay
     Mutant(
         "ticks-go-on-by-a-clock-that-was-set-back",
-        "spout/planning_process/planner.py",
-        "is_due = self._last_tick_ms is None or not 0 <= now_ms - self._last_tick_ms < TICK_EVERY_MS",
-        "is_due = self._last_tick_ms is None or now_ms - self._last_tick_ms >= TICK_EVERY_MS",
+        "acker/waits.py",
+        "not 0 <= now_ms - self.at_ms < every_ms",
+        "now_ms - self.at_ms >= every_ms",
         "tests/unit/spout/planning_process/test_stepping_clock.py::test_roots_time_out_neither_early_nor_late",
         "for an hour no root would time out",
     ),
     Mutant(
         "signs-of-life-go-on-by-a-clock-that-was-set-back",
-        "spout/planning_process/planner.py",
-        "not 0 <= now_ms - self._last_sign_ms < SIGN_EVERY_MS",
-        "now_ms - self._last_sign_ms >= SIGN_EVERY_MS",
+        "acker/waits.py",
+        "not 0 <= now_ms - self.at_ms < every_ms",
+        "now_ms - self.at_ms >= every_ms",
         "tests/unit/spout/planning_process/test_stepping_clock.py::test_an_idle_owner_is_seen_to_live_by_whoever_would_take_its_group",
         "another query would take the group of one that lives",
     ),
@@ -2830,25 +2831,25 @@ MUTANTS = (
     ),
     Mutant(
         "new-partitions-are-found-by-a-clock-that-was-set-back",
-        "spout/group/growth.py",
-        "not 0 <= now_ms - self._looked_ms < SOURCES_EVERY_MS",
-        "now_ms - self._looked_ms >= SOURCES_EVERY_MS",
+        "acker/waits.py",
+        "not 0 <= now_ms - self.at_ms < every_ms",
+        "now_ms - self.at_ms >= every_ms",
         "tests/unit/test_clocks.py::test_what_a_process_does_from_time_to_time_goes_on_by_a_clock_that_steps",
         "a new partition would not be read for an hour",
     ),
     Mutant(
         "commits-are-looked-at-by-a-clock-that-was-set-back",
-        "spout/group/commits.py",
-        "elif not 0 <= now_ms - self._checked_ms < VERIFY_EVERY_MS",
-        "elif now_ms - self._checked_ms >= VERIFY_EVERY_MS",
+        "acker/waits.py",
+        "not 0 <= now_ms - self.at_ms < every_ms",
+        "now_ms - self.at_ms >= every_ms",
         "tests/unit/test_clocks.py::test_what_a_process_does_from_time_to_time_goes_on_by_a_clock_that_steps",
         "what somebody else commits would be noticed an hour later",
     ),
     Mutant(
         "strangers-are-looked-for-by-a-clock-that-was-set-back",
-        "spout/group/strangers.py",
-        "not 0 <= now_ms - self._checked_ms < every_ms",
-        "now_ms - self._checked_ms >= every_ms",
+        "acker/waits.py",
+        "not 0 <= now_ms - self.at_ms < every_ms",
+        "now_ms - self.at_ms >= every_ms",
         "tests/unit/test_clocks.py::test_what_a_process_does_from_time_to_time_goes_on_by_a_clock_that_steps",
         "a stranger in the group would be named an hour later",
     ),

@@ -58,8 +58,8 @@ from replay.records.due_fold import (
     progress_and_pauses,
     whole_entry,
 )
+from replay.records.headers import RecordPlace
 from replay.worker.entries import restore
-from replay.worker.fetch import RecordPlace
 from replay.worker.worker import Worker
 from spout.group.due import DueEntries, DueWatch
 from spout.inspect.trail import AckTopicSearch

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from acker.waits import LOGGED_EVERY_MS, READING_MS_MAX, LongWait, PassedTime
+from acker.waits import LOGGED_EVERY_MS, READING_MS_MAX, LastTime, LongWait, PassedTime
 
 
 def said(wait: LongWait, reason: str, times_ms: range) -> list[int]:
@@ -70,3 +72,17 @@ def test_time_passes_whatever_a_clock_is_set_to(
     passed = PassedTime(began_ms) if is_begun else PassedTime()
     assert [passed.read(began_ms + now_ms) for now_ms in readings_ms][-1] == passed_ms
     assert passed.ms == passed_ms
+
+
+@given(st.none() | st.integers(0, 1 << 50), st.integers(0, 1 << 50), st.integers(1, 1 << 40))
+def test_what_is_done_from_time_to_time_is_due_after_its_time_and_where_the_clock_was_set_back(
+    at_ms: int | None, now_ms: int, every_ms: int
+) -> None:
+    """D413: a clock that is set back by an hour holds nothing up for that hour."""
+    last_commit = LastTime(at_ms)
+    is_due = at_ms is None or now_ms < at_ms or now_ms - at_ms >= every_ms
+    assert last_commit.is_due(now_ms, every_ms) is is_due
+    assert last_commit.at_ms == at_ms
+    assert last_commit.begin_if_due(now_ms, every_ms) is is_due
+    assert last_commit.at_ms == (now_ms if is_due else at_ms)
+    assert not last_commit.is_due(now_ms, every_ms) or not is_due

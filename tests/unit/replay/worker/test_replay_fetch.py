@@ -9,7 +9,8 @@ import pytest
 from acker.config.limits import ReplayLimits
 from acker.errors import OutOfRange, Unreachable
 from acker.kafka.port import RECORD_OVERHEAD_BYTES, Outgoing, Reader, Record, TopicPartition
-from replay.worker.fetch import Absence, Answers, Fetcher, RecordPlace
+from replay.records.headers import RecordPlace
+from replay.worker.fetch import Absence, Answers, Fetcher
 from tests.support.memory.clients import MemoryReader, NoFaults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
 from tests.support.worlds.replay_world import FailOnce

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import spout
 from acker.errors import BoltStopped, TupleError
 from acker.wire.causes import error_class
+from spout.bolts.bolts import invoke
 from spout.bolts.collectors import BoltObserver, OutputCollector
 from spout.bolts.hooks import AckInfo, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.execution.adapters import (
@@ -22,7 +24,6 @@ from spout.execution.adapters import (
     RowCall,
     TupleCall,
     WatchedBatchCall,
-    execute_function_of_rich,
     execute_function_with_hooks,
 )
 from spout.execution.calls import Block, BoltCall, Outcome, RowsToCall
@@ -154,9 +155,9 @@ class Alone:
         bolt = {"row": row, "watched row": row, "rich": rich}.get(self.form, columns)
         causes = Causes("it", bolt, collector, self.tracked)
         batch = BatchCall("it", columns, STREAMS, collector, causes, collector.tracebacks)
-        execute = execute_function_of_rich("it", rich)
+        execute = partial(invoke, "it", rich.execute)
         if self.form == "row":
-            self.call = RowCall("it", row, STREAMS, RowCollector(collector.report_error), causes)
+            self.call = RowCall("it", row, RowCollector(STREAMS, collector.report_error), causes)
         elif self.form == "batch":
             self.call = batch
         elif self.form == "watched batch":
@@ -346,7 +347,7 @@ def test_another_function_may_be_called_in_place_of_execute_for_the_rows_of_a_bl
         return lambda received, collector: collector.emit((received[0] + "!",))
 
     assert isinstance(alone.call, RowCall)
-    around_it = RowCall("it", Row(), STREAMS, alone.call.collector, alone.call.causes, around)
+    around_it = RowCall("it", Row(), alone.call.collector, alone.call.causes, around)
     outcome = around_it.call(block_of(["a", "bad"]))
     assert [rows.values for rows in outcome.emitted] == [[("a!",), ("bad!",)]]
     assert blocks == [2]

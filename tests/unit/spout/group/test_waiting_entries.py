@@ -28,7 +28,7 @@ from replay.records.due import (
     pause_key,
     root_key,
 )
-from replay.worker.fetch import RecordPlace
+from replay.records.headers import RecordPlace
 from spout.group.due import DueEntries, DueReader, DueWatch, StandingInput, WaitingRoot
 from tests.support.garbage import DUE
 from tests.support.memory.cluster import MemoryCluster

@@ -17,7 +17,7 @@ from acker.provisioning.topic_times import in_seconds_ms, longest_need_ms
 from acker.units import second_text
 from acker.wire.checks import AHEAD
 from acker.wire.events import PositionRun, SourceRun, Taken, TakenSource, TakeSource
-from spout.group.announce import REPEAT_MS
+from spout.group.announce import REPEAT_MS, PlannerContext
 from spout.group.carried import NAMED_MAX, READ_MS_MAX, CarriedCommit, carried_commits
 from spout.group.growth import SOURCES_EVERY_MS, Growth
 from spout.group.sources import PlannerSpec, SourceSpec, find_sources, sources_of, topic_names
@@ -38,6 +38,7 @@ from spout.group.starting import (
 from spout.group.troubles import Troubles
 from spout.planning.journal import BEGINNING, SourceMark
 from spout.planning.session import Answers, SessionName
+from spout.planning_process.scout import Scout
 from tests.support.memory.clients import MemoryReader, NoFaults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
 from tests.support.worlds.planning import WALL_MS
@@ -81,6 +82,13 @@ class Cluster:
         """Return what a process is to do."""
         return PlannerSpec(tuple(self.topics.inputs.values()), self.topics.ack_topics, 3, **values)
 
+    def context(self, **values: Any) -> PlannerContext:
+        """Return what a planning process reads with."""
+        return PlannerContext(
+            self.log, self.spec(**values), {}, None, lambda _event, _fields: None, self.log,
+            Scout(self.log), self.troubles,
+        )  # fmt: skip
+
     def sources(self) -> dict[int, SourceSpec]:
         """Return all sources."""
         return sources_of(self.log, tuple(self.topics.inputs.values()), tracked=True)
@@ -91,7 +99,7 @@ class Cluster:
         """Return where sources begin."""
         specs = self.sources()
         chosen = [specs[source] for source in (specs if sources is None else sources)]
-        return starting_offsets(self.log, self.spec(**values), chosen, begun, self.troubles)
+        return starting_offsets(self.context(**values), chosen, begun)
 
     def commit(self, place: str, offset: int, mark: str = COMMITTED_BY) -> None:
         """Commit an offset of ``topic/partition``."""
@@ -195,7 +203,7 @@ def refusal(cluster: Cluster, sources: Collection[int], reached: Reached, **opti
     specs = cluster.sources()
     chosen = [specs[source] for source in sources]
     try:
-        check_commits(cluster.log, cluster.spec(), chosen, reached, WALL_MS, **options)
+        check_commits(cluster.context(), chosen, reached, WALL_MS, **options)
     except Disagreement as error:
         return str(error)
     return ""

@@ -20,11 +20,11 @@ from spout.cli.common import (
 )
 
 UNKNOWN_CODE = 3
-"""Nagios's code for what could not be checked: a wrong call too, so that no monitor takes it for CRITICAL."""
+"""Nagios's code of UNKNOWN; a wrong call has it, too, so that no monitor takes it for CRITICAL."""
 
 
 class CheckFormat(StrEnum):
-    """For which monitor it is printed."""
+    """The monitor for which a report is printed."""
 
     NAGIOS = "nagios"
     PROMETHEUS = "prometheus"
@@ -107,15 +107,15 @@ def check_once(
             snapshot = overview.snapshot(wall_ms())
             if snapshot.broker_error is None:
                 snapshot = with_right_clock(overview, snapshot, wall_ms)
-            broker_error = snapshot.broker_error
-            if broker_error is None:
+            if snapshot.broker_error is None:
                 causes = cause_watch.read(snapshot.at_ms)
             else:
-                causes = Reading(unknown=str(broker_error))
+                causes = Reading(unknown=str(snapshot.broker_error))
             report = monitor.monitor_report(snapshot, topics, warning, critical, causes)
     except WindhoverError as error:
-        problem = monitor.MonitorProblem(monitor.MonitorState.UNKNOWN, "unknown", str(error))
-        report = monitor.MonitorReport(monitor.MonitorState.UNKNOWN, [problem], [], 0)
+        unknown = monitor.MonitorState.UNKNOWN
+        problem = monitor.MonitorProblem(unknown, "unknown", str(error))
+        report = monitor.MonitorReport(unknown, [problem], figures=[], inputs=0)
 
     # 3. commands in the problems name the topics.yaml, unless it is the default one
     problems: list[monitor.MonitorProblem] = []
@@ -124,9 +124,11 @@ def check_once(
         problems.append(replace(problem, text=text))
     report = replace(report, problems=problems)
     # 4. the output
-    if output is CheckFormat.JSON:
-        print_encoded(monitor.monitor_row(report), OutputFormat.JSON)
-    else:
-        lines_of = monitor.nagios_lines if output is CheckFormat.NAGIOS else monitor.prometheus_lines
-        say_lines(lines_of(report))
+    match output:
+        case CheckFormat.JSON:
+            print_encoded(monitor.monitor_row(report), OutputFormat.JSON)
+        case CheckFormat.NAGIOS:
+            say_lines(monitor.nagios_lines(report))
+        case CheckFormat.PROMETHEUS:
+            say_lines(monitor.prometheus_lines(report))
     return int(report.state)

@@ -1,4 +1,4 @@
-"""What several commands share: options, the file and its cluster, times, and who runs the command."""
+"""What several commands share: options, the file and its cluster, times, and who runs them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _name_file(context: typer.Context, config: Path) -> Path:
 
     An error of the command then names the file in the commands that it proposes.
     """
-    # no list: nobody prints the command's errors, as where a shell completes a line
+    # without a list nobody prints the command's errors, as when a shell completes a line
     if isinstance(context.obj, list):
         context.obj.append(not_default(config))
     return config
@@ -86,9 +86,9 @@ def named_role(role: str | None) -> Role | None:
 def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
     """Load a topics.yaml and connect to its cluster, as long as the context lasts.
 
-    A terminal shows first which brokers are asked: Kafka's client takes a moment to load, and a
-    broker that is away makes a command wait for half a minute. So a command imports what is slow
-    to load inside the context. At the end, records that could not be read are named on stderr.
+    First it prints on a terminal which brokers are asked: Kafka's client takes a moment to load,
+    and a broker that is away makes a command wait for half a minute. So a command imports what is
+    slow to load inside the context. At the end, records that could not be read are named on stderr.
     """
     topics = loaded(config)
     if sys.stderr.isatty():
@@ -102,15 +102,15 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
         try:
             yield topics, log
         finally:
-            notes = [
-                f"not read is {run}: the record {unreadable_kind(run.why).phrase} ({Untrusted(run.why)})"
-                for run in log.passed_over()
-            ]
+            notes = []
+            for run in log.passed_over():  # neighbouring records with one reason
+                phrase = unreadable_kind(run.why).phrase
+                notes.append(f"not read is {run}: the record {phrase} ({Untrusted(run.why)})")
             print_notes(notes, config)
 
 
 def parse_time(option: str, text: str | None, now_ms: int) -> int | None:
-    """Parse a time, or a duration before now, into wall time in ms; None: there is no text.
+    """Parse a time, or a duration before now, into wall time in ms; None: the option was left out.
 
     Raises `BadParameter`, which names the option: the text is neither.
     """
@@ -149,14 +149,20 @@ def say_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 
 def print_notes(notes: Iterable[str], config: Path) -> None:
-    """Print notes, which say what is unknown, on stderr, so that stdout has only rows.
+    """Print notes on what is unknown on stderr, so that stdout has only rows.
 
-    Commands in them name the topics.yaml.
+    Commands in the notes name the topics.yaml, unless it is the default one.
     """
     from spout.inspect.tables import with_configs
 
     for note in notes:
         say(f"note: {with_configs(note, not_default(config))}", err=True)
+
+
+def fenced_pause_text(topics: Topics) -> str:
+    """Return when replay workers that this command has fenced go on: "at most 11 s from now"."""
+    fenced_s = topics.replay.limits.fenced_pause_ms // 1_000
+    return f"at most {fenced_s + 1} s from now"
 
 
 def wall_ms() -> int:

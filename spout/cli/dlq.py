@@ -243,7 +243,8 @@ def dlq_drop(
     from replay.records.letters import LetterAction
 
     if not why:
-        raise typer.BadParameter("say why they are given up, with --why; it is kept with each letter")
+        cure = "say why they are given up, with --why; it is kept with each letter"
+        raise typer.BadParameter(cure)
     return _handle_letters(
         LetterAction.DROPPED,
         config,
@@ -318,7 +319,8 @@ def _handle_letters(
     from spout.inspect.letter_rows import LIST
 
     if execute and not places and not inputs and letter_filter.is_everything:
-        raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
+        cure = "name places, --input, or a filter"
+        raise typer.BadParameter(f"that means every letter of every input: {cure}")
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         # 1. without --execute: a sample
         if not execute:
@@ -376,8 +378,8 @@ def end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Pa
     # 2. whether it ended well
     if outcome.end is RedriveEnd.DIED_AGAIN:
         raise CheckFailed(
-            f"redrive {name} stopped: {outcomes}. Repair what fails them, and repeat the command; --max-died"
-            " raises the limit"
+            f"redrive {name} stopped: {outcomes}. Repair what fails them, and repeat the command;"
+            " --max-died raises the limit"
         )
     if outcome.end is RedriveEnd.STALLED:
         raise CheckFailed(
@@ -385,14 +387,15 @@ def end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Pa
             " --at-once raises how many may be open"
         )
     if waits and outcome.end is not RedriveEnd.CANCELLED and outcome.outcomes[LetterOutcome.DIED]:
-        raise CheckFailed(f"redrive {name}: {outcomes}; `windhover dlq list` has those that died again")
+        cure = "`windhover dlq list` has those that died again"
+        raise CheckFailed(f"redrive {name}: {outcomes}; {cure}")
     return INTERRUPTED if outcome.end is RedriveEnd.CANCELLED else 0
 
 
 @contextmanager
 def _cancelled_by_interrupt(redrive: Redrive) -> Iterator[None]:
     """Cancel a redrive at the first Ctrl-C, between transactions; a second one ends the process."""
-    # only the main thread may have a handler of signals
+    # Python lets only the main thread set a handler of signals
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -400,7 +403,8 @@ def _cancelled_by_interrupt(redrive: Redrive) -> Iterator[None]:
     def cancel(_number: int, _frame: object) -> None:
         redrive.cancel()
         signal.signal(signal.SIGINT, former_handler)
-        os.write(_STDERR, b"cancelled as soon as this transaction is written; Ctrl-C ends it at once\n")
+        note = b"cancelled as soon as this transaction is written; Ctrl-C ends it at once\n"
+        os.write(_STDERR, note)
 
     former_handler = signal.signal(signal.SIGINT, cancel)
     try:
@@ -410,7 +414,7 @@ def _cancelled_by_interrupt(redrive: Redrive) -> Iterator[None]:
 
 
 def _filter(*texts: str | None, handled: bool) -> Filter:
-    """Return the filter that options make: error, operator, reason, key, since and until, in this order.
+    """Return a filter by options: error, operator, reason, key, since and until, in this order.
 
     `handled`: letters that were replayed or dropped before match, too. Raises `BadParameter`: a
     text means nothing.
@@ -443,7 +447,7 @@ def _print_missing(letters: LetterPicture, *, shown_count: int) -> None:
 
 
 def _no_worker_notes(topics: Topics, log: Log) -> list[str]:
-    """Return a note that no replay worker, which writes letters, lives; empty: one does."""
+    """Return a note that no replay worker lives, so that nobody writes letters; empty: one does."""
     from spout.inspect.overview import missing_members
 
     return missing_members(log, topics, topics.acker.replay_group)

@@ -1,4 +1,4 @@
-"""The command ``windhover doctor``: what is wrong with an installation, each with a code and a cure."""
+"""The command ``windhover doctor``: the faults of an installation, each with a code and a cure."""
 
 from __future__ import annotations
 
@@ -106,15 +106,19 @@ def doctor(
     from spout.doctor.codes import CheckHealth, closing_line
 
     if pre and (master is not None or only in (Only.LIVE, Only.EXECUTORS)):
-        raise typer.BadParameter("--pre checks the machine alone; leave out --only and --master, or --pre")
+        cure = "leave out --only and --master, or --pre"
+        raise typer.BadParameter(f"--pre checks the machine alone; {cure}")
     if only is Only.EXECUTORS and master is None:
         raise typer.BadParameter("--only executors needs --master, which names their cluster")
     if checkpoint is not None and (pre or only in (Only.LIVE, Only.EXECUTORS)):
-        raise typer.BadParameter("--checkpoint names files: leave out --pre and --only, or say --only files")
+        cure = "leave out --pre and --only, or say --only files"
+        raise typer.BadParameter(f"--checkpoint names files: {cure}")
     if py_files is not None and master is None:
-        raise typer.BadParameter("--py-files needs --master, which names the cluster that gets them")
+        cure = "--master, which names the cluster that gets them"
+        raise typer.BadParameter(f"--py-files needs {cure}")
     if log and bundle is None:
-        raise typer.BadParameter("--log needs --bundle, which names the archive that its lines go into")
+        cure = "--bundle, which names the archive that its lines go into"
+        raise typer.BadParameter(f"--log needs {cure}")
     if bundle is not None and bundle.exists():
         raise typer.BadParameter(f"--bundle {bundle} is there already; name another file")
     if bundle is not None and not bundle.absolute().parent.is_dir():
@@ -122,15 +126,7 @@ def doctor(
             f"--bundle {bundle}: its folder is missing; name a file in one that is there"
         )
     results = []
-    parts = DoctorParts(
-        pre=pre,
-        only=only,
-        role=named_role(role),
-        master=master,
-        py_files=py_files,
-        checkpoint=checkpoint,
-        config=config,
-    )
+    parts = DoctorParts(pre, only, named_role(role), master, py_files, checkpoint, config)
     for result in _results(parts):
         results.append(result)
         if output is OutputFormat.TABLE:
@@ -183,8 +179,8 @@ def _results(parts: DoctorParts) -> Iterator[CheckResult]:
         from spout.doctor.client_kinds import judge_clients
 
         client_results = list(judge_clients(str(config), topics.kafka))
-        if only is Only.LIVE and _are_well(client_results):
-            # behind the broker's: if a broker is missing, that is the first result
+        if only is Only.LIVE and _are_ok(client_results):
+            # they come after the broker's results: if a broker is missing, that is named first
             late_results = client_results
         else:
             yield from client_results
@@ -200,7 +196,7 @@ def _results(parts: DoctorParts) -> Iterator[CheckResult]:
         yield from _executor_results(parts.master, parts.py_files, topics, problem)
 
 
-def _are_well(results: Iterable[CheckResult]) -> bool:
+def _are_ok(results: Iterable[CheckResult]) -> bool:
     """Return whether all results are OK."""
     from spout.doctor.codes import CheckHealth
 
@@ -233,10 +229,11 @@ def _broker_results(topics: Topics, role: Role | None, config: Path) -> Iterator
     from spout.doctor.live import judge_live, judge_unasked
     from spout.doctor.services import judge_service_clocks, judge_services
 
+    servers = topics.kafka.get("bootstrap.servers", "no broker")
     try:
         probe = BrokerProbe(topics, wall_ms)
-    except ConfigError:  # the result WH014 has what is wrong with the settings
-        yield from judge_unasked(topics.kafka.get("bootstrap.servers", "no broker"), f"{CLIENT.code} failed")
+    except ConfigError:  # the result WH014 says what is wrong with the settings
+        yield from judge_unasked(servers, f"{CLIENT.code} failed")
         return
     results = list(judge_live(probe.facts(str(config)), topics, role))
     yield from results
@@ -245,7 +242,7 @@ def _broker_results(topics: Topics, role: Role | None, config: Path) -> Iterator
         yield from judge_services(facts, topics)
         yield from judge_service_clocks(facts, topics)
     else:
-        yield SERVICES.unknown(topics.kafka.get("bootstrap.servers", "no broker"), f"{REACHABLE.code} failed")
+        yield SERVICES.unknown(servers, f"{REACHABLE.code} failed")
 
 
 def _executor_results(

@@ -1,4 +1,4 @@
-"""Begins the command ``windhover``, also where a package of somebody else has one of our import names.
+"""Begins the command ``windhover``, also if another package has one of our import names.
 
 A file or folder `acker` in the folder of a user, or a distribution of that name, is imported in
 place of ours; what imports it then ends with a traceback. So this module imports nothing of

@@ -87,7 +87,8 @@ def inspect(
     from acker.errors import TopicError
 
     if (place is None) is (key is None):
-        raise typer.BadParameter("name a record, such as sentences/3@1042, or give --key and --from")
+        cure = "name a record, such as sentences/3@1042, or give --key and --from"
+        raise typer.BadParameter(cure)
     if place is not None and (since is not None or inputs):
         raise typer.BadParameter("--from and --input go with --key; a place alone names the record")
     with opened(config, "inspect") as (topics, log):
@@ -140,7 +141,7 @@ def roots(
 
     older_than_ms = parse_duration("--older-than", older_than)
     with opened(config, "roots") as (topics, log), ExitStack() as stack:
-        from spout.inspect.overview import missing_brokers, missing_members, missing_queries
+        from spout.inspect.overview import missing_members, missing_queries
         from spout.questions.open_roots import ROOTS, root_picture
 
         inputs = _inputs_of(topics, group)
@@ -160,9 +161,7 @@ def roots(
                 for number, age_ms in result.old_ms.items()
             ]
             # 2. the table
-            _clear(watch, output)
-            brokers = missing_brokers(log, topics)
-            _name_missing_brokers(brokers, config)
+            brokers = _begin_round(log, topics, watch, output, config)
             write(result.rows, ROOTS, output)
             # 3. the notes
             hidden_count = total - len(result.rows)
@@ -215,15 +214,13 @@ def failures(
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.failures import FAILURES, FailureLog
         from spout.inspect.letter_rows import moment
-        from spout.inspect.overview import missing_brokers, missing_members
+        from spout.inspect.overview import missing_members
 
         counted_inputs = inputs_named(topics, inputs or ())
         with closing(FailureLog(log, topics, counted_inputs, since_ms)) as failure_log:
             for _ in _rounds(log, watch):
                 _read_all(failure_log)
-                _clear(watch, output)
-                brokers = missing_brokers(log, topics)
-                _name_missing_brokers(brokers, config)
+                brokers = _begin_round(log, topics, watch, output, config)
                 rows = failure_log.rows(wall_ms())
                 write(rows, FAILURES, output)
                 notes = failure_log.all_notes()
@@ -253,7 +250,7 @@ def latency(
     with opened(config, "latency") as (topics, log):
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.latency import LATENCY, CompletionLog
-        from spout.inspect.overview import missing_brokers, missing_members
+        from spout.inspect.overview import missing_members
         from spout.runtime.scrape import metrics_address, read_metrics
         from spout.ui.graph import BOLTS, Drivers, with_bolts
 
@@ -262,9 +259,7 @@ def latency(
         with closing(CompletionLog(log, topics, counted_inputs)) as completions:
             for _ in _rounds(log, watch):
                 _read_all(completions)
-                _clear(watch, output)
-                brokers = missing_brokers(log, topics)
-                _name_missing_brokers(brokers, config)
+                brokers = _begin_round(log, topics, watch, output, config)
                 rows = completions.rows(wall_ms(), timeout_ms)
                 rows = with_bolts(rows, topics, drivers, wall_ms())
                 write(rows, LATENCY, output)
@@ -304,7 +299,7 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
 def _rounds(log: Log, every_s: float | None) -> Iterator[None]:
     """Yield at once, and then every `every_s` seconds without end; None: yield only once.
 
-    What a round asks of the broker has one deadline together.
+    All that a round asks of the broker shares one deadline.
     """
     log.share_deadline()
     yield
@@ -315,10 +310,7 @@ def _rounds(log: Log, every_s: float | None) -> Iterator[None]:
 
 
 def _read_all(figures: LogFigures) -> None:
-    """Read up to the present ends.
-
-    Print on a terminal which share is read, after each step but the last.
-    """
+    """Read up to the present ends; a terminal shows after each step which share was read."""
     for share in figures.read_all():
         if sys.stderr.isatty():
             say(f"{int(100 * share)} % read ...", err=True)
@@ -327,7 +319,8 @@ def _read_all(figures: LogFigures) -> None:
 def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tuple[Topics, Snapshot]]:
     """Yield topics.yaml and a snapshot of all inputs, in each round of ``--watch``.
 
-    In the first round it raises the error of a broker that does not answer.
+    Raises the error of a broker that does not answer in the first round; later it is in the
+    snapshot.
     """
     with ExitStack() as stack:
         topics, log = stack.enter_context(opened(config, command))
@@ -353,11 +346,20 @@ def _inputs_of(topics: Topics, group: str | None) -> Sequence[Input]:
     return inputs_of(topics, group)
 
 
-def _name_missing_brokers(brokers: Sequence[MissingBroker], config: Path) -> None:
-    """Print which brokers are missing.
+def _begin_round(
+    log: Log, topics: Topics, watch: float | None, output: OutputFormat, config: Path
+) -> Sequence[MissingBroker]:
+    """Clear the screen, if a table is printed again, and name missing brokers; return these."""
+    from spout.inspect.overview import missing_brokers
 
-    Call it before what may be wrong because of them is printed.
-    """
+    _clear(watch, output)
+    brokers = missing_brokers(log, topics)
+    _name_missing_brokers(brokers, config)
+    return brokers
+
+
+def _name_missing_brokers(brokers: Sequence[MissingBroker], config: Path) -> None:
+    """Print which brokers are missing, before what may be wrong because of them is printed."""
     from spout.inspect.overview import missing_broker_texts
 
     print_notes(missing_broker_texts(brokers), config)
@@ -394,13 +396,16 @@ def _print_story(story: dict[str, Any], config: Path) -> None:
     write(shown_attempts, ATTEMPTS, OutputFormat.TABLE)
     hidden_count = len(story["attempts"]) - len(shown_attempts)
     if hidden_count:
-        say(f"{'not shown':>14}  {hidden_count:,} more emissions, blocked by the same record; see -o json")
+        text = f"{hidden_count:,} more emissions, blocked by the same record; see -o json"
+        say(f"{'not shown':>14}  {text}")
     # 3. lists, a line for each entry, with its stack in lines below
     for name in ("passed_calls", "waiting", "dead_letters", "dropped"):
         for row in story[name]:
-            shown_values = {key: value for key, value in row.items() if value != "" and key != "stack"}
-            text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in shown_values.items())
-            say(f"{name.replace('_', ' '):>14}  {text}")
+            texts = []
+            for key, value in row.items():
+                if value != "" and key != "stack":
+                    texts.append(f"{key.replace('_', ' ')} {value}")
+            say(f"{name.replace('_', ' '):>14}  {', '.join(texts)}")
             for line in row.get("stack", "").splitlines():
                 say(f"{'stack':>14}  {line}")
     # 4. what is unknown

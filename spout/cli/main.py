@@ -35,11 +35,7 @@ import typer
 
 from acker.errors import ConfigError, WindhoverError
 from acker.redaction import cut
-from acker.terminal import (
-    drop_what_cannot_be_written,
-    open_closed_streams,
-    replace_unwritable,
-)
+from acker.terminal import drop_what_cannot_be_written, open_closed_streams, replace_unwritable
 from acker.untrusted import Untrusted, trace_lines
 from spout.cli.check import UNKNOWN_CODE, check_once
 from spout.cli.common import (
@@ -48,6 +44,7 @@ from spout.cli.common import (
     Config,
     Execute,
     File,
+    fenced_pause_text,
     loaded,
     named_role,
     not_default,
@@ -77,7 +74,7 @@ if TYPE_CHECKING:
 LOCAL: Final = "127.0.0.1"
 
 FURTHER: Final = "         "
-"""Sets off the further lines of an error, so that none begins as an error of its own."""
+"""Begins each further line of an error, so that it does not look like another error."""
 
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 """Base class of typer's errors for a wrong call; it has no public name."""
@@ -93,6 +90,7 @@ _CURE_BY_ERRNO: Final = {
 """What to do about errors of the machine, by their numbers."""
 
 _OF_SPARK: Final = ("pyspark", "py4j")
+"""If one of these packages cannot be imported, Spark is not installed."""
 
 app = typer.Typer(
     name="windhover",
@@ -166,7 +164,7 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
     config_files: list[Path | None] = []
     try:
         result = command(args=list(arguments), prog_name=name, standalone_mode=False, obj=config_files)
-        with suppress(BrokenPipeError):  # whoever reads has enough
+        with suppress(BrokenPipeError):  # the reader has ended, as `head` does
             sys.stdout.flush()
     except _USAGE_ERROR as error:
         return _print_error(_usage_text(error), UNKNOWN_CODE if is_check else 2)
@@ -176,44 +174,44 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
         if has_debug:
             say_lines(trace_lines(error), err=True)
         text = with_configs(str(error), config_files[-1] if config_files else None)
-        # In an error of a file or the topics each line is a problem; in others the further lines
-        # belong to the first.
+        # each line of an error of a file or the topics is a problem; in any other error the further
+        # lines belong to the first one
         indent = "" if isinstance(error, ConfigError) else FURTHER
         return _print_error(text.replace("\n", f"\n{indent}"), error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the one broad except: the process ends here, with a trace
-        if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in _OF_SPARK:
-            text = "PySpark is not installed here, nor in the image of services; run `pip install pyspark`"
-            return _print_error(text, 2)
+        if isinstance(error, ModuleNotFoundError):
+            package = str(error.name).partition(".")[0]
+            if package in _OF_SPARK:
+                where = "here, nor in the image of services"
+                return _print_error(f"PySpark is not installed {where}; run `pip install pyspark`", 2)
         exit_code = UNKNOWN_CODE if is_check else 1
         if isinstance(error, OSError) and not has_debug:
             cure = _CURE_BY_ERRNO.get(error.errno or 0)
             if cure is not None:
                 return _print_error(f"{_refusal(error)}; {cure}", exit_code)
         say_lines(trace_lines(error), err=True)
-        return _print_error(
-            f"unexpected {type(error).__name__}; this is a defect of Windhover",
-            exit_code,
-        )
+        text = f"unexpected {type(error).__name__}; this is a defect of Windhover"
+        return _print_error(text, exit_code)
     return result if isinstance(result, int) else 0
 
 
 def _print_error(text: str, exit_code: int) -> int:
-    """Print an error on stderr, line by line; return the exit code, also if stderr takes nothing."""
+    """Print an error on stderr, and return the exit code; that stderr takes nothing is ignored."""
     with suppress(OSError):
         say_lines(f"windhover: {cut(text)}".split("\n"), err=True)
     return exit_code
 
 
 def _refusal(error: OSError) -> str:
-    """Return what the machine refuses, in its own words, and of which file."""
+    """Return the machine's text of an error, behind the file that it is about, if it is."""
     where = f"{Untrusted(str(error.filename))}: " if error.filename is not None else ""
     return f"{where}{error.strerror}"
 
 
 def _usage_text(error: Exception) -> str:
-    """Return a usage error as one line, with the command whose help has more."""
+    """Return a usage error as one line, which ends with the command for more help."""
     click_text = getattr(error, "format_message", error.__str__)()
     message = " ".join(str(click_text).split()) or "no command given"
     context = getattr(error, "ctx", None)
@@ -276,17 +274,16 @@ def validate(
 
     ignored: list[str] = []
     topics = _validated(file, ignored)
-    for line in describe(topics):
-        say(line)
+    say_lines(describe(topics))
     _print_warnings(topics, ignored)
     return 0
 
 
 def _validated(file: Path, ignored: list[str]) -> Topics:
-    """Load a topics.yaml, and let each kind of Kafka client try its settings.
+    """Load a topics.yaml, and try its settings with each kind of Kafka client.
 
-    `ignored` gets a line for each key without a meaning. Raises `ConfigError`: a client refuses
-    a setting.
+    A line for each key without a meaning is added to `ignored`. Raises `ConfigError`: a client
+    refuses a setting.
     """
     from acker.config.kafka_bounds import needs_trial
 
@@ -322,7 +319,7 @@ def _validate_change(file: Path, newer: Path) -> int:
 
 
 def _print_warnings(topics: Topics, ignored: Iterable[str]) -> None:
-    """Print what is right in a topics.yaml, but does not do what one would expect.
+    """Print warnings of what is allowed in a topics.yaml, but has an effect that may surprise.
 
     `ignored` are lines about keys without a meaning.
     """
@@ -333,17 +330,17 @@ def _print_warnings(topics: Topics, ignored: Iterable[str]) -> None:
         say(f"warning: {line}")
     for name in missing_files(topics.kafka):
         say(
-            f"warning: kafka.{name}: is not on this machine, so it was not tried; the machines of your"
-            " processes need it"
+            f"warning: kafka.{name}: is not on this machine, so it was not tried; the machines of"
+            " your processes need it"
         )
     for need in long_needs(topics):
         say(f"warning: {need.topic}: {need.text}")
     for name, source in topics.inputs.items():
         if source.ordered and not source.fails_on_loss():
             say(
-                f"warning: inputs.{name}.on_data_loss: skip goes on after records that retention has removed;"
-                f" but if a log was cut, the query stops, since ordering: {source.ordering} needs the keys of"
-                " the lost records"
+                f"warning: inputs.{name}.on_data_loss: skip goes on after records that retention has"
+                " removed; but if a log was cut, the query stops, since ordering:"
+                f" {source.ordering} needs the keys of the lost records"
             )
 
 
@@ -369,7 +366,8 @@ def acls(
         groups = ", ".join(sorted({input.group for input in topics.inputs.values()})) or "none"
         raise typer.BadParameter(f"--group {group}: no input has it; the groups are {groups}")
     if principal is not None and ":" not in principal:
-        raise typer.BadParameter(f"--principal {principal}: Kafka's begin with a type; give User:{principal}")
+        cure = f"Kafka's begin with a type; give User:{principal}"
+        raise typer.BadParameter(f"--principal {principal}: {cure}")
     roles = list(Role) if chosen_role is None else [chosen_role]
     for needing_role in roles:
         needed_rights = rights(topics, needing_role, group)
@@ -393,8 +391,7 @@ def topics_create(file: File = DEFAULT_CONFIG, without: Without = None) -> int:
     """Create the missing topics; refuse settings that would lose records."""
     from acker.provisioning.provision import create_topics
 
-    for line in create_topics(loaded(file), without or ()):
-        say(line)
+    say_lines(create_topics(loaded(file), without or ()))
     return 0
 
 
@@ -403,8 +400,7 @@ def topics_check(file: File = DEFAULT_CONFIG) -> int:
     """Compare the broker's topics with a topics.yaml; nothing is changed."""
     from acker.provisioning.provision import check_topics
 
-    for line in check_topics(loaded(file)):
-        say(line)
+    say_lines(check_topics(loaded(file)))
     return 0
 
 
@@ -418,7 +414,8 @@ def topics_repair(
 ) -> int:
     """Show records of the ack topics that stop their readers; with --execute, let all readers skip them."""
     if execute and not why:
-        raise typer.BadParameter("--execute needs --why TEXT: what a record said is lost by passing over it")
+        effect = "what a record said is lost by passing over it"
+        raise typer.BadParameter(f"--execute needs --why TEXT: {effect}")
     with opened(file, "repair") as (topics, log):
         from replay.handling.repair import find_unreadable, pass_over
 
@@ -431,8 +428,9 @@ def topics_repair(
             return 0
         if not execute:
             say(
-                "nothing was changed. If a newer Windhover wrote these records, run that version: it reads"
-                " them. With --execute --why TEXT all processes pass over them, and their content is lost"
+                "nothing was changed. If a newer Windhover wrote these records, run that version: it"
+                " reads them. With --execute --why TEXT all processes pass over them, and their"
+                " content is lost"
             )
             return 0
         pass_over(log, unmarked, why, system_user())
@@ -498,10 +496,7 @@ def replay_run(
     with opened(config, "replay") as (topics, log):
 
         def make_worker(note_operation: Callable[[str], None]) -> Service:
-            """Return the replay worker.
-
-            It calls `note_operation` with each operation that it begins.
-            """
+            """Return the replay worker; it calls `note_operation` with each operation it begins."""
             return ReplayService(
                 log,
                 topics,
@@ -538,9 +533,7 @@ def replay_resume(
     partition_names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended_pauses)
     for why in sorted({pause.why for pause in ended_pauses.values()}):
         say(f"it was paused: {Untrusted(why)}")
-    # workers that this command has fenced wait for so long before they go on
-    fenced_s = topics.replay.limits.fenced_pause_ms // 1_000
-    when = "when a replay worker lives" if no_worker else f"at most {fenced_s + 1} s from now"
+    when = "when a replay worker lives" if no_worker else fenced_pause_text(topics)
     say(f"{name} goes on in {partition_names}, {when}" if ended_pauses else f"{name} is not paused")
     print_notes(no_worker, config)
     return 0
@@ -581,8 +574,9 @@ def replay_drop(
             raise UsageError(
                 f"id {input_id} is of input {name_by_id[input_id]}; give that name in place of --id"
             )
-        chosen_id = tracked_input(topics, name).id if name is not None else input_id or 0
-        dropping = Dropping(log, topics, chosen_id, group)
+        if name is not None:
+            input_id = tracked_input(topics, name).id
+        dropping = Dropping(log, topics, cast("int", input_id), group)
         roots_by_partition = dropping.find()
         for partition_roots in roots_by_partition:
             say_lines(partition_roots.lines())
@@ -591,14 +585,14 @@ def replay_drop(
             return 0
         if not execute:
             say(
-                "nothing was changed; with --execute --why TEXT they are dropped, and nobody replays them. If"
-                " they are of an input that this topics.yaml lacks, give the replay workers one that has it"
+                "nothing was changed; with --execute --why TEXT they are dropped, and nobody replays"
+                " them. If they are of an input that this topics.yaml lacks, give the replay workers"
+                " one that has it"
             )
             return 0
         dropped_count = dropping.drop(why, system_user())
-    # workers that this command has fenced wait for so long before they go on
-    fenced_s = topics.replay.limits.fenced_pause_ms // 1_000
-    say(f"{dropped_count:,} roots are dropped; replay workers go on there at most {fenced_s + 1} s from now")
+    go_on = f"replay workers go on there {fenced_pause_text(topics)}"
+    say(f"{dropped_count:,} roots are dropped; {go_on}")
     return 0
 
 
@@ -729,10 +723,9 @@ def _logger(context: typer.Context) -> Callable[..., Any]:
 
 
 class _MetricsAddress(NamedTuple):
-    """Where a service serves its metrics.
+    """Where a service serves its metrics, and for which further hosts it answers.
 
-    `port` may have an address, too; None: nowhere. `allow_hosts` are further hosts for which it
-    answers.
+    `port` is a number, or ADDRESS:PORT; None: no metrics are served.
     """
 
     port: str | None
@@ -758,7 +751,7 @@ def _serve(
         log_event: logs an event: its name, then its fields.
         metrics_address: where the metrics are served.
         limits: after which times the service counts as hung, or as not alive.
-        reload: is called with the service at SIGHUP; None: it has nothing to load again.
+        reload: is called with the service at SIGHUP; None: nothing is loaded again.
     """
     from spout.runtime import endpoints, metrics, process
     from spout.runtime.step_watch import StepWatch

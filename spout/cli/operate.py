@@ -23,8 +23,9 @@ To = Annotated[
     str,
     typer.Option(
         "--to",
-        help="earliest, latest, an offset, a time such as 2026-07-01T00:00:00Z, or 24h for so long ago. An"
-        " offset that a partition does not hold becomes the nearest that it holds, and the output says so.",
+        help="earliest, latest, an offset, a time such as 2026-07-01T00:00:00Z, or 24h for so long"
+        " ago. An offset that a partition does not hold becomes the nearest that it holds, and the"
+        " output says so.",
     ),
 ]
 Partition = Annotated[
@@ -48,8 +49,7 @@ WithoutStore = Annotated[
     typer.Option(
         "--without-store",
         help="Take a group that is written exactly once, though its store is not opened: what is"
-        " open may be"
-        " in the store already, and is written again.",
+        " open may be in the store already, and is written again.",
     ),
 ]
 
@@ -133,9 +133,10 @@ def acker_free(
         from acker.service.freeing import Freeing
         from spout.inspect.operate import tracked_input
 
-        # 1. the claims: who holds which id, by the ackers' State, without a right to it
+        # 1. the claims: a claim is an id that a group has, by the ackers' State, without a right to it
         rightful_group_by_id = {input.id: input.group for input in topics.inputs.values()}
-        chosen_id = None if name is None else tracked_input(topics, name).id  # None: those of `group`
+        # None: all ids that `group` has
+        chosen_id = None if name is None else tracked_input(topics, name).id
 
         def is_to_free(input_id: int, holder: str) -> bool:
             """Return whether an id was chosen, and its holder, a group, has no right to it."""
@@ -152,9 +153,9 @@ def acker_free(
             return 0
         if not execute:
             say(
-                "nothing was changed; with --execute the ackers forget these claims, and abandon the group's"
-                " open roots; the next query that takes such an id gets it. The command needs the rights of"
-                " an acker"
+                "nothing was changed; with --execute the ackers forget these claims, and abandon the"
+                " group's open roots; the next query that takes such an id gets it. The command"
+                " needs the rights of an acker"
             )
             return 0
         # 2. with --execute
@@ -162,8 +163,8 @@ def acker_free(
             _refuse_stores_of(claims)
         changed_count = freeing.free(is_to_free, claims, () if group is None else (group,))
     say(
-        f"{changed_count} acker partitions are changed; ackers that run take them up again within some"
-        " seconds. Start the query of each input now, with a fresh checkpoint"
+        f"{changed_count} acker partitions are changed; ackers that run take them up again within"
+        " some seconds. Start the query of each input now, with a fresh checkpoint"
     )
     return 0
 
@@ -193,9 +194,10 @@ def _refuse_stores_of(claims: Iterable[Claim]) -> None:
 
 
 _IDENTITY = (
-    "records that are emitted again keep their origin and their record_id. If the topic was created again, or"
-    " its log was cut, or it is on another cluster, new records have the origins of old ones: an upsert by"
-    " message_id.record_id keeps both rows, an upsert by message_id.origin replaces the old one"
+    "records that are emitted again keep their origin and their record_id. If the topic was created"
+    " again, or its log was cut, or it is on another cluster, new records have the origins of old"
+    " ones: an upsert by message_id.record_id keeps both rows, an upsert by message_id.origin"
+    " replaces the old one"
 )
 
 _NEXT = (
@@ -204,9 +206,10 @@ _NEXT = (
 
 
 def _parsed_place(to: str) -> tuple[str | int, int | None]:
-    """Return the place that ``--to`` names, and None; of a time its text, and the wall time in ms.
+    """Return the place that ``--to`` names, and its wall time in ms; None: it is not a time.
 
-    ``latest`` is ("latest", None), and ``42`` is (42, None). Raises `BadParameter`: it is neither.
+    "latest" is ("latest", None), "42" is (42, None), and "24h" is ("24h", the time a day ago).
+    Raises `BadParameter`: it is none of these.
     """
     from acker.units import past_ms
 
@@ -218,8 +221,8 @@ def _parsed_place(to: str) -> tuple[str | int, int | None]:
         return to, past_ms(to, wall_ms())
     except ValueError as error:
         raise typer.BadParameter(
-            f"--to {to}: {error}; give earliest, latest, an offset, a time such as 2026-07-01T00:00:00Z, or"
-            " 24h for so long ago"
+            f"--to {to}: {error}; give earliest, latest, an offset, a time such as"
+            " 2026-07-01T00:00:00Z, or 24h for so long ago"
         ) from error
 
 

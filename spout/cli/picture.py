@@ -110,7 +110,8 @@ def picture(
         # it raises for any other file: only a picture is replaced
         open_picture(out, may_lack_tables=True).close()
     elif not out.resolve().parent.is_dir():
-        raise NoRoom(f"{out}: there is no folder {out.parent}; make it, or name a file elsewhere with --out")
+        cure = "make it, or name a file elsewhere with --out"
+        raise NoRoom(f"{out}: there is no folder {out.parent}; {cure}")
     picture_of_topics = _picture_of_topics(
         config, inputs or (), groups or (), since, has_payloads=with_payloads
     )
@@ -123,7 +124,7 @@ def picture(
 
 
 class _Form(NamedTuple):
-    """How an answer is printed, as a table if not as JSON or CSV, and how many rows of it."""
+    """How an answer is printed: as JSON, as CSV, or else as a table of `rows_max` rows at most."""
 
     as_json: bool
     as_csv: bool

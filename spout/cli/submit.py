@@ -1,4 +1,4 @@
-"""The command ``windhover submit``: run a topology from a YAML file, until it ends or a signal comes."""
+"""The command ``windhover submit``: run a topology from a YAML file, to its end or a signal."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ AllowHosts = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-host",
-        help="Answer requests for this host, too: a name or an address, without port. It may be given several"
-        " times; this machine and an address in numbers need none.",
+        help="Answer requests for this host, too: a name or an address, without port. It may be given"
+        " several times; this machine and an address in numbers need none.",
         callback=_checked_hosts,
     ),
 ]
@@ -133,7 +133,8 @@ def shipped_files(named: str | None) -> list[Path]:
         if not file.is_file():
             raise UsageError(f"--py-files {file}: there is no such file")
         if file.suffix not in (".zip", ".egg", ".py"):
-            raise UsageError(f"--py-files {file}: Spark's workers import .zip, .egg and .py files; zip it")
+            cure = "Spark's workers import .zip, .egg and .py files; zip it"
+            raise UsageError(f"--py-files {file}: {cure}")
     return files
 
 

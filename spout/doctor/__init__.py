@@ -1,1 +1,1 @@
-"""What is wrong with an installation: facts are gathered, judged, and each result has a code and a cure."""
+"""Faults of an installation: facts are gathered and judged; a result has a code and a cure."""

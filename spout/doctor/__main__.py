@@ -1,4 +1,4 @@
-"""``python3 -m spout.doctor`` in a checkout is ``windhover doctor --pre`` before anything is installed."""
+"""``python3 -m spout.doctor`` in a checkout: ``windhover doctor --pre`` without an installation."""
 
 import os
 import sys

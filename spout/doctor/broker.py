@@ -1,4 +1,4 @@
-"""Asks a broker what `spout.doctor.live` judges; nothing is changed. What goes wrong is an unknown value."""
+"""Asks a broker what `spout.doctor.live` judges; an error becomes an unknown value."""
 
 from __future__ import annotations
 
@@ -46,12 +46,16 @@ DEADLINE_MS: Final = 10_000
 """A broker that does not answer the first question within this is unreachable."""
 
 PATIENCE_S: Final = 3.0
+"""How long one question waits for its answer."""
+
 WATCH_MS: Final = 1_500
-"""How long new records are watched for that tell a clock."""
+"""How long topics are watched for new records, whose times show what a clock says."""
 
 WATCH_EVERY_S: Final = 0.1
+"""The pause between two looks at the newest records."""
+
 SIGNS_MAX: Final = 1_000
-"""Of each partition of `_ack_due` so many of the last records are read for the progress of its worker."""
+"""How many of the last records of an `_ack_due` partition are read for its worker's progress."""
 
 BROKER_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
 """Brokers write into these with their own clock."""
@@ -90,7 +94,7 @@ class BrokerProbe:
     """A connection for the doctor's questions."""
 
     def __init__(self, topics: Topics, wall_ms: Wall, deadline_ms: int = DEADLINE_MS) -> None:
-        """Make the client; `ConfigError`: librdkafka refuses a setting. `wall_ms` is this machine's clock."""
+        """Make the client; `ConfigError`: librdkafka refuses a setting. `wall_ms` is our clock."""
         self._topics = topics
         self._wall_ms = wall_ms
         self._client = KafkaClient(topics.kafka, "windhover-doctor", deadline_ms, time.monotonic)
@@ -98,7 +102,7 @@ class BrokerProbe:
         self._admin = self._client.make_client(AdminClient, {}, LOGGED, self._background)
 
     def facts(self, file: str) -> BrokerFacts:
-        """Ask all questions; if the first one gets no answer, no other is asked.
+        """Ask all questions, or only the first one, if it gets no answer.
 
         `file` is the path of topics.yaml, for the cures.
         """
@@ -118,10 +122,14 @@ class BrokerProbe:
                 skews={},
                 members={},
             )
-        self._client.share_deadline()  # one of several brokers may be silent all the same
+        # one of several brokers may be silent, though another one answers
+        self._client.share_deadline()
         input_groups = sorted({input.group for input in self._topics.inputs.values()})
         service_groups = (self._topics.acker.group, self._topics.acker.replay_group)
         group_answers = {group: self._group(group) for group in (*input_groups, *service_groups)}
+        members = {}
+        for group in input_groups:
+            members[group] = group_answers[group].then(lambda answer: answer.members)
         admin = KafkaAdmin(self._topics.kafka, deadline_ms=self._client.operation_timeout_ms)
         missing_brokers, copies = self._replicas()
         return BrokerFacts(
@@ -136,9 +144,7 @@ class BrokerProbe:
                 "clock of the brokers": self._skew(BROKER_TOPICS),
                 "clock of the queries' drivers": self._reading_or_none(self._drivers_ahead_ms),
             },
-            members={
-                group: group_answers[group].then(lambda answer: answer.members) for group in input_groups
-            },
+            members=members,
             missing=missing_brokers,
             copies=copies,
         )
@@ -151,14 +157,15 @@ class BrokerProbe:
         operations = self._topic_operations()
         for group, group_answer in group_answers.items():
             operations[Resource.GROUP, group] = group_answer.then(lambda answer: answer.operations)
-        # nobody has this operation but who may do everything
+        # only a user who may do everything has this operation
         may_do_everything = AclOperation.CLUSTER_ACTION in (cluster_operations.value or ())
         return Allowed(may_do_everything, operations)
 
     def services(self, file: str) -> ServiceFacts:
-        """Ask who is in the groups of ackers and replay workers, and read who wrote the last States."""
+        """Ask who is in the groups of ackers and replay workers, and read who wrote the States."""
         acker = self._topics.acker
-        members = {group: self._service_members(group) for group in (acker.group, acker.replay_group)}
+        groups = (acker.group, acker.replay_group)
+        members = {group: self._service_members(group) for group in groups}
         log = self._log()
         origins: dict[int, Reading[StateOrigin | None]] = {}
         unreadable: dict[int, str] = {}
@@ -170,7 +177,7 @@ class BrokerProbe:
                 if state is not None:
                     signs_of_ackers[partition] = state.written
             except TopicError as error:
-                # all partitions are of one topic: the others have the same error
+                # all partitions are of one topic: the remaining ones have the same error
                 remaining = range(partition, acker.partitions)
                 origins |= dict.fromkeys(remaining, Reading(unknown=str(error)))
                 break
@@ -185,7 +192,7 @@ class BrokerProbe:
         return ServiceFacts(file, members, origins, unreadable, signs)
 
     def _lately(self, signs: Mapping[int, WriterTime]) -> Mapping[int, WriterTime]:
-        """Return the signs of the last minutes: a clock may have been set right since an older one."""
+        """Return the signs of the last minutes: a clock may have been set right since then."""
         now_ms = self._wall_ms()
         return {
             partition: sign
@@ -194,12 +201,12 @@ class BrokerProbe:
         }
 
     def _signs_of_workers(self, log: KafkaLog) -> Mapping[int, WriterTime]:
-        """Return by partition when a replay worker wrote its progress last, as far back as is read."""
+        """Return by partition when a replay worker wrote its progress last; none: long ago."""
         tails = Tails(log, int(PATIENCE_S * 1_000), SIGNS_MAX)
         fold = progress_and_pauses()
         signs: dict[int, WriterTime] = {}
         for partition in range(self._topics.acker.partitions):
-            # records come in their order: the last progress stays
+            # records come in the order of their offsets: the last progress replaces the others
             for record in tails.read_last(self._topics.ack_topics.due, partition, ""):
                 if isinstance(fold.put(record), Progress):
                     signs[partition] = writer_time(record)
@@ -213,13 +220,12 @@ class BrokerProbe:
             description = describe_group(self._new_admin, group, PATIENCE_S)
             members = []
             for member in description.members:
-                host = member.host.lstrip("/")  # Kafka writes an address as "/10.0.0.1"
                 places = member.assignment.topic_partitions or ()
                 members.append(
                     ServiceMember(
-                        name=f"{member.client_id} on {host}",
+                        name=_name_of(member),
                         topics=frozenset(place.topic for place in places),
-                        host=host,
+                        host=_host_of(member),
                         partitions=frozenset(place.partition for place in places),
                     )
                 )
@@ -236,12 +242,12 @@ class BrokerProbe:
         return read_last_state(log, place, state_codec(), wait_ms=int(PATIENCE_S * 1_000))
 
     def servers(self) -> Reading[Sequence[tuple[str, int]]]:
-        """Return host and port of each bootstrap server, and of each broker as clients are sent to it."""
+        """Return host and port of each bootstrap server, and those that each broker advertises."""
         bootstrap_servers = kafka_servers(self._client.bootstrap)
         try:
             brokers = self._admin.list_topics(timeout=PATIENCE_S).brokers.values()
         except KafkaException:
-            return Reading(bootstrap_servers)  # they are to be reached in any case
+            return Reading(bootstrap_servers)  # every client has to reach these in any case
         advertised = [(str(broker.host), broker.port) for broker in brokers]
         without_repeats = dict.fromkeys([*bootstrap_servers, *advertised])
         return Reading(list(without_repeats))
@@ -253,16 +259,17 @@ class BrokerProbe:
         return f"cluster {metadata.cluster_id}, {count} broker{'s' if count != 1 else ''}"
 
     def _replicas(self) -> tuple[Sequence[MissingBroker], Mapping[str, tuple[int, int]]]:
-        """Return which brokers are missing, and which topics lack copies in sync; see `BrokerFacts`."""
+        """Return `missing` and `copies` of `BrokerFacts`; empty: none is missing, or no answer."""
         names = topics_of_installation(self._topics)
         question = partial(self._admin.list_topics, timeout=PATIENCE_S)
-        metadata = self._reading(lambda: self._ask("asking which brokers there are", question)).value
+        answer = self._reading(lambda: self._ask("asking which brokers there are", question))
+        metadata = answer.value
         if metadata is None:
             return (), {}
         return missing_in(metadata, names), copies_in_sync(metadata, names)
 
     def _versions(self) -> Reading[Mapping[str, int]]:
-        """Read which requests the broker answers from librdkafka's log, the only place that has them."""
+        """Read from librdkafka's log, which alone has them, which requests the broker answers."""
         request_versions = _RequestVersions()
         logger = logging.Logger("doctor")
         logger.addHandler(request_versions)
@@ -271,7 +278,8 @@ class BrokerProbe:
         try:
             admin.list_topics(timeout=PATIENCE_S)
         except KafkaException as error:
-            return Reading(unknown=str(self._client.error(error.args[0], "asking for what it answers")))
+            problem = self._client.error(error.args[0], "asking for what it answers")
+            return Reading(unknown=str(problem))
         admin.poll(1.0)  # serves the log
         if not request_versions.versions:
             return Reading(unknown="the client does not log it")
@@ -289,7 +297,9 @@ class BrokerProbe:
         needed_rights = [right for role in Role for right in rights(self._topics, role)]
         names = {right.name for right in needed_rights if right.resource is Resource.TOPIC}
         futures = self._admin.describe_topics(
-            TopicCollection(sorted(names)), include_authorized_operations=True, request_timeout=PATIENCE_S
+            TopicCollection(sorted(names)),
+            include_authorized_operations=True,
+            request_timeout=PATIENCE_S,
         )
         return {
             (Resource.TOPIC, name): self._operations(future, Use(Operation.DESCRIBE, topic=name))
@@ -303,7 +313,8 @@ class BrokerProbe:
         except Refused:
             return Reading(frozenset())
         except KafkaException as error:
-            return Reading(unknown=str(self._client.error(error.args[0], f"describing {use.topic}")))
+            problem = self._client.error(error.args[0], f"describing {use.topic}")
+            return Reading(unknown=str(problem))
         return Reading(_port_operations(description.authorized_operations))
 
     def _group(self, group: str) -> Reading[_GroupAnswer]:
@@ -312,8 +323,8 @@ class BrokerProbe:
 
         def ask() -> _GroupAnswer:
             description = describe_group(self._new_admin, group, PATIENCE_S, rights=True)
-            members = [f"{member.client_id} on {member.host.lstrip('/')}" for member in description.members]
-            return _GroupAnswer(_port_operations(description.authorized_operations), members)
+            names = [_name_of(member) for member in description.members]
+            return _GroupAnswer(_port_operations(description.authorized_operations), names)
 
         return self._reading(lambda: self._ask(f"describing group {group}", ask, use))
 
@@ -326,7 +337,8 @@ class BrokerProbe:
         until = time.monotonic() + WATCH_MS / 1000
         while time.monotonic() < until:
             before_ms = self._wall_ms()
-            newest = self._reading(lambda: self._ask("listing offsets", lambda: self._newest(places.value)))
+            question = partial(self._newest, places.value)
+            newest = self._reading(partial(self._ask, "listing offsets", question))
             if newest.value is None:
                 return Reading(unknown=newest.unknown)
             polls.append(Poll(before_ms, self._wall_ms(), newest.value))
@@ -337,27 +349,30 @@ class BrokerProbe:
         return Reading(ahead_ms)
 
     def _drivers_ahead_ms(self) -> int | None:
-        """Return by how much a driver's clock is ahead of ours, of several the worst; None: unknown.
+        """Return by how much the worst of the drivers' clocks is ahead of ours; None: unknown.
 
-        The broker dates the signs of life, and the drivers say in them what their clocks say.
+        The broker dates the signs of life, and each has the time by its driver's clock.
         """
         topics = self._topics
         with closing(self._log()) as log:
-            partitions = range(topics.acker.partitions)
-            signs = [kafka_port.TopicPartition(topics.ack_topics.init, partition) for partition in partitions]
-            clocks = watch_clocks(log, signs, self._wall_ms)
+            init_topic = topics.ack_topics.init
+            places = [
+                kafka_port.TopicPartition(init_topic, partition)
+                for partition in range(topics.acker.partitions)
+            ]
+            clocks = watch_clocks(log, places, self._wall_ms)
             if clocks.here_ahead_ms is None:
                 return clocks.driver_ahead_ms
             broker_now_ms = self._wall_ms() - clocks.correction_ms
             groups = {input.group for input in topics.inputs.values() if input.tracked}
             queries = [live_query(log, topics, group, broker_now_ms) for group in groups]
-        # both are ahead of the broker: their difference is how far a driver is ahead of this machine
+        # by the broker's clock a driver 5 s ahead and we 2 s: the driver is 3 s ahead of us
         aheads_ms = [query.ahead_ms for query in queries if query.ahead_ms is not None]
         ahead_of_us_ms = [ahead_ms - clocks.here_ahead_ms for ahead_ms in aheads_ms]
         return max(ahead_of_us_ms, key=abs, default=None)
 
     def _reading_or_none(self, question: Callable[[], int | None]) -> Reading[int]:
-        """Ask by a question whose answer is None where no query has written anything."""
+        """Ask a question whose answer is None if no query gave a sign of life: then unknown."""
         answer = self._reading(question)
         if answer.value is None and not answer.unknown:
             return Reading(unknown=f"no query gave a sign of life for {SIGNS_WATCH_MS} ms")
@@ -369,19 +384,24 @@ class BrokerProbe:
             client_id="windhover-doctor",
             operation_timeout_ms=self._client.operation_timeout_ms,
         )
-        log.share_deadline()  # of partitions without a leader only the first one is waited for
+        # one timeout for all reads: of partitions without a leader only the first one is waited for
+        log.share_deadline()
         return log
 
     def _places(self, names: Iterable[str]) -> list[TopicPartition]:
         """Return all partitions of those topics that exist."""
         topics = self._admin.list_topics(timeout=PATIENCE_S).topics
-        existing = [topics[name] for name in names if name in topics]
-        return [TopicPartition(str(topic.topic), number) for topic in existing for number in topic.partitions]
+        places = []
+        for name in names:
+            if name in topics:
+                places += [TopicPartition(name, number) for number in topics[name].partitions]
+        return places
 
     def _newest(self, places: Sequence[TopicPartition] | None) -> int:
         """Return the time in ms of the newest record of some partitions."""
         latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs
-        futures = self._admin.list_offsets(dict.fromkeys(places or (), latest), request_timeout=PATIENCE_S)
+        question = dict.fromkeys(places or (), latest)
+        futures = self._admin.list_offsets(question, request_timeout=PATIENCE_S)
         use = Use(Operation.DESCRIBE, topic=", ".join(sorted({place.topic for place in futures})))
         return max(int(answer_of(future, PATIENCE_S, use).timestamp) for future in futures.values())
 
@@ -393,26 +413,39 @@ class BrokerProbe:
             return Reading(unknown=str(error))
 
     def _ask(self, doing: str, question: Callable[[], T], use: Use | None = None) -> T:
-        """Ask the broker until it answers or the client's deadline has passed; `doing` names it in errors."""
+        """Ask the broker until it answers or the client's deadline has passed.
+
+        `doing` names the question in errors.
+        """
 
         def ask() -> T:
             try:
                 return question()
             except KafkaException:
-                self._admin.poll(0.1)  # what its threads have reported goes to `Background`
+                self._admin.poll(0.1)  # it passes the reports of its threads on to `Background`
                 raise
 
         about = use or Use(Operation.DESCRIBE)
         return self._client.retry(doing, self._client.deadline(), ask, self._background, about)
 
 
+def _host_of(member: Any) -> str:
+    """Return the host of a member as the client describes it: Kafka writes it as "/10.0.0.1"."""
+    return str(member.host).lstrip("/")
+
+
+def _name_of(member: Any) -> str:
+    """Return a member's client id and host, as people read them."""
+    return f"{member.client_id} on {_host_of(member)}"
+
+
 def _origin_of(state: LastState) -> StateOrigin:
-    # in the step of its restore an acker of this version does not note it yet, but names the cluster
+    # an acker of this version notes its restore only after that step, and always the cluster
     is_former = state.notes.restored is None and not state.cluster
     return StateOrigin(state.state.partitions, is_former)
 
 
 def _port_operations(acl_operations: Iterable[Enum] | None) -> frozenset[Operation]:
-    """Return the operations that we know of; a broker names others beside them."""
+    """Return the operations that Windhover uses; a broker names others beside them."""
     names = {operation.name for operation in acl_operations or ()}
     return frozenset(Operation[name] for name in names & Operation.__members__.keys())

@@ -1,4 +1,4 @@
-"""The archive of ``windhover doctor --bundle``: what a report of a defect needs, without what is nobody's."""
+"""The archive of ``windhover doctor --bundle``: what a report of a defect needs; no secrets."""
 
 from __future__ import annotations
 
@@ -90,11 +90,12 @@ def _parts(sources: BundleSources, environ: Mapping[str, str]) -> Iterable[tuple
     yield "status.json", document(_ask_broker(sources, _status))
     yield "topics.json", document(_ask_broker(sources, _topics))
     for number, log in enumerate(sources.logs, 1):
-        yield f"logs/{number}-{log.name}", "\n".join([*redacted_log(_last_lines(log), redactor), ""])
+        lines = redacted_log(_last_lines(log), redactor)
+        yield f"logs/{number}-{log.name}", "\n".join([*lines, ""])
 
 
 def _versions(now_ms: int) -> dict[str, Any]:
-    """Return what this machine has: its Python, packages and those of them that cannot be imported."""
+    """Return what this machine has: Python, packages, and which of them cannot be imported."""
     answer = on_executor.answer((), 0)
     names = ("python", "executable", "packages", "broken")
     versions = {name: answer[name] for name in names}
@@ -106,7 +107,7 @@ def _ask_broker(sources: BundleSources, read: Callable[[Topics, int], Any]) -> A
     if sources.topics is None:
         return {"unknown": "topics.yaml cannot be read"}
     reach_healths = {result.health for result in sources.results if result.code is REACHABLE}
-    # if both are there, one of several brokers is missing, and the others answer
+    # FAILED and OK: one of several brokers is missing, and another one answers
     if CheckHealth.FAILED in reach_healths and CheckHealth.OK not in reach_healths:
         return {"unknown": f"{REACHABLE.code} failed"}
     try:

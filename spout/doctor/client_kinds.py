@@ -1,7 +1,7 @@
-"""Makes each kind of Kafka client once, without a broker: what librdkafka refuses shows before anything runs.
+"""Makes each kind of Kafka client once, without a broker, to see what librdkafka refuses.
 
-A setting may be refused by one kind alone: a producer with transactions, a member of a group, a task of
-Spark. Whoever finds out when that part starts, finds out late.
+A setting may be refused by one kind alone: a producer with transactions, a member of a group, a
+task of Spark. Without this check it is noticed only when that part starts.
 """
 
 from __future__ import annotations
@@ -35,19 +35,17 @@ class ClientKind:
 
 
 _WRITER: Final = {**writer.FORCED, **client.SILENT}
+_READER: Final = {**reader.FORCED, **client.SILENT}
+_MEMBER: Final = {**group.FORCED, **client.SILENT, "group.id": "windhover-validate"}
 
 KINDS: Final[Mapping[str, ClientKind]] = {
     "producer": ClientKind(Producer, writer.DEFAULTS, _WRITER),
     "producer with transactions": ClientKind(
         Producer, writer.DEFAULTS, {**_WRITER, "transactional.id": "windhover-validate"}
     ),
-    "reader": ClientKind(Consumer, reader.DEFAULTS, {**reader.FORCED, **client.SILENT}),
-    "reader of single batches": ClientKind(
-        Consumer, {**reader.DEFAULTS, **reader.ONE_BATCH}, {**reader.FORCED, **client.SILENT}
-    ),
-    "member of a group": ClientKind(
-        Consumer, group.DEFAULTS, {**group.FORCED, **client.SILENT, "group.id": "windhover-validate"}
-    ),
+    "reader": ClientKind(Consumer, reader.DEFAULTS, _READER),
+    "reader of single batches": ClientKind(Consumer, {**reader.DEFAULTS, **reader.ONE_BATCH}, _READER),
+    "member of a group": ClientKind(Consumer, group.DEFAULTS, _MEMBER),
     "task of Spark": ClientKind(Consumer, consume.SETTINGS, CHECKED),
     "task of Spark with small ranges": ClientKind(Consumer, consume.TOGETHER, {**consume.AT_ONCE, **CHECKED}),
     "admin client": ClientKind(AdminClient, {}, client.SILENT),
@@ -58,7 +56,8 @@ KINDS: Final[Mapping[str, ClientKind]] = {
 def judge_clients(file: str, settings: Mapping[str, str]) -> Iterator[CheckResult]:
     """Judge whether clients can be made of the settings; nothing is asked of a broker."""
     cure = CLIENT.cure.format(file=shlex.quote(file))
-    problems = [f"kafka.{name}: {settings[name]} is not on this machine" for name in missing_files(settings)]
+    missing = missing_files(settings)
+    problems = [f"kafka.{name}: {settings[name]} is not on this machine" for name in missing]
     try:
         problems += refused_by_clients(settings)
     except ConfigError as error:  # the function that gives tokens
@@ -70,15 +69,16 @@ def judge_clients(file: str, settings: Mapping[str, str]) -> Iterator[CheckResul
 
 
 def refused_by_clients(settings: Mapping[str, str]) -> list[str]:
-    """Return what librdkafka says against some settings, a line for each thing; none if it takes them.
+    """Return a line for each reason why librdkafka refuses settings; none: it takes them.
 
-    Settings that name missing files are left out: the machine that checks need not be one that runs.
+    Settings that name missing files are left out: the machine that checks need not be one that
+    runs.
     """
     # without an address no client looks for a broker
     left_out = {*SERVERS, *missing_files(settings)}
     tried = {name: value for name, value in settings.items() if name not in left_out}
     if TOKEN_FUNCTION in tried:
-        # only whether it is there: a token is for those that run, and a client waits a second for its first
+        # it is only imported: a client would wait a second for its first token
         token_function(tried.pop(TOKEN_FUNCTION))
     connection = KafkaClient(tried, "windhover-validate", 1000, time.monotonic)
     kinds_by_line: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Asks a Spark cluster what `spout.doctor.executors` judges, by tasks of a second or two on each executor."""
+"""Asks each executor of a Spark cluster, by short tasks, what `spout.doctor.executors` judges."""
 
 from __future__ import annotations
 
@@ -27,11 +27,21 @@ MORE_S: Final = 1.0
 """An executor may come this long after the one before it, at least; see `ExecutorWait`."""
 
 ROUNDS: Final = 4
-"""Of the first one Python starts; the second one, in warm workers, tells clocks to a part of a second."""
+"""So often all executors are asked, at most: in the first round their Python starts.
+
+The second one measures clocks more exactly, since the workers are warm. The others are for
+executors whose cores were busy.
+"""
 
 HOLD_S: Final = (1.0, 0.3)
+"""How long a task of the first round keeps its core, and a task of any later one."""
+
 ROUND_S: Final = 20.0
+"""How long the tasks of a round may take; then they are cancelled."""
+
 TASKS_MAX: Final = 256
+"""How many tasks a round has at most."""
+
 NOTED_S: Final = 3.0
 """How long Spark may take to note where a task ran."""
 
@@ -85,10 +95,10 @@ def cluster_facts(
 
 
 class ExecutorWait:
-    """Decides how long a cluster's executors are waited for. Times are seconds of a monotonic clock.
+    """Decides how long to wait for a cluster's executors; times are of a monotonic clock, in s.
 
-    The first one may take `EXECUTORS_S`. All start at once, and on busy machines they come one after another:
-    so each of the others may come later than the one before by half of what the first one took.
+    The first one may take `EXECUTORS_S`. All start at once, but on busy machines they come one
+    after another: if the first one took 10 s, each further one may come 5 s after the one before.
     """
 
     def __init__(self, began_s: float, now_s: float) -> None:
@@ -99,7 +109,7 @@ class ExecutorWait:
         self._pause_max_s = 0.0
 
     def is_over(self, executor_count: int, now_s: float) -> bool:
-        """Take note of how many executors there are now, and return whether no more are waited for."""
+        """Record how many executors there are now, and return whether to wait for no more."""
         if executor_count > self.count:
             if self.count == 0:
                 half_of_first_s = (now_s - self._began_s) / 2
@@ -121,10 +131,11 @@ class _Tasks:
         cloudpickle.register_pickle_by_value(on_executor)  # type: ignore[no-untyped-call]  # a machine may lack Windhover
 
     def ask_all(self) -> Mapping[tuple[str, str], Sequence[ExecutorTask]]:
-        """Ask every executor, as far as its cores are free; empty: the cluster gave no executor.
+        """Ask every executor, and return its tasks by id and host; empty: there is no executor.
 
-        Each task is a job of its own, so that one that fails ends no other. There are as many at once as
-        the cluster has cores, and each keeps its core for a while: so each executor gets one.
+        Each task is a job of its own, so that one that fails ends no other. There are as many at
+        once as the cluster has cores, and each keeps its core for a while: so each executor gets
+        one, unless other work has its cores. Then it has no task.
         """
         with ThreadPoolExecutor(TASKS_MAX) as pool:
             # with dynamic allocation no executor comes without a job
@@ -137,7 +148,9 @@ class _Tasks:
                 executors = executors_of(self._context)
                 for executor in executors:
                     self._tasks_by_executor.setdefault((executor.id, executor.host), [])
-                if round_number >= len(HOLD_S) and all(self._tasks_by_executor.values()):
+                # after two rounds only an executor that has not answered yet is worth another
+                every_executor_answered = all(self._tasks_by_executor.values())
+                if round_number >= len(HOLD_S) and every_executor_answered:
                     break
                 core_count = sum(executor.cores for executor in executors)
                 task_count = max(1, min(TASKS_MAX, core_count))
@@ -146,9 +159,9 @@ class _Tasks:
         return self._tasks_by_executor
 
     def _wait_for_executors(self) -> bool:
-        """Wait for the first executor, and for those that come soon after it; return whether any came."""
-        age_s = (self._wall_ms() - self._context.startTime) / 1000
-        executor_wait = ExecutorWait(time.monotonic() - age_s, time.monotonic())
+        """Wait for the first executor, and for more soon after it; return whether any came."""
+        application_age_s = (self._wall_ms() - self._context.startTime) / 1000
+        executor_wait = ExecutorWait(time.monotonic() - application_age_s, time.monotonic())
         while not executor_wait.is_over(len(executors_of(self._context)), time.monotonic()):
             time.sleep(0.1)
         return executor_wait.count > 0
@@ -167,7 +180,7 @@ class _Tasks:
     def _run_task(self, hold_s: float) -> _EndedTask | None:
         """Run one task, which keeps its core for `hold_s`; None: it was on no executor."""
         job_group = f"windhover-doctor-{next(self._job_numbers)}"
-        # the task takes along these two, and not this object
+        # Spark pickles these two for the task; `self` cannot be pickled
         servers = self._servers
         answer_question = on_executor.answer
         self._context.setJobGroup(job_group, "what each executor has", interruptOnCancel=True)
@@ -187,7 +200,7 @@ class _Tasks:
         return _EndedTask(end, ExecutorTask(sent_ms, received_ms, answer, end.error or error))
 
     def _task_end(self, job_group: str) -> TaskEnd | None:
-        """Wait until Spark has noted where the task of a job group ran; None: it does not know in time."""
+        """Wait until Spark has noted where the task of a job group ran; None: it did not."""
         deadline_s = time.monotonic() + NOTED_S
         tracker = self._context.statusTracker()
         while time.monotonic() < deadline_s:
@@ -202,5 +215,6 @@ class _Tasks:
 
 
 def _first_line(error: Exception) -> str:
+    """Return the first line of an error's text that is not empty, else the name of its class."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

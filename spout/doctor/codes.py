@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ class CheckHealth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckCode:
-    """A check. `expected` is what must be the case, `cure` a command to copy; results may say it better."""
+    """A check: what must be the case, and a command as a cure; a result may replace both."""
 
     code: str
     title: str
@@ -47,19 +47,19 @@ class CheckCode:
 
     def unknown(self, subject: str, reason: str) -> CheckResult:
         """Return the result of a check that could not be made, with the reason."""
-        return CheckResult(self, CheckHealth.UNKNOWN, subject, f"could not tell: {reason}", self.expected)
+        observed = f"could not tell: {reason}"
+        return CheckResult(self, CheckHealth.UNKNOWN, subject, observed, self.expected)
 
     def warning(self, subject: str, observed: str, *, expected: str = "", cure: str = "") -> CheckResult:
-        """Return a result that does harm under some conditions only."""
-        return CheckResult(
-            self, CheckHealth.WARNING, subject, observed, expected or self.expected, cure or self.cure
-        )
+        """Return a result that does harm under some conditions only; empty: as the check has it."""
+        expected = expected or self.expected
+        cure = cure or self.cure
+        return CheckResult(self, CheckHealth.WARNING, subject, observed, expected, cure)
 
     def failed(self, subject: str, observed: str, *, expected: str = "", cure: str = "") -> CheckResult:
         """Return a result with which something does not work, or loses records."""
-        return CheckResult(
-            self, CheckHealth.FAILED, subject, observed, expected or self.expected, cure or self.cure
-        )
+        as_warning = self.warning(subject, observed, expected=expected, cure=cure)
+        return replace(as_warning, health=CheckHealth.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class CheckResult:
     cure: str = ""
 
     def row(self) -> dict[str, Any]:
-        """Return it as JSON and YAML have it."""
+        """Return the result as JSON and YAML have it."""
         return {
             "code": self.code.code,
             "title": self.code.title,
@@ -87,18 +87,23 @@ class CheckResult:
         }
 
     def lines(self) -> list[str]:
-        """Return it for people: one line, and where something is wrong what to do."""
+        """Return the result for people: one line, and more with a cure if something is wrong."""
         first_line, *more_lines = cut(self.observed).splitlines() or [""]
-        lines = [f"{self.health:<8} {self.code.code} {self.code.title}, {cut(self.subject)}: {first_line}"]
-        lines += [f"         {line}" for line in more_lines]
+        check = f"{self.code.code} {self.code.title}"
         if self.cure:
-            parts = (("expected", self.expected), ("cure", cut(self.cure)), ("docs", self.code.docs))
-            lines += [f"         {name}: {text}" for name, text in parts]
-        return lines
+            more_lines += [
+                f"expected: {self.expected}",
+                f"cure: {cut(self.cure)}",
+                f"docs: {self.code.docs}",
+            ]
+        return [
+            f"{self.health:<8} {check}, {cut(self.subject)}: {first_line}",
+            *(f"         {line}" for line in more_lines),
+        ]
 
 
 def closing_line(results: Iterable[CheckResult]) -> str:
-    """Return the last line of a report: how many checks came out how."""
+    """Return the last line of a report: how many checks were ok, a warning, failed or unknown."""
     counts = Counter(result.health for result in results)
     counts_text = ", ".join(f"{counts[health]} {health}" for health in CheckHealth)
     checks = "1 check" if counts.total() == 1 else f"{counts.total()} checks"
@@ -106,15 +111,15 @@ def closing_line(results: Iterable[CheckResult]) -> str:
 
 
 SET_TOPIC: Final = (
-    "kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics --entity-name {topic}"
-    " --add-config {setting}"
+    "kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics"
+    " --entity-name {topic} --add-config {setting}"
 )
 
 ADD_COPIES: Final = (
     "kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute"
     " --reassignment-json-file copies.json"
 )
-"""Nothing else adds copies to a topic that is there; the page has what to write into copies.json."""
+"""Only this adds copies to a topic; the page of the check says what copies.json has."""
 
 UNDER_REPLICATED: Final = (
     "kafka-topics.sh --bootstrap-server {bootstrap} --describe --under-replicated-partitions"

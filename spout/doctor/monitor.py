@@ -1,18 +1,18 @@
 """What ``windhover check`` tells a monitor: a state, the problems behind it, and the figures; pure.
 
-It judges the snapshot of ``windhover status`` by the attention list of the page, once with the thresholds of
-a warning and once with those of a critical state. Where something is unknown the state is UNKNOWN, unless
-something that could be read is wrong.
+It judges the snapshot of ``windhover status`` by the attention list of the page, once with the
+thresholds of a warning and once with those of a critical state. Where something is unknown the
+state is UNKNOWN, unless something that could be read is wrong.
 
-The page waits for a second reading before it flags anything; here there is one. The log says when a new cause
-failed its first record: where that is as long ago as two readings are apart, a page would have flagged it.
-All else is judged as it is now.
+The page flags what two readings show; here there is one. The log has the time at which a new cause
+failed its first record: if that is as long ago as two readings are apart, a page would have flagged
+the cause. All else is judged by this one reading.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -26,6 +26,7 @@ from spout.inspect.readings import Reading
 from spout.inspect.summary import InputSummary, summaries
 from spout.ui.attention import (
     APART_MS,
+    Flag,
     Thresholds,
     causes_unknown,
     new_causes,
@@ -37,13 +38,14 @@ NEAR_CRITICAL: Final = 0.0
 """Retention is critical only where it has deleted what is needed."""
 
 JUDGED: Final = frozenset({
-    "pending", "oldest_ms", "lag", "dead_letters", "replays_wait", "query_lives", "ackers", "replay_workers",
+    "pending", "oldest_ms", "lag", "dead_letters", "replays_wait",
+    "query_lives", "ackers", "replay_workers",
 })  # fmt: skip
-"""The values of a row that the problems are read from; `lag` is unknown where an end of a log is."""
+"""The values of a row that problems come from; `lag` is unknown if the end of a log is."""
 
 
 class MonitorState(IntEnum):
-    """What a monitor of Nagios's kind knows; the number is the exit code."""
+    """The states of Nagios; the number is the exit code."""
 
     OK = 0
     WARNING = 1
@@ -57,7 +59,7 @@ STATES_WORST_FIRST: Final = (
     MonitorState.UNKNOWN,
     MonitorState.OK,
 )
-"""What could be read and is wrong goes before what is unknown."""
+"""What is wrong for certain comes before what is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class MonitorFigure:
 
 @dataclass(frozen=True, slots=True)
 class MonitorReport:
-    """The whole answer; the worst problem comes first."""
+    """The answer to a monitor; the worst problem comes first."""
 
     state: MonitorState
     problems: Sequence[MonitorProblem]
@@ -99,19 +101,23 @@ def monitor_report(
     critical: Thresholds,
     causes: Reading[Sequence[SeenCause]],
 ) -> MonitorReport:
-    """Judge a snapshot, once with the thresholds of a critical state and once with those of a warning.
+    """Judge a snapshot, once by the thresholds of a critical state and once by those of a warning.
 
     `causes` are the causes of failures that the log has, for what is new among them.
     """
-    criticals = {problem.name: problem for problem in problems(snapshot, topics, critical)}
-    warnings = [problem for problem in problems(snapshot, topics, warning) if problem.name not in criticals]
+    criticals = {flag.name: flag for flag in problems(snapshot, topics, critical)}
+    warnings = [flag for flag in problems(snapshot, topics, warning) if flag.name not in criticals]
+    now_ms = snapshot.at_ms
     # a page would have seen these causes in both of its readings
-    old_enough = [cause for cause in causes.value or () if snapshot.at_ms - cause.first_ms >= APART_MS]
-    warnings += new_causes(old_enough, snapshot.at_ms)
+    old_enough = [cause for cause in causes.value or () if now_ms - cause.first_ms >= APART_MS]
+    warnings += new_causes(old_enough, now_ms)
 
-    judged = [MonitorProblem(MonitorState.CRITICAL, flag.name, flag.text) for flag in criticals.values()]
-    judged += [MonitorProblem(MonitorState.WARNING, flag.name, flag.text) for flag in warnings]
-    judged += [MonitorProblem(MonitorState.UNKNOWN, "unknown", text) for text in _unknown(snapshot, causes)]
+    unknown = [Flag("unknown", text, now_ms) for text in _unknown(snapshot, causes)]
+    judged = [
+        *_problems_of(MonitorState.CRITICAL, criticals.values()),
+        *_problems_of(MonitorState.WARNING, warnings),
+        *_problems_of(MonitorState.UNKNOWN, unknown),
+    ]
     judged.sort(key=lambda problem: STATES_WORST_FIRST.index(problem.state))
     state = judged[0].state if judged else MonitorState.OK
 
@@ -120,6 +126,11 @@ def monitor_report(
     for input in inputs:
         figures += _figures(input, snapshot.at_ms, warning, critical)
     return MonitorReport(state, judged, figures, len(inputs), snapshot.partition_troubles)
+
+
+def _problems_of(state: MonitorState, flags: Iterable[Flag]) -> list[MonitorProblem]:
+    """Return the flags as problems of one state, in their order."""
+    return [MonitorProblem(state, flag.name, flag.text) for flag in flags]
 
 
 def _unknown(snapshot: Snapshot, causes: Reading[Sequence[SeenCause]]) -> Iterator[str]:
@@ -141,7 +152,7 @@ def _unknown(snapshot: Snapshot, causes: Reading[Sequence[SeenCause]]) -> Iterat
 def _figures(
     input: InputSummary, now_ms: int, warning: Thresholds, critical: Thresholds
 ) -> Iterator[MonitorFigure]:
-    """Yield the figures of an input. Thresholds are shares of its limits; a figure may have none."""
+    """Yield the figures of an input, with its limits at both thresholds; a figure may have none."""
 
     def figure(
         name: str, value: Reading[int], unit: str, limit_of: Callable[[Thresholds], float | None]
@@ -149,21 +160,25 @@ def _figures(
         """Return a figure of the input; `limit_of` reads its limit, None: it has none."""
         shown: Reading[float] = Reading(unknown=value.unknown)
         if not value.unknown:
-            # what is counted in ms is shown in s
+            # the reading of a time is in ms
             shown = value.then(lambda number: number / 1000 if unit == "s" else number)
         return MonitorFigure(name, input.name, shown, unit, limit_of(warning), limit_of(critical))
 
-    timeout_s = input.timeout_ms / 1000 or None
+    timeout_s = input.timeout_ms / 1000 or None  # None: the input has no timeout
+
+    def oldest_limit_s(limits: Thresholds) -> float | None:
+        return timeout_s and limits.stuck * timeout_s
+
     letters = new_letters(input, warning.new_ms, now_ms)
     yield figure("pending", input.pending, "", lambda limits: limits.pending * input.pending_max)
-    yield figure("oldest", input.oldest_ms, "s", lambda limits: timeout_s and limits.stuck * timeout_s)
+    yield figure("oldest", input.oldest_ms, "s", oldest_limit_s)
     yield figure("new_dead", letters, "", lambda limits: limits.dead or None)
     yield figure("due", input.due, "", lambda _: None)
     yield figure("lag", input.lag, "", lambda _: None)
 
 
 def nagios_lines(report: MonitorReport) -> list[str]:
-    """Return it as a plugin of Nagios prints it: a line with the figures, then a line for each problem."""
+    """Return the lines that a plugin of Nagios prints: state and figures, then each problem."""
     input_count = f"{report.inputs} input{'' if report.inputs == 1 else 's'}"
     worst_text = f"{input_count}, nothing needs attention"
     if report.problems:
@@ -178,9 +193,10 @@ def nagios_lines(report: MonitorReport) -> list[str]:
 
 
 def _nagios_figure(figure: MonitorFigure) -> str:
-    """Return a figure as Nagios has it: ``'orders_oldest'=12s;30;60``; ``U`` stands for an unknown value."""
-    value = _plain(figure.value.value, "U", figure.unit)
-    return f"'{figure.input}_{figure.name}'={value};{_plain(figure.warning)};{_plain(figure.critical)}"
+    """Return a figure as Nagios has it: ``'orders_oldest'=12s;30;60``; ``U``: it is unknown."""
+    value = _plain(figure.value.value, none="U", unit=figure.unit)
+    limits = f"{_plain(figure.warning)};{_plain(figure.critical)}"
+    return f"'{figure.input}_{figure.name}'={value};{limits}"
 
 
 def _plain(value: float | None, none: str = "", unit: str = "") -> str:
@@ -198,7 +214,7 @@ def _clean(text: str) -> str:
 
 
 def prometheus_lines(report: MonitorReport) -> list[str]:
-    """Return it for node_exporter's textfile collector; a figure that is unknown is absent."""
+    """Return the lines for node_exporter's textfile collector; an unknown figure is absent."""
     lines = [
         "# HELP windhover_check_state 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.",
         "# TYPE windhover_check_state gauge",
@@ -217,7 +233,8 @@ def prometheus_lines(report: MonitorReport) -> list[str]:
         if figures:
             lines += [f"# HELP {family} {text}", f"# TYPE {family} gauge"]
         for figure in figures:
-            lines.append(f'{family}{{input="{_escaped(figure.input)}"}} {_plain(figure.value.value)}')
+            labels = f'input="{_escaped(figure.input)}"'
+            lines.append(f"{family}{{{labels}}} {_plain(figure.value.value)}")
     return [*lines, *_trouble_lines(report.troubles)]
 
 
@@ -244,15 +261,16 @@ _FAMILIES: Final[Mapping[str, tuple[str, str]]] = {
     "due": ("windhover_check_due", "Lost roots that wait for a replay."),
     "lag": ("windhover_check_lag", "Records that are not done."),
 }
-"""Of each figure's name the family of Prometheus, and its help."""
+"""By the name of a figure its metric of Prometheus, and the help text of that."""
 
 
 def _escaped(text: str) -> str:
+    """Return the value of a label as Prometheus has it between quotes."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def monitor_row(report: MonitorReport) -> dict[str, Any]:
-    """Return it as JSON has it; a figure that is unknown is null, with the reason."""
+    """Return the report as JSON has it; an unknown figure is null, with the reason."""
     return {
         "state": report.state.name,
         "code": int(report.state),

@@ -1,6 +1,6 @@
-"""What the doctor asks on an executor. It is sent there as it is, since a machine may not have Windhover.
+"""What the doctor asks on an executor. The code is sent there: a machine may lack Windhover.
 
-So it imports nothing but Python's standard library.
+So it imports only Python's standard library.
 """
 
 from __future__ import annotations
@@ -16,33 +16,39 @@ PACKAGES = ("windhover-kafka", "confluent-kafka", "fastavro", "numpy", "pyarrow"
 """The distributions that a task needs, by their names."""
 
 IMPORTED = ("spout.streaming.read_task", "confluent_kafka", "pyarrow")
-"""Modules whose import needs all of them."""
+"""Modules whose import needs all distributions."""
 
 CONNECT_S = 2.0
+"""How long a TCP connection to a broker may take."""
 
 
 def answer(servers: Iterable[tuple[str, int]], hold_s: float) -> dict[str, Any]:
-    """Look around on this machine, and keep the task's slot for `hold_s`, so that others get other slots.
+    """Return the fields of an `ExecutorAnswer` of this machine.
 
     Args:
         servers: host and port of each broker.
-        hold_s: how long the task takes at least.
+        hold_s: how long the task keeps its core at least, so that other tasks get other cores.
     """
     began_s = time.time()
     release_s = time.monotonic() + hold_s
+    unreachable = {}
+    for host, port in servers:
+        why = _refusal(host, port)
+        if why:
+            unreachable[f"{host}:{port}"] = why
     facts = {
         "python": ".".join(map(str, sys.version_info[:3])),
         "executable": sys.executable,
         "packages": {name: version_of(name) for name in PACKAGES},
         "broken": {name: why for name in IMPORTED if (why := _import_error(name))},
-        "unreachable": {f"{host}:{port}": why for host, port in servers if (why := _refusal(host, port))},
+        "unreachable": unreachable,
     }
     time.sleep(max(0.0, release_s - time.monotonic()))
     return {**facts, "began_ms": int(began_s * 1000), "ended_ms": int(time.time() * 1000)}
 
 
 def version_of(name: str) -> str:
-    """Return the version of a distribution; empty: none is installed (its modules may still be shipped)."""
+    """Return the version of a distribution; empty: not installed, but it may have been shipped."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -1,7 +1,8 @@
-"""Takes out of a report what nobody else may read: passwords, keys, tokens, variables, payloads; pure.
+"""Takes secrets out of a report: passwords, keys, tokens, variables, payloads; pure.
 
-A report shows what is listed here as harmless, and nothing else of the section `kafka` and of log lines. The
-secrets that topics.yaml holds are then looked for in every other text as well, since an error may quote them.
+Of the section `kafka` and of log lines a report shows only what is listed here as harmless. The
+secrets of topics.yaml are then replaced in every other text as well, since an error may quote
+them.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from acker.redaction import HIDDEN, SHORT, SecretValues, variable_secrets
 from spout.inspect.tables import json_text
 
 HARMLESS: Final = re.compile(
-    r"bootstrap\.servers|metadata\.broker\.list|security\.protocol|client\.(id|rack)|broker\.address\.family"
-    r"|compression\.(type|codec)|.*\.(ms|bytes|kbytes|messages)"
+    r"bootstrap\.servers|metadata\.broker\.list|security\.protocol|client\.(id|rack)"
+    r"|broker\.address\.family|compression\.(type|codec)|.*\.(ms|bytes|kbytes|messages)"
 )
 """Client settings whose values are shown."""
 
 SECRET: Final = re.compile(
-    r"passw|secret|token|jaas|oauth|pem|credential|private|certificate|key\b|sasl|ssl", re.IGNORECASE
+    r"passw|secret|token|jaas|oauth|pem|credential|private|certificate|key\b|sasl|ssl",
+    re.IGNORECASE,
 )
-"""Names of what is never shown; of client settings also each that is not harmless."""
+"""Names whose values are never shown; nor is that of a client setting that is not harmless."""
 
 SHOWN_FIELDS: Final = frozenset({
-    "event", "level", "time", "logger", "topic", "partition", "offset", "input", "group", "session", "epoch",
-    "root", "attempt", "repeated", "roots", "inputs",
+    "event", "level", "time", "logger", "topic", "partition", "offset", "input", "group",
+    "session", "epoch", "root", "attempt", "repeated", "roots", "inputs",
 })  # fmt: skip
 """Fields of a log line that hold no text of a user's record or exception."""
 
@@ -37,23 +39,24 @@ SHOWN_TEXTS: Final = frozenset({"error", "why", "detail"})
 """Fields that are shown of the events below."""
 
 OF_KAFKA: Final = frozenset({
-    "unreachable", "broker_unreachable", "not_committed", "not_reloaded", "aborted", "fenced", "lost",
-    "partition_fenced", "transaction_aborted", "take_refused", "restored", "step_slow", "step_hung",
+    "unreachable", "broker_unreachable", "not_committed", "not_reloaded", "aborted", "fenced",
+    "lost", "partition_fenced", "transaction_aborted", "take_refused", "restored", "step_slow", "step_hung",
 })  # fmt: skip
 """Events, without the first part of their names, whose texts are Kafka's and ours alone."""
 
 LEFT_OUT: Final = "{} lines of other programs, or cut off, were left out: they may hold payloads"
+"""The last line of a log from which lines are missing, with their number."""
 
 _SETTING: Final = re.compile(
     r"((?:passw|secret|token|jaas|credential|sasl|ssl)[\w.\-]{0,100}[\"']?\s{0,3}[=:]\s{0,3})"
     r"(\"[^\"]*\"|'[^']*'|[^\s,;}\]]+)",
     re.I,
 )
-"""A setting whose name says it, also behind a colon: a report shows rather too little of a text."""
+"""A setting with the name of a secret; behind a colon too: better too much is hidden."""
 
 
 class _Names(Mapping[str, str]):
-    """An environment in which each variable holds its own name, so that nothing of the real one shows."""
+    """An environment in which each variable is its own name, ``${HOME}``: nothing secret shows."""
 
     def __getitem__(self, name: str) -> str:
         return f"${{{name}}}"
@@ -78,10 +81,11 @@ class Redactor:
     def value(self, value: Any) -> Any:
         """Return plain data without secrets: numbers too, where a variable holds the same one."""
         if isinstance(value, Mapping):
-            return {
-                self.text(str(name)): HIDDEN if SECRET.search(str(name)) and field else self.value(field)
-                for name, field in value.items()
-            }
+            shown_fields = {}
+            for name, field in value.items():
+                is_secret = bool(SECRET.search(str(name))) and bool(field)
+                shown_fields[self.text(str(name))] = HIDDEN if is_secret else self.value(field)
+            return shown_fields
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Iterable):
@@ -101,13 +105,13 @@ def _secrets(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]
         is_secret = bool(SECRET.search(name)) and not HARMLESS.fullmatch(name)
         if is_secret and isinstance(value, str) and value:
             yield value, HIDDEN
-            # an error may quote one line of a key; a short one would hide words that are no secret
+            # an error may quote one line of a key; a short line may be a word of other texts, too
             long_lines = [line for line in value.splitlines() if len(line) >= SHORT]
             yield from ((line, HIDDEN) for line in long_lines)
 
 
 def redacted_topics(text: str, redactor: Redactor) -> Any:
-    """Return the data of a topics.yaml: variables by name, and only harmless settings of Kafka's client."""
+    """Return the data of a topics.yaml, with variables by name and harmless settings of Kafka."""
     document = read_yaml(text, _Names())
     if not isinstance(document.data, Mapping):
         return {"unreadable": [redactor.text(str(problem)) for problem in document.problems]}
@@ -120,7 +124,7 @@ def redacted_topics(text: str, redactor: Redactor) -> Any:
 
 
 def redacted_log(lines: Iterable[str], redactor: Redactor) -> Iterator[str]:
-    """Yield those of our own log lines, each with its harmless fields, and how many were left out."""
+    """Yield our own log lines, with harmless fields alone; then how many lines were left out."""
     left_out_count = 0
     for line in lines:
         fields = _fields(line)
@@ -140,7 +144,7 @@ def redacted_log(lines: Iterable[str], redactor: Redactor) -> Iterator[str]:
 def _fields(line: str) -> Mapping[str, Any] | None:
     """Return the fields of a line of ours; None: it is of another program, or cut off.
 
-    What a journal puts before the JSON is passed over.
+    Text before the JSON is ignored: systemd's journal puts time and host there.
     """
     try:
         fields = json.loads(line[line.find("{") :])

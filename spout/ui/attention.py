@@ -1,7 +1,7 @@
-"""What an operator should see to: flags that are put up after two bad readings, and clear themselves; pure.
+"""Flags for an operator: two bad readings put one up, a good one takes it down; pure.
 
-One bad reading is often a rebalance or a slow answer, so a problem is flagged when a second reading finds it,
-`APART_MS` or more after the first one. A reading without it takes the flag down.
+One bad reading is often a rebalance or a slow answer, so a problem is flagged when a second
+reading finds it, `APART_MS` or more after the first one.
 
 Source: docs/operate/page.md.
 """
@@ -33,6 +33,7 @@ from spout.inspect.summary import InputSummary, summaries
 from spout.inspect.tables import span
 
 APART_MS: Final = 2_000
+"""A problem has a flag once readings that are so far apart have found it."""
 
 _SILENT_PREFIX: Final = "silent: "
 """Begins the names of flags about a process that is gone: other problems may follow from it."""
@@ -53,10 +54,12 @@ class Thresholds:
         pending: the share of the pending limit that is used.
         dead: how many new dead letters an input has; 0: their number does not matter.
         new_ms: a dead letter is new for this long.
-        near: a record that is needed in this part of a log, counted from its begin, may soon be deleted.
-        late: whether it matters that something came too late for its window, for as long as `new_ms`.
-        strangers: whether it matters that a group has a member that is not Windhover's, a query that does
-            not read one of its inputs, or one that reads what is stopped on purpose.
+        near: a share of a log, from its start; a record in it that is still needed may soon be
+            deleted.
+        late: whether it matters that something came too late for its window, for as long as
+            `new_ms`.
+        strangers: whether it matters that a group has a member that is not Windhover's, a query
+            that does not read one of its inputs, or one that reads what is stopped on purpose.
         filling: the part of a limit that State of an acker partition takes.
         clocks: whether it matters that a clock is wrong.
     """
@@ -101,8 +104,8 @@ class Attention:
     def check(self, snapshot: Snapshot, causes: Iterable[SeenCause] = ()) -> tuple[Flag, ...]:
         """Record the problems of the next reading, and return the flags of those that lasted.
 
-        A broker that is missing comes first, then a process, since others may follow from it; then the
-        oldest. `causes` are those of failures.
+        A broker that is missing comes first, then a process, since others may follow from it;
+        then the oldest. `causes` are those of failures.
         """
         now_ms = snapshot.at_ms
         flags_of_reading = [*problems(snapshot, self._topics), *new_causes(causes, now_ms)]
@@ -128,11 +131,13 @@ class Attention:
         return tuple(sorted(lasting, key=rank))
 
 
-def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds()) -> Iterator[Flag]:
-    """Yield a flag for each thing that is wrong in one reading.
+_DEFAULT_THRESHOLDS: Final = Thresholds()
 
-    Of what is unknown nothing is said: the page shows that itself.
-    """
+
+def problems(
+    snapshot: Snapshot, topics: Topics, thresholds: Thresholds = _DEFAULT_THRESHOLDS
+) -> Iterator[Flag]:
+    """Yield a flag for each thing that is wrong in one reading; what is unknown has no flag."""
     now_ms = snapshot.at_ms
     rows = snapshot.rows()
     # processes that are gone
@@ -145,20 +150,21 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
     for text in missing_services(rows, topics):
         yield _flag_of_silent_service(text, snapshot, topics)
     # topics and their readers
-    for name, text in snapshot.leaderless.items():
-        yield Flag(f"stands: {name}", f"{name} {text}: what needs it waits; start what is missing", now_ms)
-    for name, text in snapshot.cut.items():
-        yield Flag(f"cut: {name}", f"{name}: {text}", now_ms)
-    for view in filling_views(snapshot.views, limits.filling):
+    for place, why in snapshot.leaderless.items():
+        text = f"{place} {why}: what needs it waits; start what is missing"
+        yield Flag(f"stands: {place}", text, now_ms)
+    for topic, text in snapshot.cut.items():
+        yield Flag(f"cut: {topic}", f"{topic}: {text}", now_ms)
+    for view in filling_views(snapshot.views, thresholds.filling):
         yield Flag(f"filling: {view.partition}", filling_text(view), now_ms)
     for text in snapshot.standing:
-        # what is before the position stays the same while the position changes
+        # the name lacks the position, which changes: "... up to 42", then "... up to 43"
         reader = text.partition(" up to ")[0]
         yield Flag(f"stands: {reader}", text, now_ms)
-    if limits.clocks:
+    if thresholds.clocks:
         for process, text in snapshot.clocks.items():
             yield Flag(f"clock: {process}", text, now_ms)
-    if limits.strangers:
+    if thresholds.strangers:
         for group, text in snapshot.strangers.items():
             yield Flag(f"stranger: {group}", text, now_ms)
         for input_name, text in snapshot.unread.items():
@@ -166,16 +172,16 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
         for input_name, text in snapshot.read_though_stopped.items():
             yield Flag(f"stopped: {input_name}", text, now_ms)
     # records
-    if limits.late:
-        yield from _late_flags(snapshot, topics, limits.new_ms)
+    if thresholds.late:
+        yield from _late_flags(snapshot, topics, thresholds.new_ms)
     for summary in summaries(snapshot, topics):
-        yield from _flags_of_input(summary, limits, now_ms)
+        yield from _flags_of_input(summary, thresholds, now_ms)
         for state in summary.partitions:
-            yield from _flags_of_partition(state, summary, limits, now_ms)
+            yield from _flags_of_partition(state, summary, thresholds, now_ms)
 
 
 def _late_flags(snapshot: Snapshot, topics: Topics, new_ms: int) -> Iterator[Flag]:
-    """Yield the groups of which something came too late for its window within the last `new_ms`."""
+    """Yield a flag for each group with something that came too late within the last `new_ms`."""
     for group in dict.fromkeys(state.group for state in snapshot.partitions):
         counts = late_counts(snapshot.views, group).value
         if counts is None or counts.newest_note is None:
@@ -193,36 +199,38 @@ def _flag_of_silent_service(text: str, snapshot: Snapshot, topics: Topics) -> Fl
     """
     name = f"{_SILENT_PREFIX}{text}"
     views = [view.value for view in snapshot.views]
-    # asked as if only the ackers were gone: is `text` what is said then?
+    # the texts of a reading in which the ackers alone are gone
     texts_of_ackers = missing_services([{"ackers": 0, "replay_workers": None}], topics)
-    if text not in texts_of_ackers or not views or None in views:
+    is_of_ackers = text in texts_of_ackers
+    if not is_of_ackers or not views or None in views:
         return Flag(name, text, snapshot.at_ms)
     last_ms = max(view.at_ms for view in views if view is not None)
     return Flag(name, f"{text}; the last State is of {moment(last_ms)}", last_ms, is_dated=True)
 
 
-def _flags_of_input(summary: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Flag]:
+def _flags_of_input(summary: InputSummary, thresholds: Thresholds, now_ms: int) -> Iterator[Flag]:
     """Yield what is wrong with an input.
 
-    It is not wrong that roots and replays wait if the input is stopped on purpose.
+    If the input is stopped on purpose, its roots and replays may wait.
     """
     pending = None if summary.stopped else summary.pending.value
-    if pending is not None and pending >= limits.pending * summary.pending_max:
+    if pending is not None and pending >= thresholds.pending * summary.pending_max:
         effect = ""
         if pending >= summary.pending_max:
             effect = "nothing more is emitted before some are done; "
         text = (
-            f"{summary.name} has {pending:,} pending, of at most {summary.pending_max:,}: {effect}see"
-            f" `windhover roots --group {shell_word(summary.group)}`"
+            f"{summary.name} has {pending:,} pending, of at most {summary.pending_max:,}:"
+            f" {effect}see `windhover roots --group {shell_word(summary.group)}`"
         )
         yield Flag(f"limit: {summary.name}", text, now_ms)
-    new_count = new_letters(summary, limits.new_ms, now_ms).value
-    if new_count and 0 < limits.dead <= new_count:
+    new_ms = thresholds.new_ms
+    new_count = new_letters(summary, new_ms, now_ms).value
+    if new_count and 0 < thresholds.dead <= new_count:
         text = (
-            f"{summary.name}: {new_count:,} died in the last {span(limits.new_ms)}, and nobody has handled"
-            " them; see `windhover dlq stats`"
+            f"{summary.name}: {new_count:,} died in the last {span(new_ms)}, and nobody has"
+            " handled them; see `windhover dlq stats`"
         )
-        died_ms = first_new_death_ms(summary, limits.new_ms, now_ms)
+        died_ms = first_new_death_ms(summary, new_ms, now_ms)
         link = f"/letters?input={summary.name}"
         yield Flag(f"dead: {summary.name}", text, died_ms, link, is_dated=True)
     pauses = [state.replays_wait.value for state in summary.partitions if state.replays_wait.value]
@@ -243,37 +251,43 @@ def new_causes(causes: Iterable[SeenCause], now_ms: int) -> Iterator[Flag]:
         if operator:
             effect = f"bolt {operator} fails records by {error}"
         text = (
-            f"{input_name}: {effect}, {cause.failures:,} in the last {span(max(0, age_ms))} and none in the"
-            " hour before; see `windhover failures`"
+            f"{input_name}: {effect}, {cause.failures:,} in the last {span(max(0, age_ms))} and"
+            " none in the hour before; see `windhover failures`"
         )
         name = f"cause: {input_name} {operator} {error}"
         yield Flag(name, text, cause.first_ms, "/failures", is_dated=True)
 
 
 def causes_unknown(causes: Reading[Sequence[SeenCause]]) -> str:
-    """Describe why nobody can say whether a cause is new; empty: it can be said."""
-    return causes.unknown and f"whether a cause of failures is new is unknown, since {causes.unknown}"
+    """Return a note that it is unknown whether a cause is new, and why; empty: it is known."""
+    if not causes.unknown:
+        return ""
+    return f"whether a cause of failures is new is unknown, since {causes.unknown}"
 
 
 def new_letters(summary: InputSummary, new_ms: int, now_ms: int) -> Reading[int]:
     """Return how many dead letters of an input died within the last `new_ms`.
 
-    Where those of a partition are unknown, the number has the others, and `unknown` says why it may
-    be too small.
+    If those of a partition are unknown, the others are counted, and `unknown` says why the number
+    may be too small.
     """
-    count = sum(len(died_ms) for died_ms in _new_deaths(summary, new_ms, now_ms))
+    count = sum(len(deaths_ms) for deaths_ms in _new_deaths_ms(summary, new_ms, now_ms))
     reasons = [state.dead_at.unknown for state in summary.partitions if state.dead_at.unknown]
     return Reading(count, reasons[0] if reasons else "")
 
 
 def first_new_death_ms(summary: InputSummary, new_ms: int, now_ms: int) -> int:
-    """Return when the first of the new dead letters of an input died, wall time; now where none is new."""
-    times = _new_deaths(summary, new_ms, now_ms)
-    return min((int(died_ms.min()) for died_ms in times if len(died_ms)), default=now_ms)
+    """Return the wall time at which the first of an input's new letters died; now: none is new."""
+    all_deaths_ms = _new_deaths_ms(summary, new_ms, now_ms)
+    firsts_ms = [int(deaths_ms.min()) for deaths_ms in all_deaths_ms if len(deaths_ms)]
+    return min(firsts_ms, default=now_ms)
 
 
-def _new_deaths(summary: InputSummary, new_ms: int, now_ms: int) -> Iterator[I64]:
-    """Yield of each partition when its new letters died, wall times; those that are unknown yield none."""
+def _new_deaths_ms(summary: InputSummary, new_ms: int, now_ms: int) -> Iterator[I64]:
+    """Yield the wall times at which the new letters of a partition died, for each partition.
+
+    A partition whose letters are unknown is left out.
+    """
     for state in summary.partitions:
         if state.dead_at.value is not None:
             died_ms = state.dead_at.value.died_ms
@@ -281,16 +295,16 @@ def _new_deaths(summary: InputSummary, new_ms: int, now_ms: int) -> Iterator[I64
 
 
 def _flags_of_partition(
-    state: PartitionState, summary: InputSummary, limits: Thresholds, now_ms: int
+    state: PartitionState, summary: InputSummary, thresholds: Thresholds, now_ms: int
 ) -> Iterator[Flag]:
     """Yield what is wrong with a partition: a root is open too long, or retention takes records."""
     link = f"/partition/{state.source}"
     oldest_ms = None if summary.stopped else state.oldest_ms.value
     timeout_ms = summary.timeout_ms  # 0: the input has none
-    if timeout_ms and oldest_ms is not None and oldest_ms > limits.stuck * timeout_ms:
+    if timeout_ms and oldest_ms is not None and oldest_ms > thresholds.stuck * timeout_ms:
         text = (
-            f"a root of {state.source} is open for {span(oldest_ms)}, its timeout is {span(timeout_ms)}"
-            f"; see `windhover roots --group {shell_word(summary.group)}`"
+            f"a root of {state.source} is open for {span(oldest_ms)}, its timeout is"
+            f" {span(timeout_ms)}; see `windhover roots --group {shell_word(summary.group)}`"
         )
         yield Flag(f"stuck: {state.source}", text, now_ms - oldest_ms, link, is_dated=True)
     start, end, needed = state.start.value, state.end.value, needed_offset(state)
@@ -298,11 +312,12 @@ def _flags_of_partition(
     if not start or end is None or needed is None or needed >= end:
         return
     if needed < start:
-        text = f"retention has deleted records of {state.source} from offset {needed:,} that are not done"
-    elif needed - start < (end - start) * limits.near:
+        deleted = f"records of {state.source} from offset {needed:,}"
+        text = f"retention has deleted {deleted} that are not done"
+    elif needed - start < (end - start) * thresholds.near:
         text = (
-            f"{state.source}: offset {needed:,} is not done, and the log begins at {start:,}: retention"
-            " may soon delete it; make `retention.ms` of the topic longer"
+            f"{state.source}: offset {needed:,} is not done, and the log begins at {start:,}:"
+            " retention may soon delete it; make `retention.ms` of the topic longer"
         )
     else:
         return
@@ -310,11 +325,11 @@ def _flags_of_partition(
 
 
 def needed_offset(state: PartitionState) -> int | None:
-    """Return the lowest offset that somebody has to read yet; None: it is unknown, or there is none."""
+    """Return the lowest offset that somebody still has to read; None: unknown, or there is none."""
     progress, lost = state.progress.value, state.due_at.value
     if progress is None or not progress.was_emitted or lost is None:
         return None
     emitted_to = int(offset_of(progress.emitted_to))
-    # the first open record, or the end of what was emitted; a replay reads a lost record before it
+    # the first open record, or the end of what was emitted; a lost record may be before it
     first_open = emitted_to if state.blocking.value is None else state.blocking.value
     return int(lost.offsets.min(initial=first_open))

@@ -24,11 +24,11 @@ _SHAPES: Final = {
     BandKind.BLOCKED: (7, 10),
     BandKind.DEAD: (0, 24),
 }
-"""Where a kind begins in a band of height 24, and how high it is: a second sign beside its colour."""
+"""Top and height of each kind in a band of height 24: a second sign beside its colour."""
 
 
 def strip_paths(runs: Sequence[Run]) -> dict[BandKind, str]:
-    """Return for each kind the SVG path of its runs; one path of many parts is shorter than many shapes."""
+    """Return for each kind one SVG path of all its runs, which is shorter than many shapes."""
     paths: dict[BandKind, str] = {}
     for run in runs:
         paths[run.kind] = paths.get(run.kind, "") + band_rectangle(run.kind, run.cell, run.cell_end)
@@ -36,7 +36,7 @@ def strip_paths(runs: Sequence[Run]) -> dict[BandKind, str]:
 
 
 def band_rectangle(kind: BandKind, left: int, right: int) -> str:
-    """Return the path of a run of cells in a band of height 24."""
+    """Return the SVG path of a run of cells, from `left` to `right`, in a band of height 24."""
     top, height = _SHAPES[kind]
     return f"M{left} {top}h{right - left}v{height}h-{right - left}z"
 
@@ -44,8 +44,8 @@ def band_rectangle(kind: BandKind, left: int, right: int) -> str:
 def sparkline_path(points: Sequence[Point], now_ms: int) -> str:
     """Return the SVG path of the last fifteen minutes in a box of 900 by 20.
 
-    The right side is the present, and a second is 1 wide. The highest value is drawn at 1, and 0 at 19:
-    a line that is 2 thick is not cut by the box. Where a value is unknown there is no line.
+    The right side is the present, and a second is 1 wide. The highest value is drawn at 1, and
+    0 at 19: a line that is 2 thick is not cut by the box. An unknown value leaves a gap.
     """
     highest = max((value for _, value in points if value is not None), default=0)
     path = ""
@@ -63,7 +63,10 @@ def sparkline_path(points: Sequence[Point], now_ms: int) -> str:
 
 
 def rate_columns(series: RateSeries) -> list[list[Any]]:
-    """Return the columns of the time chart: seconds since 1970; roots acked, failed, timed out a second."""
+    """Return four columns for the chart of rates: times in s since 1970, then roots a second.
+
+    These are acked, failed and timed out; None: unknown.
+    """
     step_s = RATES_EVERY_MS // 1_000
     first_s = series.first_ms // 1_000
     times_s = [first_s + step_s * index for index in range(len(series.acked))]
@@ -75,13 +78,13 @@ def rate_columns(series: RateSeries) -> list[list[Any]]:
 
 
 def rate_minutes(series: RateSeries) -> list[tuple[int, list[int | None]]]:
-    """Return for each whole minute its wall time, and what was acked, failed and timed out; the newest first.
+    """Return each whole minute's wall time in ms, and its numbers of roots; the newest first.
 
-    A minute of which a part is unknown is unknown, which is None.
+    These are acked, failed and timed out; None: a part of the minute is unknown.
     """
     minute_ms = UNITS_MS["m"]
     steps_of_minute = minute_ms // RATES_EVERY_MS
-    # the series may begin within a minute: these steps are before the first whole one
+    # the series may begin within a minute: with steps of 10 s at 12:00:40 the first is step 2
     first_step = -series.first_ms % minute_ms // RATES_EVERY_MS
     minutes = []
     for step in range(first_step, len(series.acked) - steps_of_minute + 1, steps_of_minute):
@@ -94,10 +97,10 @@ def rate_minutes(series: RateSeries) -> list[tuple[int, list[int | None]]]:
 
 
 def histogram_path(bins: Sequence[Row], name: str) -> str:
-    """Return the path of one series of a histogram, each bin 30 wide, in a height of 120.
+    """Return the SVG path of one series of a histogram; a bin is 30 wide, the highest 120 high.
 
-    `acked` has the left two thirds of each bin, and any other series the rest. All series have one scale,
-    and what is not 0 is seen.
+    `acked` has the left two thirds of each bin, and any other series the rest. All series have
+    one scale, and what is not 0 is seen.
     """
     highest = max((max(bin["acked"], bin["late"]) for bin in bins), default=0)
     left, width = (1, 18) if name == "acked" else (20, 9)
@@ -110,7 +113,10 @@ def histogram_path(bins: Sequence[Row], name: str) -> str:
 
 
 def histogram_place(bins: Sequence[Row], at_ms: int) -> int:
-    """Return the x of a time in a histogram of `histogram_path`, in proportion within its bin."""
+    """Return the x of a duration in a histogram of `histogram_path`, in proportion in its bin.
+
+    Of bins 0-10 ms and 10-20 ms, 5 ms is at 15, and 10 ms at 30.
+    """
     for index, bin in enumerate(bins):
         from_ms, to_ms = int(bin["from_ms"]), int(bin["to_ms"])
         if at_ms <= to_ms:
@@ -154,8 +160,8 @@ class GraphDrawing(NamedTuple):
 def draw_graph(edges: Sequence[tuple[str, str]]) -> GraphDrawing:
     """Place a graph from left to right: each node is behind all that it reads from.
 
-    An edge that passes a column has a place of its own there, so none runs through a node. A circle, which no
-    topology has, is drawn with an edge that goes back.
+    An edge that passes a column has a place of its own there, so none runs through a node. A
+    circle, which no topology has, is drawn with an edge that goes back.
 
     Args:
         edges: the names of source and target of each; an edge that is there twice is drawn twice.

@@ -1,8 +1,8 @@
 """The graphs of topologies and streams, as their drivers' metrics show them.
 
-No topic has the graph. A driver serves it with its counters: each series of received tuples names who emitted
-them and who received them, and a topology names its edges before any tuple has crossed them. A page that
-has the addresses of drivers asks them while somebody looks. Rates are between two of its readings.
+No topic has the graph. A driver serves it with its counters: each series of received tuples
+names who emitted and who received them, and a topology names its edges before a tuple crosses
+them. A page that has the addresses of drivers asks them while somebody looks at it.
 
 Source: docs/operate/page.md; docs/reference/metrics.md.
 """
@@ -34,8 +34,9 @@ OUT: Final = "(sink)"
 """What no bolt reads goes to the sink, or to Spark's own operators before it."""
 
 NO_DRIVERS: Final = (
-    "only the driver of a topology knows its graph, and this page was started without the address of one:"
-    " let the driver serve its metrics, and start the page with `windhover ui --driver HOST:PORT`"
+    "only the driver of a topology knows its graph, and this page was started without the address"
+    " of one: let the driver serve its metrics, and start the page with"
+    " `windhover ui --driver HOST:PORT`"
 )
 NO_RATE: Final = "a rate needs two readings, a second apart"
 RESTARTED: Final = "the driver began to count anew within the last minute"
@@ -103,7 +104,7 @@ class GraphEdge(NamedTuple):
 
 
 class GraphNode(NamedTuple):
-    """A component. What it executed and failed are tuples; None: it is a spout, which reads none."""
+    """A component: how many tuples it executed and failed; None: it is a spout, and reads none."""
 
     name: str
     executed: int | None
@@ -153,9 +154,9 @@ class Drivers:
         self._lock = threading.Lock()
 
     def read(self, now_ms: int) -> tuple[list[DriverGraph], dict[str, str]]:
-        """Ask all drivers; return their graphs, and by address why there is none of it.
+        """Ask all drivers; return their graphs, and by address why a driver has none.
 
-        The counts are kept, for the rates of later calls. `now_ms` is wall time.
+        The counts are kept for the rates that later calls return. `now_ms` is wall time.
         """
         graphs: list[DriverGraph] = []
         problems: dict[str, str] = {}
@@ -166,9 +167,11 @@ class Drivers:
                 except Unreachable as error:
                     problems[address] = str(error)
                     continue
-                # scrapes of the future were made before the clock was set back
                 former_scrapes = [
-                    former for former in self._scrapes[address] if 0 <= now_ms - former.at_ms <= WINDOW_MS
+                    former
+                    for former in self._scrapes[address]
+                    # an age below 0: that scrape was made before the clock was set back
+                    if 0 <= now_ms - former.at_ms <= WINDOW_MS
                 ]
                 groups = dict.fromkeys(key.group for key in scrape.counts)
                 if not groups:
@@ -250,9 +253,8 @@ def _graph(address: str, group: str, scrape: _Scrape, former_scrapes: Sequence[_
 def _edges(
     counts: Mapping[_SeriesKey, float], scrape: _Scrape, former_scrapes: Sequence[_Scrape]
 ) -> Iterator[GraphEdge]:
-    """Yield the streams that bolts read, then those that no bolt reads; `counts` are of one group."""
-    # by (source, stream, operator); empty where the driver names the edge by its executed tuples
-    # alone
+    """Yield the streams that bolts read, then those that no bolt reads; all of one group."""
+    # by (source, stream, operator); empty: no edge names the grouping, only its executed tuples
     grouping_by_ends: dict[tuple[str, str, str], str] = {}
     executed_by_ends: dict[tuple[str, str, str], _SeriesKey] = {}
     for key in counts:
@@ -277,8 +279,7 @@ def _nodes(counts: Mapping[_SeriesKey, float], edges: Sequence[GraphEdge]) -> li
     """Return the components at the ends of edges; one that no edge leads to is a spout."""
     # by (metric, operator): the sum over all streams that the operator reads
     totals: dict[tuple[str, str], float] = {}
-    # by operator, then by the upper bound of a time in seconds: how many tuples took at most so
-    # long
+    # by operator, then by a bound in seconds: how many tuples took at most so long
     counts_by_bound: dict[str, dict[float, float]] = {}
     for key, value in counts.items():
         totals[key.metric, key.operator] = totals.get((key.metric, key.operator), 0.0) + value
@@ -319,7 +320,7 @@ def _bolt(
 
 
 def _quantile(counts_by_bound: Mapping[float, float], share: float) -> float:
-    """Return a quantile of a histogram as Prometheus' `histogram_quantile` does, so that both agree.
+    """Return a quantile of a histogram in seconds, as Prometheus' `histogram_quantile` does.
 
     Within its bucket a quantile is where it would be if times were spread evenly. With {1: 50, 2:
     90, inf: 100} the median is 1 s, and 0.7 is in the middle of the second bucket, 1.5 s. Of 0.99
@@ -341,10 +342,11 @@ def _quantile(counts_by_bound: Mapping[float, float], share: float) -> float:
 
 
 def _rate(key: _SeriesKey, scrape: _Scrape, former_scrapes: Sequence[_Scrape]) -> Reading[float]:
-    """Return how many tuples a second a series has counted since the oldest of the former scrapes."""
+    """Return how many tuples a second a series counted since the oldest of the former scrapes."""
     if not former_scrapes or scrape.at_ms - former_scrapes[0].at_ms < APART_MS_MIN:
         return Reading(unknown=NO_RATE)
-    values = [one_scrape.counts.get(key, 0.0) for one_scrape in (*former_scrapes, scrape)]
+    scrapes = [*former_scrapes, scrape]
+    values = [some_scrape.counts.get(key, 0.0) for some_scrape in scrapes]
     # a counter never falls, unless its process began anew
     if any(later < earlier for earlier, later in pairwise(values)):
         return Reading(unknown=RESTARTED)

@@ -1,8 +1,9 @@
 """Redrives that the page carries out, each in a thread and by a client of its own.
 
-A job is the same `Redrive` as that of ``windhover dlq replay``, with the same audit records. When the page
-ends, its jobs are cancelled between two transactions. A page that is killed leaves what it has done, each
-letter once; the redrive then has no end in the log, and another one handles the others.
+A job is the same `Redrive` as that of ``windhover dlq replay``, with the same audit records. When
+the page ends, its jobs are cancelled between two transactions. A page that is killed leaves what
+it has done, each letter once; the redrive then has no end in the log, and another one handles the
+remaining letters.
 
 Source: docs/operate/page.md.
 """
@@ -29,7 +30,7 @@ from spout.inspect.dead_letters import carry_out
 _LOGGER = logging.getLogger("windhover.ui")
 
 JOBS_STOP_S: Final = 10.0
-"""How long the end of the page waits for all jobs; one that is cancelled ends within a transaction."""
+"""How long the end of the page waits for all jobs; a cancelled one ends after its transaction."""
 
 
 class Actions(NamedTuple):
@@ -82,7 +83,8 @@ class RedriveJob:
         self._rate_limit = RateLimit(rate, clock())
         self._clock = clock
         self._cancelled = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"redrive {order.redrive}", daemon=True)
+        thread_name = f"redrive {order.redrive}"
+        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
         self._thread.start()
 
     @property
@@ -90,11 +92,11 @@ class RedriveJob:
         return self._thread.is_alive()
 
     def cancel(self) -> None:
-        """Ask it to end after its present step."""
+        """End the job after its present step."""
         self._cancelled.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for its end, at most so long."""
+        """Wait until the job has ended, for `timeout_s` at most."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -118,10 +120,11 @@ class RedriveJob:
             self.problem = str(error)
         except Exception as error:
             self.problem = f"{type(error).__name__}: {Untrusted(str(error))}"
-            _LOGGER.exception("redrive %s ended by an error that is not expected", self._order.redrive)
+            text = "redrive %s ended by an error that is not expected"
+            _LOGGER.exception(text, self._order.redrive)
 
     def _sleep(self, redrive: Redrive, wait_ms: int) -> None:
-        """Sleep between two steps; when the job is cancelled meanwhile, wake up and cancel the redrive."""
+        """Sleep between two steps; if the job is cancelled meanwhile, cancel the redrive."""
         if self._cancelled.wait(wait_ms / 1_000):
             redrive.cancel()
 
@@ -130,6 +133,7 @@ class RedriveJobs:
     """The jobs of this process, by the id of the redrive."""
 
     def __init__(self, open_log: Callable[[], Log], topics: Topics, clock: Callable[[], int]) -> None:
+        """Prepare; `clock` returns wall time in ms."""
         self._open_log = open_log
         self._topics = topics
         self._clock = clock
@@ -146,16 +150,16 @@ class RedriveJobs:
         for redrive, job in self._jobs.items():
             shared_names = job.input_names & input_names
             if job.is_running and shared_names:
+                names = ", ".join(sorted(shared_names))
                 raise UsageError(
-                    f"redrive {redrive} handles letters of {', '.join(sorted(shared_names))}: wait for its"
-                    " end, or cancel it"
+                    f"redrive {redrive} handles letters of {names}: wait for its end, or cancel it"
                 )
         job = RedriveJob(self._open_log, self._topics, filters, order, rate, self._clock)
         self._jobs[order.redrive] = job
         return job
 
     def find(self, redrive: str) -> RedriveJob | None:
-        """Return the job of a redrive by its id; None: it does not run, and never ran, in this process."""
+        """Return the job of a redrive by its id; None: it has never run in this process."""
         return self._jobs.get(redrive)
 
     def is_idle(self) -> bool:
@@ -163,7 +167,7 @@ class RedriveJobs:
         return not any(job.is_running for job in self._jobs.values())
 
     def close(self) -> None:
-        """Cancel all, and wait until they have written their ends."""
+        """Cancel all jobs, and wait until they have written their ends, `JOBS_STOP_S` at most."""
         for job in self._jobs.values():
             job.cancel()
         deadline_s = time.monotonic() + JOBS_STOP_S

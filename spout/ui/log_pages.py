@@ -27,31 +27,35 @@ from spout.inspect.dead_letters import inputs_named
 from spout.inspect.diagnosis import explained
 from spout.inspect.failures import FAILURES, FailureLog, reading_text
 from spout.inspect.latency import LATENCY, CompletionLog
-from spout.inspect.letter_rows import (
-    HISTORY,
-    LIST,
-    STATS,
-    key_text,
-    moment,
-)
+from spout.inspect.letter_rows import HISTORY, LIST, STATS, key_text, moment
 from spout.inspect.overview import missing_services
 from spout.inspect.tables import Row
 from spout.inspect.trail import InputRecord, Trail
 from spout.questions.letters import ReadsLetters, details_of, letters_read
 from spout.ui.graph import BOLTS, Drivers, with_bolts
-from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery, query_of
+from spout.ui.requests import (
+    LETTER_LINKS,
+    Build,
+    LetterQuery,
+    LogBuild,
+    PageContent,
+    RecordQuery,
+    query_of,
+)
 from spout.ui.timeline import Timeline, timeline_of
 from spout.ui.watch import PAGE_READ_MAX, LatestState
 
 EVERY_MS_MIN: Final = 2_000
-EVERY_MS_MAX: Final = 15_000
-"""What was read is shown for ten times as long as it took to read it, within these bounds.
+"""A page is shown for ten times as long as it took to read, and at least for this time."""
 
-What is still being read is shown anew at once.
-"""
+EVERY_MS_MAX: Final = 15_000
+"""A page is shown for this time at most; one that was not read to its end is read on at once."""
 
 LETTERS_SHOWN: Final = 100
+"""How many dead letters a page lists."""
+
 FAILURES_SINCE: Final = "1h"
+"""The page of failures begins so long ago, if nobody has typed another time."""
 
 WINDOWS_MAX: Final = 4
 """How many windows of failures are followed: those that were asked for last."""
@@ -68,7 +72,7 @@ class _FailureWindow(NamedTuple):
 
 
 class LogPages:
-    """Builds the pages that read the log, all of them in `thread`: while it waits, nobody else does.
+    """Builds the pages that read the log, all in `thread`: other pages never wait for its reads.
 
     Each method that builds a page puts the values of its template into `page_values`, and returns
     the same for programs.
@@ -90,8 +94,8 @@ class LogPages:
             log: nobody else uses it.
             now_ms: returns wall time.
             config: the topics.yaml that commands to copy have to name; None: the default one.
-            read_max: for failures and latency a request reads at most so many records of a topic,
-                and the next one goes on.
+            read_max: how many records of a topic a request for failures or latencies reads at most;
+                the next request goes on.
             reads_letters: reads dead letters, or only those that are new.
         """
         self._reads_letters = reads_letters
@@ -105,9 +109,9 @@ class LogPages:
         self._now_ms = now_ms
         self._trail = Trail(log, topics)
         self.thread = ThreadPoolExecutor(1, "windhover-log-pages")
-        # by what somebody typed, such as "1h"; that which was asked for last is the last
+        # by what somebody typed, such as "1h"; the window that was shown last is the last
         self._window_by_since: dict[str, _FailureWindow] = {}
-        # read on by each request for the page of latencies; None: nobody has asked for it yet
+        # each request for the page of latencies reads on; None: there was no request yet
         self._completions: CompletionLog | None = None
         self._input_names = [input.name for input in topics.inputs.values() if input.tracked]
 
@@ -126,9 +130,9 @@ class LogPages:
         """Return what builds a page by `build`, and shows an error of it in the page.
 
         `build` returns what programs get, and puts what the page shows into its argument
-        `page_values`; what it has put there before an error is shown all the same. So it puts there
-        `template`, `title`, `is_live` and `location` of `PageContent` too, and `reading` while not
-        all was read.
+        `page_values`: the values of the template, and `template`, `title`, `is_live` and `location`
+        of `PageContent`. What it has put there before an error is shown with the error. While not
+        all was read, it puts a text into `reading`.
         """
 
         def answer(request: Request, latest: LatestState) -> PageContent:
@@ -167,15 +171,15 @@ class LogPages:
         """Return the client, for what builds a page.
 
         Raises:
-            Unreachable: the newest reading found no broker; to ask again would take the time of an
-                operation to find out the same, and all others would wait for it.
+            Unreachable: the newest reading found no broker. To ask again would only take the
+                timeout of an operation, and all pages of the log would wait for it.
         """
         if self._broker_error is not None:
             raise Unreachable(str(self._broker_error))
         return self._log
 
     def _record_page(self, request: Request, page_values: dict[str, Any]) -> Any:
-        """Show the story of each record that has a place, or a key: one for each group that reads it."""
+        """Show what became of the record of a place, or of all of a key, for each group."""
         query = RecordQuery.of(request)
         stories: list[tuple[dict[str, Any], Timeline]] = []
         page_values |= {"template": "record.html", "title": query.place or "Record"}
@@ -214,6 +218,7 @@ class LogPages:
             del self._window_by_since[since]  # the next request begins anew
             raise
         if not failures.is_whole:
+            # a window that is longer than the time since 1970 begins below 0
             what = f"verdicts since {moment(max(0, window.since_ms))}"
             return _show_progress(page_values, what, failures.fraction_read)
         rows = failures.rows(self._now_ms())
@@ -230,8 +235,9 @@ class LogPages:
         """
         window = self._window_by_since.pop(since, None)
         if window is not None:
+            length_ms = self._now_ms() - since_ms
             growth_ms = since_ms - window.since_ms
-            if growth_ms * WINDOW_GROWTH_MAX > self._now_ms() - since_ms:
+            if growth_ms * WINDOW_GROWTH_MAX > length_ms:
                 window.failures.close()
                 window = None
         if window is None:
@@ -276,7 +282,10 @@ class LogPages:
         page_values["title"] = place
         details = details_of(self.reachable_log(), self._topics, [place])
         # these have parts of the page of their own; what else a letter has is a row of one table
-        lists = ("stack", "history", "headers", "windhover", "payload", "payload_bytes", "key", "origin")
+        lists = (
+            *("stack", "history", "headers", "windhover"),
+            *("payload", "payload_bytes", "key", "origin"),
+        )
         page_values |= {"template": "letter.html", "letters": details, "lists": lists}
         page_values["history"] = HISTORY
         return details
@@ -289,7 +298,8 @@ class LogPages:
         try:
             timeout_ms = duration_ms(timeout_text) if timeout_text else None
         except ValueError as error:
-            raise UsageError(f"timeout {Untrusted(timeout_text)}: {error}; give 10s or 5m") from error
+            why = f"timeout {Untrusted(timeout_text)}: {error}; give 10s or 5m"
+            raise UsageError(why) from error
         log = self.reachable_log()
         if self._completions is None:
             inputs = inputs_named(self._topics, ())
@@ -311,27 +321,27 @@ class LogPages:
 
 
 def _show_progress(page_values: dict[str, Any], what: str, share: float) -> dict[str, str]:
-    """Put into a page what is still being read, and how much of it was; return the same for programs.
+    """Put into a page what is still being read, and how much of it was; return JSON of the same.
 
-    No figure is known before all was read.
+    No figure is shown before all was read.
     """
     page_values["reading"] = reading_text(what, share)
     return {"unknown": page_values["reading"]}
 
 
 def _letters_address(row: Row, since: str) -> str:
-    """Return the address of the dead letters of a cause, also of those that somebody has handled."""
-    # what a bolt fails itself counts as `FailTuple`; its letters have no error, but the verdict
-    # FAILED
+    """Return the address of the dead letters of a cause, also of letters that were handled."""
+    # a bolt that calls `fail` itself has the cause EXPLICIT: its letters have no error, but FAILED
     error = Verdict.FAILED.value if row["cause"] == EXPLICIT else row["cause"]
-    query = LetterQuery(row["input"], error=error, operator=row["operator"] or "", since=since, all="on")
+    operator = row["operator"] or ""
+    query = LetterQuery(row["input"], error=error, operator=operator, since=since, all="on")
     return query.address()
 
 
 def _group_address(query: LetterQuery, row: Row) -> str:
-    """Return the address of the letters that a row of `STATS` counts; empty: no filter names them."""
+    """Return the address of the letters that a row of `STATS` counts; empty: no filter has them."""
     kind = str(row["of"])
-    field = {"dead": "reason"}.get(kind, kind)
+    field = "reason" if kind == "dead" else kind
     is_of_field = field in ("input", "error", "operator", "reason", "key")
     # the row of all others has no first letter
     if not is_of_field or not row["first"]:

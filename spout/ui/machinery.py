@@ -1,13 +1,13 @@
-"""Acker partitions, replay workers and sessions, for the page and for ``windhover machinery``; pure.
+"""Acker partitions, replay workers and sessions: for the page and ``windhover machinery``; pure.
 
-All of it comes from topics, except who lives and which partitions it has: that the broker knows.
+Topics say most of it; the broker says which processes live, and which partitions they have.
 
 Source: docs/operate/page.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -34,10 +34,13 @@ NOBODY: Final = "nobody"
 """Stands for the owner of what has none."""
 
 NO_RESTORE: Final = (
-    "the State of acker partition {} does not say when it was restored: neither does one that an acker writes"
-    " in the step of its restore, nor one of an earlier version"
+    "the State of acker partition {} does not say when it was restored: neither does one that an"
+    " acker writes in the step of its restore, nor one of an earlier version"
 )
+"""Why the last restore of an acker partition is unknown."""
+
 SHARED_ANEW: Final = "the {} share their partitions out just now; in some seconds it is known again"
+"""Why it is unknown which process has which partition: Kafka rebalances the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,8 @@ class AckerPartition:
         acker: to which it is assigned; `NOBODY`: to none.
         open: how many of its roots are open.
         ranges: in how many ranges these are; the roots of one were emitted together.
-        unsaved: records of ``_ack_init`` and ``_ack_ack`` behind its State: what the acker has still to
-            do, and what a restart reads.
+        unsaved: records of ``_ack_init`` and ``_ack_ack`` behind its State: what the acker has
+            still to do, and what a restart reads.
         restore_ms: how long its last restore took, from its assignment on.
         is_old: whether its State is so old that more may be open than is known. Not in the row.
     """
@@ -65,16 +68,17 @@ class AckerPartition:
     is_old: bool
 
     def row(self) -> dict[str, Any]:
-        """Return it for programs: None where a value is unknown, and `unknown` says why."""
+        """Return the partition as JSON has it: None if a value is unknown; `unknown` says why."""
         return row_of(self, (field.name for field in fields(self) if field.name != "is_old"))
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayWorker:
-    """One replay worker, with what its partitions of the verdicts have to do; see `ReplayPartition`.
+    """What a replay worker has to do in its partitions; see `ReplayPartition`.
 
-    `due` counts all lost roots that wait, also those that are `not_taken_over`, as everywhere. `worker` is
-    its name, or `NOBODY` for the partitions that no worker owns.
+    Attributes:
+        worker: its name; `NOBODY`: no worker owns these partitions.
+        due: all lost roots that wait, with those that are `not_taken_over`.
     """
 
     worker: str
@@ -86,9 +90,11 @@ class ReplayWorker:
 
 @dataclass(frozen=True, slots=True)
 class GroupOwner:
-    """The session that owns a group. `epoch` rises with each session that takes it.
+    """The session that owns a group.
 
-    `stopped` says why all inputs of the group are stopped on purpose; empty: one is not, or is read.
+    Attributes:
+        epoch: rises with each session that takes the group.
+        stopped: why all inputs of the group are stopped on purpose; empty: some are not.
     """
 
     group: str
@@ -109,7 +115,7 @@ class Machinery:
         workers: the replay workers, by name.
         owners: of each group of a tracked input.
         troubles: what is wrong with partitions, of all topics.
-        missing_brokers: those that have copies of the partitions, and are not there.
+        missing_brokers: they have copies of the partitions, and are not there.
     """
 
     partitions: Sequence[AckerPartition]
@@ -123,7 +129,7 @@ class Machinery:
     missing_brokers: Sequence[MissingBroker] = ()
 
     def rows(self) -> dict[str, Any]:
-        """Return it for programs: None where a value is unknown, and `unknown` says why."""
+        """Return all as JSON has it: a value is None if it is unknown, and `unknown` says why."""
         workers = self.workers.value
         return {
             **row_of(self, ("ackers", "replay_workers", "due", "not_taken_over", "workers")),
@@ -148,7 +154,7 @@ class Machinery:
 
 
 def _shown_life(owner: GroupOwner) -> str | None:
-    """Return "yes" or "no", and why no query of the group is to live; None: it is unknown."""
+    """Return "yes" or "no", and why the group was stopped on purpose; None: it is unknown."""
     if owner.query_lives.value is None:
         return None
     text = "yes" if owner.query_lives.value else "no"
@@ -195,14 +201,17 @@ def machinery_notes(rows: Row) -> list[str]:
 
 def machinery_of(snapshot: Snapshot) -> Machinery:
     """Return what one reading shows of acker partitions, replay workers and sessions."""
-    partitions = [
-        _acker_partition(number, view, ends, snapshot)
-        for number, (view, ends) in enumerate(zip(snapshot.views, snapshot.ends, strict=True))
-    ]
+    partitions = []
+    # the lists have one entry for each acker partition, by number
+    for number, view in enumerate(snapshot.views):
+        partitions.append(_acker_partition(number, view, snapshot.ends[number], snapshot))
     states = snapshot.partitions
-    due: Reading[int] = Reading(unknown=snapshot.to_replay.unknown or "topics.yaml has no tracked input")
     if states:
         due = joined(lambda *counts: sum(counts), *(state.replays_due for state in states))
+    else:
+        why = snapshot.to_replay.unknown or "topics.yaml has no tracked input"
+        due = Reading(unknown=why)
+    groups = dict.fromkeys(state.group for state in states)
     return Machinery(
         partitions=partitions,
         ackers=snapshot.ackers.then(len),
@@ -210,7 +219,7 @@ def machinery_of(snapshot: Snapshot) -> Machinery:
         due=due,
         not_taken_over=snapshot.to_replay.then(_untaken),
         workers=_replay_workers(snapshot),
-        owners=[_owner(group, snapshot) for group in dict.fromkeys(state.group for state in states)],
+        owners=[_owner(group, snapshot) for group in groups],
         troubles=snapshot.partition_troubles,
         missing_brokers=snapshot.missing_brokers,
     )
@@ -230,10 +239,12 @@ def _acker_partition(
     why_old = why_state_is_old(snapshot.ackers.then(len), broker_names(snapshot.missing_brokers))
 
     def unsaved(state: AckerView, end: AckEnds) -> int:
-        inits = max(0, end.init - state.next_init)
-        return inits + max(0, end.ack - state.next_ack)
+        """Return how many inits and acks are behind the State."""
+        init_count = max(0, end.init - state.next_init)
+        ack_count = max(0, end.ack - state.next_ack)
+        return init_count + ack_count
 
-    def ago(at_ms: int) -> int:
+    def age_ms(at_ms: int) -> int:
         return max(0, snapshot.at_ms - at_ms)
 
     roots = view.then(lambda state: sum(len(open_range.at) for open_range in state.open_ranges()))
@@ -243,16 +254,16 @@ def _acker_partition(
         acker=_acker_of(number, snapshot.ackers),
         open=without_old_zero(roots, behind_ms, why_old),
         ranges=without_old_zero(ranges, behind_ms, why_old),
-        state_age_ms=view.then(lambda state: ago(state.at_ms)),
+        state_age_ms=view.then(lambda state: age_ms(state.at_ms)),
         unsaved=joined(unsaved, view, ends),
         restore_ms=restored.then(lambda restore: restore.took_ms),
-        restored_ago_ms=restored.then(lambda restore: ago(restore.at_ms)),
+        restored_ago_ms=restored.then(lambda restore: age_ms(restore.at_ms)),
         is_old=behind_ms >= OLD_MS,
     )
 
 
 def _acker_of(number: int, members: Reading[Sequence[GroupMember]]) -> Reading[str]:
-    """Return the name of the acker to which a partition is assigned; `NOBODY`: it is not."""
+    """Return the name of the acker to which a partition is assigned; `NOBODY`: to none."""
     if members.value is None:
         return Reading(unknown=members.unknown)
     if any(member.partitions is None for member in members.value):
@@ -262,15 +273,14 @@ def _acker_of(number: int, members: Reading[Sequence[GroupMember]]) -> Reading[s
 
 
 def _replay_workers(snapshot: Snapshot) -> Reading[Sequence[ReplayWorker]]:
-    """Return the workers by name, and behind them what no worker owns."""
+    """Return the workers by name, and at the end `NOBODY`, if no worker owns some partitions."""
     members, to_replay = snapshot.replay_workers, snapshot.to_replay
     if members.value is None:
         return Reading(unknown=members.unknown)
     if any(member.partitions is None for member in members.value):
         unknown: Reading[Any] = Reading(unknown=SHARED_ANEW.format("replay workers"))
-        return Reading(
-            [ReplayWorker(member.name, unknown, unknown, unknown, unknown) for member in members.value]
-        )
+        names = [member.name for member in members.value]
+        return Reading([ReplayWorker(name, unknown, unknown, unknown, unknown) for name in names])
     workers = []
     unowned = set(range(len(snapshot.views)))
     for member in members.value:
@@ -285,30 +295,43 @@ def _replay_workers(snapshot: Snapshot) -> Reading[Sequence[ReplayWorker]]:
 def _replay_worker(
     name: str, numbers: Iterable[int], to_replay: Reading[Sequence[ReplayPartition]]
 ) -> ReplayWorker:
-    """Return what a worker has to do in its partitions; `to_replay` is of all partitions, by number."""
-    own_numbers = sorted(numbers)
-    partitions = to_replay.then(lambda of_all: [of_all[number] for number in own_numbers])
+    """Return what a worker has to do in its partitions, whose numbers are `numbers`.
+
+    `to_replay` has all partitions, by number.
+    """
+    sorted_numbers = sorted(numbers)
+
+    def total_of(count: Callable[[ReplayPartition], int]) -> Reading[int]:
+        """Return the sum of a count over the worker's partitions."""
+
+        def total(partitions: Sequence[ReplayPartition]) -> int:
+            return sum(count(partitions[number]) for number in sorted_numbers)
+
+        return to_replay.then(total)
+
     return ReplayWorker(
         worker=name,
-        partitions=Reading(own_numbers),
-        due=partitions.then(lambda own: sum(partition.due + partition.untaken for partition in own)),
-        not_taken_over=partitions.then(_untaken),
-        lag=partitions.then(lambda own: sum(partition.lag for partition in own)),
+        partitions=Reading(sorted_numbers),
+        due=total_of(lambda partition: partition.due + partition.untaken),
+        not_taken_over=total_of(lambda partition: partition.untaken),
+        lag=total_of(lambda partition: partition.lag),
     )
 
 
 def _untaken(partitions: Sequence[ReplayPartition]) -> int:
-    """Return how many lost roots of some partitions no replay worker has taken over."""
+    """Return how many lost roots no replay worker has taken over, in all these partitions."""
     return sum(partition.untaken for partition in partitions)
 
 
 def _owner(group: str, snapshot: Snapshot) -> GroupOwner:
-    """Return the owner of a group: the newest of those that the acker partitions have read of."""
+    """Return the owner of a group: the newest session that any acker partition has as its owner."""
     states = [state for state in snapshot.partitions if state.group == group]
     reasons = dict.fromkeys(state.stopped for state in states)
-    stopped = "; ".join(reasons) if all(reasons) else ""  # one that is not stopped keeps the group alive
+    # an empty reason: an input that is not stopped keeps the group alive
+    stopped = "; ".join(reasons) if all(reasons) else ""
 
     def newest(*views: AckerView) -> Session | None:
+        """Return the newest owner that the views have; None: they have none."""
         owners = [view.owner(group) for view in views]
         return max((owner for owner in owners if owner is not None), default=None)
 

@@ -1,7 +1,7 @@
-"""The figures of an installation as metrics of Prometheus, from the snapshot that the pages show; pure.
+"""An installation as metrics of Prometheus, from the snapshot that the pages show; pure.
 
-So `/metrics`, the pages, their JSON and ``windhover status`` cannot disagree. What is unknown has no sample,
-and `windhover_view_up` is 0 and says why.
+So `/metrics`, the pages, their JSON and ``windhover status`` cannot disagree. What is unknown
+has no sample, and `windhover_view_up` is 0 and says why.
 
 Source: docs/reference/metrics.md.
 """
@@ -43,7 +43,7 @@ PARTITION: Final = (*INPUT, "topic", "partition")
 def view_metrics(latest: LatestState, topics: Topics, now_ms: int) -> Iterator[Metric]:
     """Yield the metrics of the latest snapshot; `now_ms` is wall time."""
     snapshot = latest.snapshot
-    reason = _why_down(latest, now_ms)
+    reason = _why_down(latest, now_ms)  # empty: nothing is missing
     text = "1: the last reading found every value; 0: it did not, for this reason"
     yield gauge("windhover_view_up", text, {(reason,): float(not reason)}, ["reason"])
     if not latest.number:
@@ -51,7 +51,7 @@ def view_metrics(latest: LatestState, topics: Topics, now_ms: int) -> Iterator[M
     name = "windhover_view_updated_timestamp_seconds"
     yield gauge(name, "wall time of the last reading", {(): snapshot.at_ms / 1_000}, ())
     if reason == "stale":
-        return  # figures of then would look as if they were of now
+        return  # a scrape would date old figures as if they were of now
     for name, text, read in _FIGURES_OF_PARTITION:
         samples: Samples = {}
         for state in snapshot.partitions:
@@ -73,7 +73,7 @@ def _why_down(latest: LatestState, now_ms: int) -> str:
     snapshot = latest.snapshot
     has_unknown_rows = any(row["unknown"] for row in snapshot.rows())
     has_unknown_ends = any(end.unknown for end in snapshot.ends)
-    # the first that is true is the reason: those behind it mostly follow from it
+    # the first that is true is the reason: the reasons below it mostly follow from it
     reasons = (
         ("starting", not latest.number),
         ("stale", abs(now_ms - snapshot.at_ms) >= STALE_MS),
@@ -83,16 +83,16 @@ def _why_down(latest: LatestState, now_ms: int) -> str:
         ("no_acker_state", any(view.unknown for view in snapshot.views)),
         ("unreadable", has_unknown_rows or has_unknown_ends),
     )
-    return next((reason for reason, is_so in reasons if is_so), "")
+    return next((reason for reason, is_true in reasons if is_true), "")
 
 
 def _seconds(reading: Reading[int]) -> Reading[float]:
-    """Return a time in ms in seconds, as Prometheus has times."""
+    """Return a time in seconds, as Prometheus has times; the reading is in ms."""
     return reading.then(lambda ms: ms / 1_000)
 
 
 def _blocking_age_s(state: PartitionState) -> Reading[float]:
-    """Return the age of the root that blocks the commit; None: none does, or Spark's state holds it."""
+    """Return the age of the root that blocks the commit; None: none, or Spark's state holds it."""
 
     def age_s(progress: SourceProgress) -> float | None:
         blocking = progress.blocking
@@ -109,26 +109,23 @@ def _deadline_s(state: PartitionState) -> Reading[float]:
     Without a query none times out, since the clock of its session stands still.
     """
 
-    def nearest_s(query_lives: bool, own: SourceProgress, copies: SourceProgress) -> float | None:
-        deadlines_ms = [
-            open_range.deadline_ms
-            for open_range in (*own.ranges, *copies.ranges)
-            if open_range.deadline_ms is not None
-        ]
+    def nearest_s(query_lives: bool, records: SourceProgress, copies: SourceProgress) -> float | None:
+        all_deadlines_ms = [item.deadline_ms for item in (*records.ranges, *copies.ranges)]
+        deadlines_ms = [deadline_ms for deadline_ms in all_deadlines_ms if deadline_ms is not None]
         return min(deadlines_ms) / 1_000 if query_lives and deadlines_ms else None
 
     return joined(nearest_s, state.query_lives, state.progress, state.copies)
 
 
 def _headroom(state: PartitionState) -> Reading[float]:
-    """Return the share of the log that is before the first record that somebody has to read yet.
+    """Return the share of the log that is before the first record that somebody still has to read.
 
-    Of a log [1000, 3000) in which 1500 is the first, it is 0.25; below 0, retention has deleted it.
-    None: nobody has to read any; or nothing was ever deleted, so nobody knows how long the log may
-    become.
+    If 1500 is the first of a log [1000, 3000), it is 0.25; below 0: retention has deleted the
+    record. None: nobody has to read any; or the log begins at 0, so nobody knows how long it may
+    become before retention deletes from it.
     """
 
-    # `needed_offset` reads the last two: where one of them is unknown, so is the share
+    # `needed_offset` reads progress and due_at: if one of them is unknown, so is the share
     def share(start: int, end: int, _progress: object, _due_at: object) -> float | None:
         needed = needed_offset(state)
         if not start or needed is None or needed >= end:
@@ -139,7 +136,7 @@ def _headroom(state: PartitionState) -> Reading[float]:
 
 
 def _newest_death_s(state: PartitionState) -> Reading[float]:
-    """Return when the newest dead letter died, wall time; None: there is none."""
+    """Return the wall time in s at which the newest dead letter died; None: there is none."""
 
     def newest_s(dead: DeadRecords) -> float | None:
         return int(dead.died_ms.max()) / 1_000 if len(dead.died_ms) else None
@@ -195,13 +192,15 @@ _FIGURES_OF_PARTITION: Final[list[tuple[str, str, Callable[[PartitionState], Rea
 
 
 def _metrics_of_groups(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield what came too late, by group."""
-    groups = dict.fromkeys(state.group for state in snapshot.partitions)
-    counts = {(group,): late_counts(snapshot.views, group) for group in groups}
-    roots = {labels: reading.then(lambda late: late.roots) for labels, reading in counts.items()}
+    """Yield by group how many records and rows came too late for their windows."""
+    roots: dict[tuple[str, ...], Reading[int]] = {}
+    rows: dict[tuple[str, ...], Reading[int]] = {}
+    for group in dict.fromkeys(state.group for state in snapshot.partitions):
+        counts = late_counts(snapshot.views, group)
+        roots[group,] = counts.then(lambda late: late.roots)
+        rows[group,] = counts.then(lambda late: late.rows)
     text = "records that came too late for their windows, as far back as the ackers know"
     yield counter("windhover_too_late_roots", text, _samples_of(roots), ["group"])
-    rows = {labels: reading.then(lambda late: late.rows) for labels, reading in counts.items()}
     text = "rows that a watermark dropped, and of which nobody knows the records"
     yield counter("windhover_dropped_rows", text, _samples_of(rows), ["group"])
 
@@ -224,7 +223,7 @@ def _metrics_of_inputs(inputs: list[InputSummary]) -> Iterator[Metric]:
 
 def _metrics_of_machinery(machinery: Machinery) -> Iterator[Metric]:
     """Yield what sessions, ackers and replay workers have."""
-    # without the value the alert on it is silent, which is right where nobody is to live
+    # a group that is stopped on purpose has no sample, so that no alert on it fires
     lives = {(owner.group,): owner.query_lives for owner in machinery.owners if not owner.stopped}
     text = "1: a query or KafkaSpout of the group lives; absent: it is stopped on purpose"
     yield gauge("windhover_session_up", text, _samples_of(lives), ["group"])
@@ -248,7 +247,7 @@ def _metrics_of_machinery(machinery: Machinery) -> Iterator[Metric]:
 
 
 def _samples_of(readings: Mapping[Key, Reading[Number]]) -> dict[Key, float]:
-    """Return the values that are known, by their labels: what is unknown has no sample."""
+    """Return the known values by their labels; an unknown value has no sample."""
     samples = {}
     for labels, reading in readings.items():
         if reading.value is not None:

@@ -1,8 +1,8 @@
 """The pages, as an ASGI application: ``windhover ui``.
 
-Each page has one address and one model. What a request accepts decides about its form: HTML for a person,
-JSON for a program, and an event stream for the page itself, which then replaces what it shows. An event has
-the whole of what may change, so a page that missed some has lost nothing.
+Each page has one address and one model. What a request accepts decides about its form: HTML for a
+person, JSON for a program, and an event stream for the page itself, which then replaces what it
+shows. An event has the whole of what may change, so a page that missed some has lost nothing.
 
 Source: docs/operate/page.md.
 """
@@ -88,10 +88,10 @@ from spout.ui.strip import CELLS_MAX, BandKind, copies_strip_of, strip_of
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
 
 STRIPS_MAX: Final = 64
-"""The overview draws the bands of so many partitions; a snapshot stays small."""
+"""The overview draws the bands of so many partitions at most, so that its HTML stays small."""
 
 CELLS_OF_OVERVIEW: Final = 2_400
-"""So many cells all bands of the overview have together, and each of them `CELLS_MAX` at most."""
+"""All bands of the overview together have so many cells at most: of 64 bands each has 37."""
 
 _UNKNOWN_MARK: Final = Markup('<span class="unknown">{}</span>').format(UNKNOWN)
 """Stands in place of a value that is unknown."""
@@ -119,17 +119,18 @@ _COMMAND: Final = re.compile("<code>(windhover [^<]+)</code>")
 JSON_TYPE: Final = "application/json"
 
 NAME_CHARACTERS: Final = 18
-"""So much of a name fits into a node of a graph; all of it is in the tables."""
+"""So many characters of a name fit into a node of a graph; the tables have all of them."""
 
 SOURCES_NAMED_MAX: Final = 4
-"""A reason names so many of the partitions that it concerns; of 64 it would fill the screen."""
+"""A reason names so many of its partitions at most; the names of 64 would fill the screen."""
 
 FORM_BYTES_MAX: Final = 65_536
 FORM_FIELDS_MAX: Final = 50
+"""A form that is longer, or has more fields, is refused."""
 
 
 class Pages:
-    """Builds what each page shows from the latest moment."""
+    """Builds what each page shows, from the latest reading of the topics."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class Pages:
         drivers: Drivers,
         config: Path | None = None,
     ) -> None:
-        """Prepare. `config` is the topics.yaml that commands to copy have to name; None: the default one."""
+        """Prepare; commands to copy name the topics.yaml `config`; None: the default one."""
         self._topics = topics
         self._config = config
         self._watch = watch
@@ -173,7 +174,7 @@ class Pages:
             "rate": lambda value: _text_of(value, lambda per_s: f"{per_s:,.1f}"),
             "fraction": lambda value: _text_of(value, milliseconds),
             "moment": lambda value: _text_of(value, lambda at_ms: str(moment(at_ms))),
-            "seconds": lambda value: _text_of(value, lambda at_ms: str(moment(at_ms - at_ms % 1_000))),
+            "seconds": lambda value: _text_of(value, _moment_to_second),
             "share": lambda value: _UNKNOWN_MARK if value is None else share_text(value),
             # texts
             "code": lambda sentence: _with_commands(with_configs(str(sentence), self._config)),
@@ -230,7 +231,7 @@ class Pages:
         )
 
     async def _livez(self, _request: Request) -> Response:
-        """Answer: that alone proves that the event loop goes on. Nothing is read for it."""
+        """Answer 200: that there is an answer proves that the event loop goes on."""
         return PlainTextResponse("ok\n")
 
     async def _readyz(self, _request: Request) -> Response:
@@ -252,9 +253,8 @@ class Pages:
         if snapshot.broker_error is None:
             reasons = [*unknown_reasons(rows), causes_unknown(latest.causes)]
             notes = [*filter(None, reasons), *notes]
-        waiting_rows = [
-            row for row in rows if row["why"] or row["waits_for"] or row["replays_wait"] or row["held"]
-        ]
+        reasons_to_wait = ("why", "waits_for", "replays_wait", "held")
+        waiting_rows = [row for row in rows if any(row[reason] for reason in reasons_to_wait)]
         values = {
             "inputs": summaries(snapshot, self._topics),
             "strips": strips,
@@ -289,9 +289,9 @@ class Pages:
         return PageContent("partition.html", source, values, row)
 
     def _missing_partition_page(self, request: Request, latest: LatestState, source: str) -> PageContent:
-        """Show that a partition is unknown, if it may be there when the broker is back; else 404."""
+        """Show that the state of a partition is unknown, if it may be there; else 404."""
         input_name = request.path_params["input"]
-        # stands for all partitions of an input, where nobody knows how many there are
+        # while nobody knows how many partitions an input has, one state stands for them all
         any_partition = _state_of(f"{input_name}/?", latest)
         input = self._topics.inputs.get(input_name)
         was_read = latest.number > 0
@@ -299,7 +299,8 @@ class Pages:
             return _not_found(request, latest)
         why = "nothing was read yet" if any_partition is None else any_partition.end.unknown
         text = f"What {source} has is unknown: {why}."
-        return PageContent("message.html", source, {"text": text}, {"source": source, "unknown": why})
+        json = {"source": source, "unknown": why}
+        return PageContent("message.html", source, {"text": text}, json)
 
     def _machinery_page(self, _request: Request, latest: LatestState) -> PageContent:
         """Show acker partitions, replay workers and sessions."""
@@ -334,7 +335,7 @@ class Pages:
     ) -> Callable[..., Awaitable[Response]]:
         """Return what answers with a page that is built in `thread`; None: in any that is free."""
 
-        # as an exception handler it gets the error, too
+        # Starlette passes the error, too, where this is an exception handler
         async def answer(request: Request, _error: Exception | None = None) -> Response:
             accepts = request.headers.get("accept", "")
             if "text/event-stream" in accepts:
@@ -361,7 +362,7 @@ class Pages:
 
         async def answer(request: Request) -> Response:
             request.state.form = await _form_of(request)
-            # a stream would be opened by GET, which is another page at this address
+            # the page would open its stream by GET, and that is another page at this address
             return await self._answer(request, build, thread, is_live=False)
 
         return answer
@@ -371,8 +372,8 @@ class Pages:
     ) -> Response:
         """Build a page, and return it as HTML or JSON, whichever the request accepts.
 
-        Of a request that has changed something, HTML is a redirection to what it changed, and JSON
-        has the status 201. Without `is_live` the page never shows what is new by itself.
+        If the request has changed something, HTML is a redirection to what it changed, and JSON has
+        the status 201. Without `is_live` the page does not show later readings by itself.
         """
         latest, content = await self._build_in_thread(request, build, thread)
         content = replace(content, is_live=is_live and content.is_live)
@@ -387,7 +388,7 @@ class Pages:
     async def _build_in_thread(
         self, request: Request, build: Build, thread: Executor | None
     ) -> tuple[LatestState, PageContent]:
-        """Build a page when it is its turn in `thread`; return it, and the reading that it shows."""
+        """Build a page in `thread`, after what waits there; return it and the reading it shows."""
 
         def build_from_newest() -> tuple[LatestState, PageContent]:
             latest = self._watch.latest
@@ -436,8 +437,8 @@ def _state_of(source: str, latest: LatestState) -> PartitionState | None:
 async def _form_of(request: Request) -> dict[str, str]:
     """Read the fields of a form by their names.
 
-    Empty: the form is too large, is none, or does not come to its end. What it asks for
-    is refused then, since it lacks the token.
+    Empty: the form is too large, cannot be parsed, or was cut off. The change that it is for is
+    refused then, since it lacks the token.
     """
     body = b""
     try:
@@ -453,11 +454,17 @@ async def _form_of(request: Request) -> dict[str, str]:
 def _not_found(request: Request, _latest: LatestState) -> PageContent:
     """Show that an address has no page."""
     text = f"There is no page {Untrusted(request.url.path)}, or nothing was read of it yet."
-    return PageContent("message.html", "Not found", {"text": text}, json={"error": text}, status=404)
+    json = {"error": text}
+    return PageContent("message.html", "Not found", {"text": text}, json, status=404)
+
+
+def _moment_to_second(at_ms: int) -> str:
+    """Return a wall time as text, without the part of its second."""
+    return str(moment(at_ms - at_ms % 1_000))
 
 
 def _text_of(value: Any, text_of: Callable[[Any], str]) -> str | Markup:
-    """Format a value, or that of a `Reading`; unknown ones are called so, and None is a dash."""
+    """Format a value, or the value of a `Reading`: "unknown" if it is unknown, "-" for None."""
     if isinstance(value, Reading):
         if value.unknown:
             return _UNKNOWN_MARK
@@ -466,7 +473,7 @@ def _text_of(value: Any, text_of: Callable[[Any], str]) -> str | Markup:
 
 
 def unknown_reasons(rows: Sequence[Row]) -> list[str]:
-    """Return why values are unknown, and of which partitions; the tables show which values."""
+    """Return a line for each reason why values are unknown, with the names of their partitions."""
     notes = []
     for why, sources in unknown_by_reason(rows).items():
         notes.append(f"{first_of(list(sources), SOURCES_NAMED_MAX)}: unknown, since {why}")
@@ -476,7 +483,7 @@ def unknown_reasons(rows: Sequence[Row]) -> list[str]:
 def _installation(topics: Topics) -> str:
     """Return the brokers, and the prefix of the ack topics; empty: the file names no brokers.
 
-    Nothing else tells the pages of two installations apart.
+    People tell the pages of two installations apart by it.
     """
     servers = [server.strip() for server in topics.kafka.get("bootstrap.servers", "").split(",")]
     if not servers[0]:
@@ -493,7 +500,7 @@ def _page_name(address: str) -> str:
 
 
 def _cell(column: Column, row: Row) -> str | Markup:
-    """Format a value of a table as the command does, but times to the second: all columns fit."""
+    """Format a value of a table as the command does, but times to the second: they are shorter."""
     value = row[column.key]
     if value is not None:
         text = column.text(value)
@@ -505,15 +512,15 @@ def _cell(column: Column, row: Row) -> str | Markup:
 
 
 def _is_of_words(column: Column, rows: Sequence[Row]) -> bool:
-    """Return whether a column has words: they are aligned at the left, and numbers at the right."""
+    """Return whether a column has words, which are aligned at the left; numbers at the right."""
     values = [row[column.key] for row in rows if row[column.key] is not None]
     return bool(values) and all(isinstance(value, str) for value in values)
 
 
 def _visible(value: Any) -> Any:
-    """Return a value as a template puts it out: a text on one line, each of its characters visible.
+    """Return a value as a template prints it: a text on one line, each of its characters visible.
 
-    What is markup already, or no text, stays as it is.
+    Markup, and what is no text, is returned as it is.
     """
     if isinstance(value, str) and not isinstance(value, Markup):
         return sentence_line(value)
@@ -523,16 +530,17 @@ def _visible(value: Any) -> Any:
 def _with_commands(sentence: str) -> Markup:
     """Mark up a sentence of ours: commands, which are between backticks, and names from outside."""
     marked = _marked(sentence)
+    # "see `windhover up` first" has the parts "see ", "windhover up", " first"
     parts = marked.split("`")
-    if len(parts) % 2 == 0:  # a backtick has no partner: no sentence of ours is so
+    if len(parts) % 2 == 0:  # a backtick has no partner: the sentence is not ours
         return marked
     code = Markup("<code>{}</code>")
-    # parts 1, 3, 5 are between backticks
-    return Markup("").join(code.format(part) if index % 2 else part for index, part in enumerate(parts))
+    parts[1::2] = [code.format(command) for command in parts[1::2]]
+    return Markup("").join(parts)
 
 
 def _marked(sentence: str) -> Markup:
-    """Mark up names from outside in a sentence: each may have a direction of its own."""
+    """Mark up names from outside in a sentence: they may be written from right to left."""
     isolate = Markup("<bdi>{}</bdi>")
     return Markup("").join(
         isolate.format(piece.text) if piece.is_isolated else escape(piece.text)
@@ -541,5 +549,5 @@ def _marked(sentence: str) -> Markup:
 
 
 def _lines(escaped_bytes: str) -> Markup:
-    """Mark up bytes of a record, its lines below each other: a line break follows its escape."""
+    """Mark up bytes of a record, one line below the other: a line break follows its escape."""
     return Markup(escape(escaped_bytes).replace("%0A", "%0A\n"))

@@ -1,7 +1,8 @@
-"""Redrives: what was let live again and what became of it; and, where it is allowed, new ones.
+"""The pages of redrives: which there were, what became of their letters, and how to start one.
 
-A redrive is first tried: its letters are counted and five of them are shown, and nothing is written. The form
-below starts it for exactly these letters, since its filter ends at the time of the count.
+A redrive is first tried: its letters are counted and five of them are shown, and nothing is
+written. The form below starts it for exactly these letters, since its filter ends at the time
+of the count.
 
 Source: docs/operate/page.md.
 """
@@ -44,24 +45,27 @@ from spout.ui.requests import (
 from spout.ui.watch import LatestState
 
 TYPED_ABOVE: Final = 1_000
-"""Who lets more letters live again than this types how many."""
+"""Whoever starts a redrive of more letters than this has to type how many they are."""
 
 OUTCOMES_SHOWN: Final = 1_000
+"""How many letters of a redrive its page lists."""
+
 REDRIVES_SINCE: Final = "7d"
+"""The list begins so long ago, if nobody has typed another time."""
 
 OUTCOMES: Final = (Column("letter", "letter"), Column("became", "outcome"))
 _OUTCOMES_WORST_FIRST: Final = ("DIED", "GONE", "UNKNOWN", "OPEN", "ACKED")
 
 
 class _Selection(NamedTuple):
-    """The letters that a redrive is of.
+    """The letters that a redrive handles.
 
     Attributes:
-        query: what was asked for, with an end.
-        filters: the same for each input.
+        query: the fields of the form, with an end.
+        filters: the same as a filter for each input.
         total: how many letters match.
         sample: some of them, as rows of `LIST`.
-        cuts: what was not read because of a limit: then more match.
+        cuts: what was not read because of a limit; empty: no more letters match.
     """
 
     query: LetterQuery
@@ -116,15 +120,14 @@ class RedrivePages:
         ]
 
     def _if_allowed(self, change: LogBuild) -> Build:
-        """Return what carries a change out, and answers 403 to a request that may change nothing."""
+        """Return what makes a change, or answers 403 if the request may change nothing."""
         build_after_change = self._with_errors_shown(change)
 
         def answer(request: Request, latest: LatestState) -> PageContent:
             refusal = action_refusal(request, request.state.form, self._actions)
             if refusal:
-                return PageContent(
-                    "message.html", "Refused", {"text": refusal}, json={"error": refusal}, status=403
-                )
+                json = {"error": refusal}
+                return PageContent("message.html", "Refused", {"text": refusal}, json, status=403)
             return build_after_change(request, latest)
 
         return answer
@@ -143,7 +146,7 @@ class RedrivePages:
         return rows
 
     def _redrive_page(self, request: Request, page_values: dict[str, Any]) -> Any:
-        """Show how far a redrive is on each input, and what became of its letters, the worst first."""
+        """Show how far a redrive is on each input, and what became of its letters, worst first."""
         redrive = request.path_params["redrive"]
         job = self._jobs.find(redrive)
         page_values |= {"title": f"Redrive {redrive}", "redrive": redrive, "job": job}
@@ -200,10 +203,12 @@ class RedrivePages:
         typed = form.get("count", "").replace(",", "").strip()
         if selection.total > TYPED_ABOVE and typed != str(selection.total):
             wrong = Untrusted(typed) or "nothing"
-            raise UsageError(f"{selection.total:,} letters match, and {wrong} was typed: type how many match")
+            matching = f"{selection.total:,} letters match"
+            raise UsageError(f"{matching}, and {wrong} was typed: type how many match")
         why = form.get("why", "").strip()
         if not why:
-            raise UsageError("say for what reason the letters live again: it is kept with the redrive")
+            cure = "say for what reason the letters live again"
+            raise UsageError(f"{cure}: it is kept with the redrive")
         order = Order(
             LetterAction.REPLAYED,
             Filter(),  # the job has one of each input
@@ -243,7 +248,7 @@ class RedrivePages:
             UsageError: the filter cannot be parsed, or means all letters of all inputs.
         """
         query = LetterQuery.of(fields)
-        # an end alone, or `all`, leaves no letter of today out
+        # an end alone, or `all` alone, excludes no letter that is there now
         if not any(query._replace(until="", all="")):
             raise UsageError("that means every letter of every input: choose an input, or a filter")
         now_ms = self._now_ms()

@@ -1,8 +1,8 @@
 """What a request asks for and may do, and what the answer shows.
 
-Requests for other hosts are refused, and no answer lets foreign script run. A page changes something only
-where its process was started with ``--allow-actions``, for a form of its own, and for somebody who has the
-token that the process has printed.
+Requests for other hosts are refused, and no answer lets foreign script run. A page changes
+something only where its process was started with ``--allow-actions``, for a form of its own,
+and for somebody who has the token that the process has printed.
 
 Source: docs/operate/page.md.
 """
@@ -32,8 +32,8 @@ from spout.ui.watch import LatestState
 
 HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self';"
-        " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
+        " img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
@@ -69,17 +69,19 @@ Build = Callable[[Request, LatestState], PageContent]
 """Builds a page, as an answer to a request."""
 
 LogBuild = Callable[[Request, dict[str, Any]], Any]
-"""Builds a page that reads the log: puts the values of its template into the dict, and returns JSON.
+"""Builds a page that reads the log: it fills the dict for its template, and returns JSON.
 
 See `LogPages.with_errors_shown`.
 """
 
-LETTER_LINKS: Final[Mapping[str, Callable[[Row], str]]] = {"letter": lambda row: f"/letter/{row['letter']}"}
-"""Where the cells of a column lead, by its key."""
+LETTER_LINKS: Final[Mapping[str, Callable[[Row], str]]] = {
+    "letter": lambda row: f"/letter/{row['letter']}",
+}
+"""By the key of a column: the address to which its cell in a row leads."""
 
 
 def named_values(query: bytes, fields_max: int | None = None) -> dict[str, str]:
-    """Return the values of a query or a form by the names of its fields; of one name the last value.
+    """Return the values of a query or a form by the names of its fields; a later one replaces.
 
     Bytes that are no text are kept, as Python keeps those of a command line: ``%FF`` that somebody
     has typed into an address is that byte of a key.
@@ -102,7 +104,7 @@ def query_of(request: Request) -> dict[str, str]:
 
 
 class RecordQuery(NamedTuple):
-    """What the form of the record page asks for: a place, or a key from a time on; empty: not given."""
+    """What the form of the record page names: a place, or a key from a time on; empty: neither."""
 
     place: str
     key: str
@@ -122,7 +124,7 @@ class RecordQuery(NamedTuple):
 
 
 class LetterQuery(NamedTuple):
-    """Which dead letters are meant; the names are those of the options of ``windhover dlq``, empty: any."""
+    """Which dead letters are meant, by the options of ``windhover dlq``; empty: any."""
 
     input: str = ""
     place: str = ""
@@ -136,11 +138,11 @@ class LetterQuery(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> Self:
-        """Read it from the fields of an address or a form; others than its own are ignored."""
+        """Return the query of the fields of an address or a form; unknown fields are ignored."""
         return cls(**{name: fields.get(name, "").strip() for name in cls._fields})
 
     def filters(self, topics: Topics, now_ms: int) -> list[tuple[Input, Filter]]:
-        """Return a filter for each input that is asked for; `UsageError`: it cannot be parsed."""
+        """Return a filter for each input that is meant; `UsageError`: a text cannot be parsed."""
         texts = {name: value or None for name, value in self._asdict().items()}
         filter_of_all = parse_filter(texts, now_ms, handled=bool(self.all))
         inputs = inputs_named(topics, [self.input] if self.input else [])
@@ -154,7 +156,7 @@ class LetterQuery(NamedTuple):
         return f"{path}?{urlencode(fields, errors='surrogateescape')}"
 
     def options(self) -> str:
-        """Return it as the arguments of ``windhover dlq``: the place, then the options."""
+        """Return the query as arguments of ``windhover dlq``: the place, then the options."""
         words = [shell_word(self.place)] if self.place else []
         for name, value in self._asdict().items():
             if name == "all" and value:
@@ -170,10 +172,12 @@ def action_refusal(request: Request, form: Mapping[str, str], actions: Actions |
     A browser names the site that a form came from as its origin, and no site can name another one.
     """
     if actions is None:
-        return "The page is read-only: start it with `windhover ui --allow-actions`, or type the command."
+        cure = "start it with `windhover ui --allow-actions`, or type the command"
+        return f"The page is read-only: {cure}."
     origin = request.headers.get("origin", "").partition("://")[2]
     if not origin or origin != request.headers.get("host"):
-        return f"The request did not come from this page, but from {Untrusted(origin) or 'no page'}."
+        sender = Untrusted(origin) or "no page"
+        return f"The request did not come from this page, but from {sender}."
     if not secrets.compare_digest(form.get("token", "").encode(), actions.token.encode()):
         return "That is not the token that `windhover ui --allow-actions` has printed."
     return ""

@@ -50,7 +50,7 @@ LOOPBACK: Final = AllowedHosts()
 """The hosts of a page that only this machine can reach."""
 
 READINGS_STOP_S: Final = 2
-"""How long the process waits, when nothing is served any more, for readings that wait for a broker."""
+"""How long the end of the process waits for readings that wait for a broker."""
 
 FAILED: Final = 1
 """The exit code where an error ended the pages, and the process is cut off."""
@@ -78,12 +78,12 @@ class PageAddress:
         return f"[{address}]" if is_ipv6 else address
 
     def exposure(self) -> str:
-        """Return a warning that other machines can read the page; empty: they cannot."""
+        """Return a warning if other machines can read the page; empty: they cannot."""
         if is_loopback(self.host):
             return ""
         return (
-            "whoever reaches this address reads keys, payloads, headers and errors of all inputs, without a"
-            " login: put it behind a proxy that knows who may, or listen on 127.0.0.1"
+            "whoever reaches this address reads keys, payloads, headers and errors of all inputs,"
+            " without a login: put it behind a proxy that knows who may, or listen on 127.0.0.1"
         )
 
 
@@ -96,7 +96,8 @@ class ShownInstallation:
         actions: what may be done by the page; None: it is read-only.
         drivers: the addresses of drivers' metrics.
         config: the topics.yaml that is named in commands to copy; None: the default one.
-        file: what `topics` were loaded from: when it changes, so does the page; None: it does not change.
+        file: what `topics` were loaded from: when it changes, so does the page; None: it does
+            not change.
         keep: the file in which dead letters are kept for the next start; None: none are.
     """
 
@@ -118,9 +119,9 @@ def serve_pages(
 ) -> int:
     """Serve the pages until SIGINT or SIGTERM.
 
-    At the end, redrives that run here are ended first. A reading may still wait for a broker that does not
-    answer, for half a minute or longer, and a thread cannot be stopped. So the process is cut off after
-    `READINGS_STOP_S`.
+    Then redrives that run here are ended. A reading may still wait for a broker that does not
+    answer, for half a minute or longer, and a thread cannot be stopped. So the process is cut off
+    after `READINGS_STOP_S`.
 
     Args:
         now_ms: returns wall time.
@@ -131,8 +132,8 @@ def serve_pages(
         The exit code, 143 for SIGTERM and 130 for SIGINT.
 
     Raises:
-        UsageError: the address is in use, or is not of this machine; the address of a driver, or a host
-            to allow, cannot be parsed; or a library is missing.
+        UsageError: the address is in use, or is not of this machine; the address of a driver,
+            or a host to allow, cannot be parsed; or a library is missing.
     """
     missing = missing_libraries()
     if missing:
@@ -144,7 +145,7 @@ def serve_pages(
     hosts = AllowedHosts.of(address.host, socket.gethostname(), address.allow_hosts)
     with ExitStack() as stack:
         cut_off = _CutOff(stack.enter_context(Signals()))
-        # the stack is closed from its end: so the timer runs until all that is opened below is closed
+        # a stack closes what it has entered last first: the timer runs until all below is closed
         stack.callback(cut_off.timer.cancel)
         listener = stack.enter_context(closing(listening(address.host, address.port)))
 
@@ -153,13 +154,15 @@ def serve_pages(
             reads_letters = stack.enter_context(closing(KeptLetters(shown.keep))).letters_read
 
         def build(pages_stack: ExitStack, topics: Topics) -> ServedPages:
+            """Build the pages of a topics.yaml; `pages_stack` closes what they open."""
             shown_now = replace(shown, topics=topics)
             pages, watch, jobs = _open_pages(pages_stack, shown_now, now_ms, reads_letters)
             return ServedPages(pages.application(hosts), watch, jobs.is_idle, jobs.close)
 
         site = stack.enter_context(closing(Site(build, shown.topics, shown.file)))
 
-        def stop() -> None:  # called when nothing is served any more
+        def stop() -> None:
+            """End the redrives, and the process some seconds later; nothing is served any more."""
             site.stop()
             cut_off.timer.start()
 
@@ -174,7 +177,7 @@ def serve_pages(
 
 
 class _CutOff:
-    """Ends the process `READINGS_STOP_S` after `timer` was started, whatever still waits for a broker.
+    """Ends the process `READINGS_STOP_S` after `timer` was started, whatever still waits.
 
     Attributes:
         error: what ended the pages; None: a signal did.
@@ -212,7 +215,7 @@ def _open_pages(
 
     topics, config = shown.topics, shown.config
     open_log = partial(shown.open_log, topics)
-    # one client for the thread that reads everything, and one for requests, which must not wait for that
+    # the thread that reads everything has a client of its own, so that no request waits for it
     watch_log = stack.enter_context(closing(open_log()))
     request_log = stack.enter_context(closing(open_log()))
     overview = stack.enter_context(closing(Overview(watch_log, topics, read_max=PAGE_READ_MAX)))
@@ -247,15 +250,14 @@ def missing_libraries() -> list[str]:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; `UsageError`: the port is in use, or the host is another machine."""
+    """Return a socket that listens; `UsageError`: the port or the host cannot be listened at."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise UsageError(
-            f"--host {Untrusted(cut(host))} --port {port}: {error.strerror or error}; give another port, or"
-            " an address of this machine"
-        ) from error
+        problem = f"--host {Untrusted(cut(host))} --port {port}: {error.strerror or error}"
+        cure = "give another port, or an address of this machine"
+        raise UsageError(f"{problem}; {cure}") from error
 
 
 async def serve_watched(
@@ -264,7 +266,7 @@ async def serve_watched(
     listener: socket.socket,
     stop: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve and read at the same time; the end of one, or its error, ends the other.
+    """Serve and read at the same time; if one of both ends or fails, the other one ends, too.
 
     `stop` is called when nothing is served any more; a last reading may still go on.
     """

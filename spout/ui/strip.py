@@ -1,9 +1,10 @@
 """One source partition as a band from the start of its log to the end; pure.
 
-The band has a bounded number of cells, each as many offsets wide as is needed. A cell shows the worst that it
-has: a dead letter, else a blocked record, else one that waits for its replay, else an open one. Where it has
-none of these, the commit and the emission decide: committed, settled (done, and behind something open, so not
-committed yet), or not emitted. Neighbours that show the same are one `Run`, which counts what is in it.
+The band has a bounded number of cells, each as many offsets wide as is needed. A cell shows the
+worst that it has: a dead letter, else a blocked record, else one that waits for its replay, else
+an open one. If it has none of these, commit and emission decide: it is committed, settled (done,
+and behind something open, so not committed yet), or not emitted. Neighbours that show the same are
+one `Run`, which counts what is in it.
 
 Source: docs/operate/page.md.
 """
@@ -22,9 +23,10 @@ from acker.identity import I64, OFFSET_MAX, offset_of
 from acker.service.view import OpenRange
 from spout.inspect.readings import OLD_STATE, PartitionState, Reading, SourceProgress
 from spout.inspect.tables import span
-from spout.inspect.waiting_roots import NOTHING_WAITS
+from spout.inspect.waiting_roots import NOTHING_WAITS, WaitingOffsets
 
 CELLS_MAX: Final = 240
+"""How many cells a band has at most."""
 
 
 class BandKind(StrEnum):
@@ -66,7 +68,7 @@ class Run(NamedTuple):
     due_ms: int | None
 
     def text(self) -> str:
-        """Describe it in words; the time of the first replay is left out."""
+        """Describe the run in words, without the time of a replay: ``3 to 9: 2 open``."""
         offsets = f"{self.first:,} to {self.end - 1:,}"
         if self.end - self.first == 1:
             offsets = f"offset {self.first:,}"
@@ -98,7 +100,7 @@ class Strip:
 
 
 def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip]:
-    """Return the band of a partition; unknown where it is unknown how far its log reaches."""
+    """Return the band of a partition; unknown: nobody knows where its log begins or ends."""
     if state.start.value is None or state.end.value is None:
         return Reading(unknown=state.start.unknown or state.end.unknown)
     why_old = ""
@@ -116,7 +118,7 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
     lost = state.due_at.value or NOTHING_WAITS
     no_offsets = np.empty(0, np.int64)
     dead_offsets = no_offsets if state.dead_at.value is None else state.dead_at.value.offsets
-    # lost copies whose record is not known yet have no place in the band of the records
+    # the record of a lost copy may be unknown yet: such a copy has no place among the records
     unplaced_count = (state.replays_due.value or 0) - len(lost.offsets)
     if state.due_at.value is not None and unplaced_count:
         reasons[f"where {unplaced_count:,} more that wait began"] = (
@@ -131,14 +133,8 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
         is_old=state.is_old,
         knows_lost=state.due_at.value is not None,
     )
-    counts = np.stack(  # one row for each of `_COUNTED`
-        [
-            cells.counts(_open_offsets(progress.ranges if progress else ())),
-            cells.counts(lost.offsets[~lost.is_blocked]),
-            cells.counts(lost.offsets[lost.is_blocked]),
-            cells.counts(dead_offsets),
-        ]
-    )
+    open_offsets = _open_offsets(progress.ranges if progress else ())
+    counts = cells.counts_of_kinds(open_offsets, lost, dead_offsets)
     has_due_time = lost.due_ms > 0  # a lost root that nobody has taken over has none
     first_due_ms = cells.earliest(lost.offsets[has_due_time], lost.due_ms[has_due_time])
     strip = Strip(
@@ -153,16 +149,18 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
 
 
 def copies_strip_of(state: PartitionState) -> Reading[Strip]:
-    """Return the band of a partition's copies on the replay topic, from the first that is open or waits."""
+    """Return the band of a partition's copies on the replay topic.
+
+    It begins with the first copy that is open or waits; all copies before it are settled.
+    """
     progress, end = state.copies.value, state.copies_end.value
     if progress is None or end is None:
         return Reading(unknown=state.copies.unknown or state.copies_end.unknown)
     emitted_to = int(offset_of(progress.emitted_to))
     open_offsets = _open_offsets(progress.ranges)
     lost = state.copies_due_at.value or NOTHING_WAITS
-    # all copies before these are settled, and not drawn
-    first_not_settled = np.concatenate((open_offsets, lost.offsets)).min(initial=min(emitted_to, end))
-    start = int(first_not_settled)
+    not_settled = np.concatenate((open_offsets, lost.offsets))
+    start = int(not_settled.min(initial=min(emitted_to, end)))
     cells = _Cells(start, end, CELLS_MAX)
     kinds = cells.kinds_without_counted(
         committed=start,
@@ -170,14 +168,8 @@ def copies_strip_of(state: PartitionState) -> Reading[Strip]:
         is_old=state.is_old,
         knows_lost=state.copies_due_at.value is not None,
     )
-    counts = np.stack(  # one row for each of `_COUNTED`; a copy that dies is a letter of its record
-        [
-            cells.counts(open_offsets),
-            cells.counts(lost.offsets[~lost.is_blocked]),
-            cells.counts(lost.offsets[lost.is_blocked]),
-            np.zeros(cells.number, np.int64),
-        ]
-    )
+    # no copy is dead: the dead letter of a copy is one of its record
+    counts = cells.counts_of_kinds(open_offsets, lost, dead_offsets=np.empty(0, np.int64))
     runs = cells.runs(kinds, counts, first_due_ms=np.full(cells.number, OFFSET_MAX))
     return Reading(Strip(start, cells.end, cells.number, runs), as_of_ms=state.copies.as_of_ms)
 
@@ -199,8 +191,8 @@ class _Cells:
         self._length = self.end - start
         self.number = min(cells_max, self._length)
         numbers = np.arange(self.number + 1, dtype=np.int64)
-        # first offset of each cell, and the end of the last one, (n + 1,); 10 offsets in 4 cells: 0
-        # 3 5 8 10
+        # first offset of each cell, and the end of the last one, (n + 1,): of 10 offsets in 4
+        # cells 0, 3, 5, 8, 10
         self._edges = numbers + start
         if self.number:
             self._edges = start - (-numbers * self._length // self.number)  # rounded up
@@ -215,10 +207,20 @@ class _Cells:
         cells, _is_inside = self._cells_inside(offsets)
         return np.bincount(cells, minlength=self.number).astype(np.int64)
 
-    def earliest(self, offsets: I64, times_ms: I64) -> I64:
-        """Return the earliest time of each cell, (n,); `OFFSET_MAX` where there is none.
+    def counts_of_kinds(self, open_offsets: I64, lost: WaitingOffsets, dead_offsets: I64) -> I64:
+        """Count the records of each of `_COUNTED` in each cell, (4, n)."""
+        offsets_by_kind = {
+            BandKind.OPEN: open_offsets,
+            BandKind.WAITING: lost.offsets[~lost.is_blocked],
+            BandKind.BLOCKED: lost.offsets[lost.is_blocked],
+            BandKind.DEAD: dead_offsets,
+        }
+        return np.stack([self.counts(offsets_by_kind[kind]) for kind in _COUNTED])
 
-        Each offset has one of the times.
+    def earliest(self, offsets: I64, times_ms: I64) -> I64:
+        """Return the earliest time in each cell, (n,); `OFFSET_MAX`: the cell has none.
+
+        `times_ms` has the time of each offset.
         """
         earliest_ms = np.full(self.number, OFFSET_MAX, np.int64)
         cells, is_inside = self._cells_inside(offsets)
@@ -233,9 +235,8 @@ class _Cells:
         Args:
             committed: the offset that the group has committed; None: it is unknown.
             progress: what the ackers have; None: it is unknown.
-            is_old: what the ackers call not emitted may have been emitted since.
-            knows_lost: what waits for a replay is known; if not, it may be anything that was
-                emitted.
+            is_old: records that are not emitted by the ackers' State may have been emitted since.
+            knows_lost: whether it is known what waits for a replay; if not, any emitted record may.
         """
         first_offsets, ends = self._edges[:-1], self._edges[1:]
         kinds = np.full(self.number, _KINDS.index(BandKind.UNKNOWN), np.int64)
@@ -247,14 +248,15 @@ class _Cells:
                 kinds[first_offsets >= emitted_to] = _KINDS.index(BandKind.NEW)
             if committed is not None:
                 # the last cell with emitted records may reach into those that are not emitted yet
-                is_committed = (first_offsets < committed) & (np.minimum(ends, emitted_to) <= committed)
+                emitted_ends = np.minimum(ends, emitted_to)
+                is_committed = (first_offsets < committed) & (emitted_ends <= committed)
                 kinds[is_committed] = _KINDS.index(BandKind.COMMITTED)
         if committed is not None:
             kinds[ends <= committed] = _KINDS.index(BandKind.COMMITTED)
         return kinds
 
     def runs(self, kinds: I64, counts: I64, first_due_ms: I64) -> list[Run]:
-        """Return what the cells show as runs.
+        """Join neighbours that show the same kind, and return these runs.
 
         Args:
             kinds: of each cell, without those of `_COUNTED`, (n,).
@@ -263,7 +265,8 @@ class _Cells:
         """
         shown_kinds = kinds.copy()
         for kind, kind_counts in zip(_COUNTED, counts, strict=True):
-            shown_kinds[kind_counts > 0] = _KINDS.index(kind)  # the worst kind is the last, and stays
+            # a later kind is worse, and is drawn over an earlier one
+            shown_kinds[kind_counts > 0] = _KINDS.index(kind)
         changes = np.flatnonzero(np.diff(shown_kinds)) + 1
         bounds = [0, *changes.tolist(), self.number] if self.number else []
         runs: list[Run] = []

@@ -1,4 +1,4 @@
-"""What happened to a record, and when: one lane for each attempt; pure.
+"""What happened to a record, and when. A lane is the line on which one attempt is drawn; pure.
 
 Source: docs/operate/page.md.
 """
@@ -24,7 +24,7 @@ SCALE: Final = 1_000
 
 
 class EventKind(StrEnum):
-    """What an event is; it is drawn by its own sign."""
+    """What an event is; each kind has a sign of its own."""
 
     WRITTEN = "written"
     EMITTED = "emitted"
@@ -47,12 +47,12 @@ class LaneEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One attempt.
+    """The line on which one attempt is drawn.
 
     Attributes:
-        root: the name of the root that it emitted.
+        root: the name of the root that the attempt emitted.
         begin: the x at which it was emitted; None: it is unknown when.
-        end: the x up to which it was open; None: likewise.
+        end: the x up to which it was open; None: it is unknown.
     """
 
     attempt: int
@@ -65,7 +65,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The lanes of a record, and those of them that are drawn."""
+    """The lanes of a record; the x of all of them is the time from `begin_ms` to `end_ms`."""
 
     begin_ms: int
     end_ms: int
@@ -79,14 +79,15 @@ class Timeline:
         """Return all events but `NOW` with their attempts, in the order of time."""
         events = []
         for lane in self.lanes:
-            events += [(lane.attempt, event) for event in lane.events if event.kind is not EventKind.NOW]
+            past = [event for event in lane.events if event.kind is not EventKind.NOW]
+            events += [(lane.attempt, event) for event in past]
         return sorted(events, key=lambda attempt_and_event: attempt_and_event[1].at_ms)
 
 
 def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     """Return what happened to a record, up to what is due.
 
-    An event without a time is left out, likewise an emission that only repeats the ones beside it.
+    It lacks events without a time, and emissions that only repeat the one beside them.
     """
     # 1. lanes: one of each emission that the log has, and one of each loss that only a history has
     loss_by_root = {loss.root: loss for loss in evidence.history if not left_out_by(loss)}
@@ -108,7 +109,7 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     lanes.sort(key=first_ms)
     if lanes and isinstance(evidence.record, Record):
         written_ms = evidence.record.timestamp_ms
-        # producers write what they like: a time behind the first emission would stretch the lanes to it
+        # a producer sets this time: one that is later than the first emission is wrong
         if 0 < written_ms <= first_ms(lanes[0]):
             written = LaneEvent(written_ms, EventKind.WRITTEN, "written to its topic")
             lanes[0] = replace(lanes[0], events=[written, *lanes[0].events])
@@ -123,7 +124,7 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
 def _lane_of(evidence: Evidence, emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> Lane:
     """Return the lane of an emission that the log has; its events have no places yet."""
     verdict = emission.verdict
-    # the verdict says how it was lost; where that was not read, a later copy or letter may
+    # the verdict says how it was lost; if it was not read, the history of a later copy may
     loss = loss_in_history if verdict is None else emission.loss
     events = _events_of_loss(loss) if loss is not None else []
     if verdict is not None:
@@ -155,7 +156,8 @@ def _events_of_loss(loss: Loss) -> list[LaneEvent]:
         case Verdict.TIMED_OUT:
             ended = LaneEvent(ended_ms, EventKind.DEADLINE, "timed out")
         case Verdict.ABANDONED:
-            ended = LaneEvent(ended_ms, EventKind.FAILED, "abandoned: another session took the group")
+            text = "abandoned: another session took the group"
+            ended = LaneEvent(ended_ms, EventKind.FAILED, text)
         case Verdict.FAILED:
             operator, error = UntrustedName(loss.operator), UntrustedName(loss.error)
             text = f"failed at {operator or 'an unknown bolt'} by {error or 'no error'}"
@@ -169,12 +171,14 @@ def _events_of_loss(loss: Loss) -> list[LaneEvent]:
 
 def _placed(lane: Lane, begin_ms: int, length_ms: int) -> Lane:
     """Return a lane with the places of its events; the time of all lanes begins at `begin_ms`."""
-    events = [event._replace(x=(event.at_ms - begin_ms) * SCALE // length_ms) for event in lane.events]
+    events = []
+    for event in lane.events:
+        x = (event.at_ms - begin_ms) * SCALE // length_ms
+        events.append(event._replace(x=x))
     emitted_x = [event.x for event in events if event.kind is EventKind.EMITTED]
     if not emitted_x:
         return replace(lane, events=events)
-    # a root that is open is open up to now; else it ended with its verdict, or by what the history
-    # says
+    # the first of these kinds that the lane has ends it: an open root is open up to now
     end_kinds = (EventKind.NOW, EventKind.VERDICT, EventKind.FAILED, EventKind.DEADLINE)
     end_x = [event.x for kind in end_kinds for event in events if event.kind is kind]
     return replace(lane, events=events, begin=emitted_x[0], end=end_x[0] if end_x else None)

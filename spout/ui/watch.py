@@ -1,7 +1,7 @@
-"""Reads the state of all inputs again and again for the pages, and takes a newer topics.yaml meanwhile.
+"""Reads the state of all inputs again and again for the pages, and takes a newer topics.yaml.
 
-`Watch` reads, and keeps the latest state for every tab; `CauseWatch` reads the causes of failures for it.
-`TopicsFile` notices that the file has changed, and `Site` replaces the pages by new ones.
+`Watch` reads, and keeps the latest state for every tab; `CauseWatch` reads the causes of failures
+for it. `TopicsFile` notices that the file has changed, and `Site` replaces the pages by new ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spout.inspect.summary import History, Point, RateSeries, VerdictCounts
 from spout.ui.attention import Attention, Flag
 
 EVERY_S: Final = 0.3
-"""The pause between two readings while a tab is open: what changes is on the screen within a second."""
+"""The pause between two readings while a tab is open: it shows a change within a second."""
 
 IDLE_EVERY_S: Final = 5.0
 """The pause while no tab is open."""
@@ -47,7 +47,7 @@ class LatestState:
         series: the figures of the last fifteen minutes, by input and name of the figure.
         causes: the causes of failures.
         file_note: why the page does not show what its topics.yaml has now; empty: it does.
-        rates: the verdicts of the last fifteen minutes, by input.
+        rates: how many verdicts there were in the last fifteen minutes, by input.
     """
 
     number: int
@@ -83,9 +83,9 @@ class Watch:
 
         Args:
             read: returns the state as of a wall time, and may block.
-            causes: returns the causes of failures as of a wall time.
-            rates: returns the verdicts of each input, which `causes` has read.
-            is_filling: returns whether `causes` has more to read at once.
+            causes: reads and returns the causes of failures as of a wall time.
+            rates: returns how many verdicts of each input `causes` has read, up to a wall time.
+            is_filling: returns whether `causes` has stopped before the end, and has to go on.
         """
         self._is_filling = is_filling
         self._read = read
@@ -136,7 +136,7 @@ class Watch:
 
     @contextmanager
     def open_tab(self) -> Iterator[None]:
-        """Count a tab as open as long as the context lasts; while one is, the state is read often."""
+        """Count a tab as open while the context lasts: while one is open, readings come often."""
         self.tabs += 1
         try:
             yield
@@ -145,7 +145,7 @@ class Watch:
 
 
 class CauseWatch:
-    """Follows the causes of failures, and counts verdicts; `read` reads at most `read_max` records a call."""
+    """Follows the causes of failures, and counts verdicts; a `read` reads `read_max` records."""
 
     def __init__(self, log: Log, topics: Topics, read_max: int = PAGE_READ_MAX) -> None:
         self._log = log
@@ -169,9 +169,10 @@ class CauseWatch:
         except WindhoverError as error:
             self.close()  # the next call begins anew
             return Reading(unknown=str(error))
-        # while a new follower has counted nothing yet, the counts from before the error stay
-        if self._failures.counts.counted_to_ms:
-            self._counts = self._failures.counts
+        # after an error a new `FirstFailures` counts from the start: until it has, the former stay
+        counts = self._failures.counts
+        if counts.counted_to_ms:
+            self._counts = counts
         return causes
 
     def rates(self, now_ms: int) -> Mapping[str, RateSeries]:
@@ -193,7 +194,7 @@ class TopicsFile:
     """
 
     def __init__(self, path: Path, load: Callable[[], Topics]) -> None:
-        """Begin with the text that the file has now, which the page shows; `load` loads the file."""
+        """Begin with the present text of the file, which the page shows; `load` loads the file."""
         self._path = path
         self._load = load
         self._handled_text = self._text()
@@ -212,21 +213,22 @@ class TopicsFile:
         if text is None or text == self._handled_text:
             return None
         if not may_change:
-            self.note = (
-                "topics.yaml has changed; this page shows it when the redrive that runs here has ended"
-            )
+            cause = "when the redrive that runs here has ended"
+            self.note = f"topics.yaml has changed; this page shows it {cause}"
             return None
-        self._handled_text = text  # also of a file that cannot be loaded: it is not tried each second
+        # also if the file cannot be loaded, so that it is not tried again each second
+        self._handled_text = text
         try:
             topics = self._load()
         except WindhoverError as error:
-            self.note = f"topics.yaml has changed and cannot be read, so this page shows what it was: {error}"
+            why = "topics.yaml has changed and cannot be read, so this page shows what it was"
+            self.note = f"{why}: {error}"
             return None
         self.note = ""
         return topics
 
     def _text(self) -> bytes | None:
-        """Return the file's bytes; None: it cannot be read at this moment, as while somebody replaces it."""
+        """Return the file's bytes; None: it cannot be read, as while somebody replaces it."""
         try:
             return self._path.read_bytes()
         except OSError:
@@ -255,12 +257,12 @@ class ServedPages(NamedTuple):
 
 
 class Site:
-    """Serves the pages of the newest topics.yaml that could be loaded; it is an ASGI application itself.
+    """An ASGI application that serves the pages of the newest topics.yaml that could be loaded.
 
     When the file changes:
 
     1. It is loaded, and new pages are built for it. They read once before anybody sees them.
-    2. Requests go to the new pages. The streams of the former ones end, and browsers open them again.
+    2. Requests go to the new pages. The streams of the former ones end; browsers open them again.
     3. What the former pages have open is closed.
 
     Attributes:
@@ -270,7 +272,7 @@ class Site:
     def __init__(
         self, build: Callable[[ExitStack, Topics], ServedPages], topics: Topics, file: TopicsFile | None
     ) -> None:
-        """Build the pages of `topics`, which were loaded from `file`; None: nothing changes them."""
+        """Build the pages of `topics`, which `file` has; None: they were not loaded from a file."""
         self._build = build
         self._file = file
         self._stack = ExitStack()  # closes what the present pages have open
@@ -287,7 +289,7 @@ class Site:
     async def run(self) -> None:
         """Read until `is_over`, and replace the pages whenever the file has changed."""
         while not self.is_over():
-            # a watch calls this between two readings, so the file is checked from there
+            # the watch asks this between two readings; so the file is checked without a thread
             self._pages.watch.is_over = self._load_changed_file
             await self._pages.watch.run()
             if self._newer_topics is not None and not self.is_over():
@@ -303,9 +305,9 @@ class Site:
         self._stack.close()
 
     def _load_changed_file(self) -> bool:
-        """Load the file if it has changed, which is looked for each second.
+        """Load the file if it has changed; return whether the watch of the present pages must end.
 
-        Return whether the watch of the present pages is to end: for newer pages, or for good.
+        The file is looked at each second. The watch ends for newer pages, or with the process.
         """
         if self.is_over() or self._newer_topics is not None:
             return True
@@ -317,7 +319,7 @@ class Site:
         return self._newer_topics is not None
 
     def _replace_pages(self, topics: Topics) -> None:
-        """Build pages for newer topics in place of the present ones: the steps of the class's list."""
+        """Build pages for newer topics in place of the present ones, in the steps of the class."""
         # 1
         stack = ExitStack()
         pages = self._build(stack, topics)

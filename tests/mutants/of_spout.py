@@ -262,8 +262,8 @@ MUTANTS = (
     Mutant(
         "a-clock-that-may-be-right-is-wrong",
         "spout/doctor/services.py",
-        "ms < -CLOCKS_APART_MS}",
-        "ms < -SKEW_MS_MAX}",
+        "-CLOCKS_APART_MS <= ahead_ms",
+        "-SKEW_MS_MAX <= ahead_ms",
         "tests/unit/spout/doctor/test_services.py::test_a_clock_that_may_be_right_passes",
         "an acker that is slow to write would be told to set its clock",
     ),
@@ -2928,8 +2928,8 @@ MUTANTS = (
     Mutant(
         "what-is-unknown-is-named-beside-what-is-wrong",
         "spout/doctor/monitor.py",
-        "    judged += [MonitorProblem(MonitorState.UNKNOWN",
-        "    judged = judged or [MonitorProblem(MonitorState.UNKNOWN",
+        "        *_problems_of(MonitorState.UNKNOWN, unknown),\n    ]",
+        "    ] or _problems_of(MonitorState.UNKNOWN, unknown)",
         "tests/unit/spout/doctor/test_monitor_pairs.py::test_the_worst_finding_that_could_be_read_is_the_state",
         "whoever sees a warning would not know that more may be wrong",
     ),

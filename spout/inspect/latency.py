@@ -25,7 +25,7 @@ import numpy as np
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
-from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of, root_edge
+from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.wire.causes import HELD
@@ -36,7 +36,7 @@ from spout.inspect.failures import LogFigures, offsets_since, share_text
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.tables import Column, count, span
-from spout.inspect.trail import contribution_of, events_of
+from spout.inspect.trail import RootValue, events_of
 from spout.runtime.tails import Tails
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
@@ -105,16 +105,10 @@ class TimedCohort:
 
 @dataclass(slots=True)
 class LateRoot:
-    """A root that timed out, and what its acks are in the log so far.
-
-    Attributes:
-        missing: the XOR value without them; 0: all are there.
-        counted_acks: which acks, by lane and number, so that none counts twice where records are read again.
-    """
+    """A root that timed out, and its value by the acks that were read so far."""
 
     cohort: TimedCohort
-    missing: int
-    counted_acks: set[tuple[str, int]] = field(default_factory=set)
+    value: RootValue
 
 
 def shares_timed_out(
@@ -381,7 +375,7 @@ class CompletionLog(LogFigures):
 
     def _search_acks(self, root: Root, cohort: TimedCohort) -> None:
         """Begin to look for the acks of a root that timed out."""
-        self._late[root] = LateRoot(cohort, int(root_edge(*root)))
+        self._late[root] = LateRoot(cohort, RootValue(root))
         acker = self._acker_of(root)
         since_ms = self._acks_since_ms.get(acker, cohort.emitted_ms)
         self._acks_since_ms[acker] = min(since_ms, cohort.emitted_ms)
@@ -416,11 +410,11 @@ class CompletionLog(LogFigures):
         begins at its own emission.
         """
         newest_ms = max((late.cohort.emitted_ms for late in self._late.values()), default=0)
-        ack_count = sum(len(late.counted_acks) for late in self._late.values())
+        ack_count = sum(late.value.batch_count for late in self._late.values())
         for root, late in list(self._late.items()):  # the oldest ones come first
             is_old = newest_ms - late.cohort.emitted_ms > LATE_FOR_MS
             if is_old or len(self._late) > LATE_MAX or ack_count > LATE_ACKS_MAX:
-                ack_count -= len(late.counted_acks)
+                ack_count -= late.value.batch_count
                 del self._late[root]
         ackers = {self._acker_of(root) for root in self._late}
         self._acks_read = {acker: offset for acker, offset in self._acks_read.items() if acker in ackers}
@@ -447,17 +441,12 @@ class CompletionLog(LogFigures):
             for event in events_of([record]):
                 if not isinstance(event, Acks) or wrong_acks(event, acker, len(self._acker_numbers)):
                     continue
-                ack_name = (event.lane, event.seq)
                 for root in roots_by_block.get((event.source, event.block), ()):
                     late = self._late.get(root)
-                    if late is None or ack_name in late.counted_acks:
+                    if late is None:
                         continue
-                    value = contribution_of(event, root)
-                    if value is None:
-                        continue
-                    late.counted_acks.add(ack_name)
-                    late.missing ^= value
-                    if late.missing == 0:
+                    late.value.add(event)
+                    if late.value.is_whole:
                         cohort = self._late.pop(root).cohort
                         cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1
 

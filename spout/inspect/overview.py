@@ -80,6 +80,7 @@ from spout.inspect.waiting_roots import (
     WaitingRoots,
     not_whole,
 )
+from spout.planning.session import SessionName
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -377,7 +378,8 @@ def missing_queries(
     stopped: list[str] = []
     groups_without_query: list[str] = []
     for group in groups:
-        lives = if_it_lives(ask(_query_lives, log, topics, group, now_ms), broker)
+        query = ask(live_query, log, topics, group, now_ms)
+        lives = if_it_lives(query.then(lambda signs: signs.lives), broker)
         if lives.unknown:
             unknown.append(_unknown_life("a query", group, lives.unknown))
             continue
@@ -402,14 +404,19 @@ def why_group_is_stopped(topics: Topics, group: str) -> str:
 
 
 class LiveQuery(NamedTuple):
-    """Whether a query of a group lives, and the ids of the inputs that it reads; None: it does not say.
+    """What the signs of life in one group say of its query.
 
-    `times` are when its newest signs of life were written, by its driver's clock and the broker's.
+    Attributes:
+        lives: whether any process of it lives.
+        inputs: the ids of the inputs that it reads; None: it does not say.
+        times: when its newest signs of life were written, by its driver's clock and the broker's.
+        session_lives: whether the session lives that was named; without a name as `lives`.
     """
 
     lives: bool
     inputs: frozenset[int] | None = None
     times: Sequence[WriterTime] = ()
+    session_lives: bool = False
 
     @property
     def ahead_ms(self) -> int | None:
@@ -417,20 +424,22 @@ class LiveQuery(NamedTuple):
         aheads_ms = [time.ahead_ms for time in self.times if time.ahead_ms is not None]
         return min(aheads_ms, key=abs, default=None)
 
-    def may_read(self, input: Input) -> bool:
-        """Return whether it lives and reads an input, or does not say what it reads."""
-        return self.lives and (self.inputs is None or input.id in self.inputs)
+    def names_input(self, input: Input) -> bool:
+        """Return whether it reads an input; one of an earlier version, which does not say it, may."""
+        return self.inputs is None or input.id in self.inputs
 
 
-def live_query(log: Log, topics: Topics, group: str, now_ms: int) -> LiveQuery:
-    """Read a group's signs of life from ``_ack_init``; `now_ms` is wall time."""
+def live_query(
+    log: Log, topics: Topics, group: str, now_ms: int, session: SessionName | None = None
+) -> LiveQuery:
+    """Read a group's signs of life from ``_ack_init``, also those of one session if it is named.
+
+    `now_ms` is wall time.
+    """
     with closing(Presence(log, topics.ack_topics.init, topics.acker.partitions, group, now_ms)) as presence:
-        return LiveQuery(presence.last_sign_ms is not None, presence.input_ids(), presence.writer_times())
-
-
-def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
-    """Read whether a query of a group lives."""
-    return live_query(log, topics, group, now_ms).lives
+        lives = presence.last_sign_ms is not None
+        session_lives = lives if session is None else presence.wait_ms(session) > 0
+        return LiveQuery(lives, presence.input_ids(), presence.writer_times(), session_lives)
 
 
 def unread_text(name: str, group: str, inputs_read: Iterable[str]) -> str:
@@ -461,7 +470,7 @@ def _unread(
         query = queries[input.group].value
         if query is None or not query.lives or input.stopped:
             continue
-        if query.inputs is None or input.id in query.inputs:  # it reads it, or does not say what it reads
+        if query.inputs is None or query.names_input(input):
             continue
         own_states = [state for state in states if state.input == input.name]
         if all(state.lag.value == 0 and state.replays_due.value == 0 for state in own_states):
@@ -572,7 +581,7 @@ class Overview:
         for input in self._inputs:
             query = queries[input.group]
             query_lives = if_it_lives(query.then(lambda signs: signs.lives), missing)
-            is_read = query.value is not None and query.value.may_read(input)
+            is_read = query.value is not None and query.value.lives and query.value.names_input(input)
             if input.stopped and is_read:
                 read_though_stopped[input.name] = read_though_stopped_text(input)
             processes = LiveProcesses(query_lives, ackers.then(len), workers.then(len), missing, is_read)

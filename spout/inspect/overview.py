@@ -43,7 +43,7 @@ from acker.kafka.port import (
 from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import LateReaders, StandingPartition
 from acker.service.state import FILLING_SHARE, FULL_CURE
-from acker.service.view import AckerView, ViewReader
+from acker.service.view import NO_STATE, AckerView, ViewReader
 from acker.units import any_time_text
 from acker.untrusted import UntrustedName, shell_word
 from acker.wire.lateness import LateCounts, TooLate
@@ -57,7 +57,6 @@ from spout.group.strangers import stranger_texts
 from spout.inspect.letter_rows import moment
 from spout.inspect.readings import (
     HELD_BY_SPARK,
-    NO_STATE,
     STOPPED_ON_PURPOSE,
     WITHOUT_STATE,
     Dead,

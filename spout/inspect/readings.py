@@ -19,7 +19,7 @@ from acker.config.settings import Input
 from acker.identity import I64, offset_of, position_at, source_of
 from acker.ledger.sessions import SourceGeneration
 from acker.service.state_notes import GROUPS_MAX
-from acker.service.view import AckerView, OpenRange
+from acker.service.view import NO_STATE, AckerView, OpenRange
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.lateness import LateCounts
 from spout.inspect.tables import span
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", covariant=True)
 U = TypeVar("U")
-
-NO_STATE: Final = "acker partition {} has no State yet: start an acker and a query, whichever does not run"
 
 WITHOUT_STATE: Final = NO_STATE.rpartition("{}")[2]
 """How a reason ends where an acker partition has no State. An acker that lives writes it within two seconds

@@ -31,7 +31,7 @@ from acker.identity import (
 )
 from acker.kafka.port import Log, MissingBroker, Record, TopicInfo, TopicPartition, broker_names
 from acker.notation import show_bytes
-from acker.service.view import AckerView, ViewReader
+from acker.service.view import NO_STATE, AckerView, ViewReader
 from acker.units import any_time_text, named_past_ms
 from acker.untrusted import UntrustedName, in_sentence
 from acker.wire.checks import read_verdicts, wrong_acks
@@ -59,7 +59,7 @@ from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.inspect.diagnosis import Circumstances
 from spout.inspect.letter_rows import hexadecimal_note, parse_key
 from spout.inspect.overview import MISSING, Questions, live_query, missing_brokers
-from spout.inspect.readings import NO_STATE, Reading, first_present, if_it_lives
+from spout.inspect.readings import Reading, first_present, if_it_lives
 from spout.inspect.story import (
     NOT_EMITTED,
     SETTLED,

@@ -387,7 +387,7 @@ class CompletionLog(LogFigures):
         2. Of each acker partition that has some, read from the emission of the oldest new one on, else from
            where the last call ended. An ack that is read again counts once.
         """
-        self._give_up()
+        self._give_up_oldest_roots()
         blocks_by_acker: dict[int, dict[tuple[int, int], list[Root]]] = {}
         for root in self._late:
             roots_by_block = blocks_by_acker.setdefault(self._acker_of(root), {})
@@ -399,16 +399,12 @@ class CompletionLog(LogFigures):
             what_is_unknown = "late acks there are unknown"
             ack_topic = self._topics.ack_topics.ack
             records = tails.read_rest(ack_topic, acker, from_offset, what_is_unknown)
-            self._take_acks(acker, roots_by_block, records)
+            self._count_late_acks(acker, roots_by_block, records)
             self._acks_since_ms.pop(acker, None)
         self._acks_unread = tails.notes
 
-    def _give_up(self) -> None:
-        """Give up the oldest roots beyond the limits.
-
-        Of acker partitions that have no root left it is forgotten how far they were read: the next root
-        begins at its own emission.
-        """
+    def _give_up_oldest_roots(self) -> None:
+        """Look no longer for the acks of the oldest roots beyond the limits."""
         newest_ms = max((late.cohort.emitted_ms for late in self._late.values()), default=0)
         ack_count = sum(late.value.batch_count for late in self._late.values())
         for root, late in list(self._late.items()):  # the oldest ones come first
@@ -416,8 +412,11 @@ class CompletionLog(LogFigures):
             if is_old or len(self._late) > LATE_MAX or ack_count > LATE_ACKS_MAX:
                 ack_count -= late.value.batch_count
                 del self._late[root]
+        # of a partition that has no root left the next root begins at its own emission, so forget where
+        # it was read to
         ackers = {self._acker_of(root) for root in self._late}
-        self._acks_read = {acker: offset for acker, offset in self._acks_read.items() if acker in ackers}
+        for acker in self._acks_read.keys() - ackers:
+            del self._acks_read[acker]
 
     def _first_ack(self, acker: int) -> int:
         """Return the offset from which the acks of an acker partition are read."""
@@ -432,7 +431,7 @@ class CompletionLog(LogFigures):
     def _acker_of(self, root: Root) -> int:
         return acker_partition(root.source, root.position, len(self._acker_numbers))
 
-    def _take_acks(
+    def _count_late_acks(
         self, acker: int, roots_by_block: Mapping[tuple[int, int], Sequence[Root]], records: Iterable[Record]
     ) -> None:
         """Count acks of the roots that are looked for; one whose acks are all there was acked late."""

@@ -308,7 +308,7 @@ def missing_services(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[
     """Describe that no acker lives, or no replay worker; empty if both do."""
     services = {"ackers": topics.acker.group, "replay_workers": topics.acker.replay_group}
     missing = [group for column, group in services.items() if any(row[column] == 0 for row in rows)]
-    return [_absent(topics, group) for group in missing]
+    return [_no_member_text(topics, group) for group in missing]
 
 
 def missing_broker_texts(brokers: Sequence[MissingBroker]) -> list[str]:
@@ -355,7 +355,7 @@ def missing_members(
     members = if_it_lives(Questions(log)(log.members, group), missing)
     if members.unknown:
         return [_unknown_life("a member", group, members.unknown)]
-    return [] if members.value else [_absent(topics, group)]
+    return [] if members.value else [_no_member_text(topics, group)]
 
 
 def missing_queries(
@@ -499,17 +499,18 @@ def no_query(groups: Mapping[str, bool]) -> list[str]:
     return [text]
 
 
-def _absent(topics: Topics, group: str) -> str:
-    """Describe that a group of services has no member, with the effect and the cure."""
-    kind = "replay worker"
-    effect = "lost records are neither replayed nor become dead letters"
-    command = "replay run"
+def _no_member_text(topics: Topics, group: str) -> str:
+    """Describe that no acker lives, or no replay worker; `group` is theirs, and has no member."""
+    without_member = f"(group {UntrustedName(group)} has no member)"
     if group == topics.acker.group:
-        kind = "acker"
-        effect = "nothing is acked, fails or times out, and no query begins"
-        command = "acker run"
-    name = UntrustedName(group)
-    return f"no {kind} lives (group {name} has no member): {effect}; start one with `windhover {command}`"
+        return (
+            f"no acker lives {without_member}: nothing is acked, fails or times out, and no query begins;"
+            " start one with `windhover acker run`"
+        )
+    return (
+        f"no replay worker lives {without_member}: lost records are neither replayed nor become dead"
+        " letters; start one with `windhover replay run`"
+    )
 
 
 class Overview:
@@ -592,10 +593,10 @@ class Overview:
                 partition_state(input, partition, views, ends, waiting, dead, processes, now_ms)
                 for partition, ends in self._ends(ask, answers, input)
             ]
-        of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
+        of_no_input = [] if waiting.value is None else self._texts_on_unknown_inputs(waiting.value.due)
         not_readable = answers.why_missing(names.init, names.ack)
         ack_ends = [not_readable or self._ack_ends(ack_topic_ends, number) for number in self._acker_numbers]
-        standing = self._standing(ask, ack_topic_ends, views, waiting, now_ms)
+        standing = self._find_standing(ask, ack_topic_ends, views, waiting, now_ms)
         # asked for its troubles alone: a leaderless partition of a dead-letter topic holds up replays
         letter_topics = {input.dead_letter.topic for input in self._inputs}
         for name in letter_topics & answers.infos.keys():
@@ -785,7 +786,7 @@ class Overview:
         ack_end = ends[TopicPartition(names.ack, number)]
         return joined(AckEnds, init_end, ack_end)
 
-    def _standing(
+    def _find_standing(
         self,
         ask: Questions,
         ends: Mapping[TopicPartition, Reading[int]],
@@ -794,17 +795,7 @@ class Overview:
         now_ms: int,
     ) -> list[StandingPartition]:
         """Return which acker partitions and replay workers do not go on, as far as they have come."""
-        names = self._topics.ack_topics
-        waiting_max = self._topics.replay.limits.waiting_max
-        positions: dict[TopicPartition, int] = {}
-        for number, view in enumerate(views):
-            if view.value is not None:
-                positions[TopicPartition(names.init, number)] = view.value.next_init
-                positions[TopicPartition(names.ack, number)] = view.value.next_ack
-        for number, partition in enumerate(waiting.value.partitions if waiting.value is not None else ()):
-            # one that has as much as may wait reads no more on purpose; where nothing lags, it has read all
-            if partition.lag and partition.due < waiting_max:
-                positions[TopicPartition(names.verdict, number)] = partition.next
+        positions = self._reader_positions(views, waiting)
         ends_by_place: dict[TopicPartition, int] = {}
         for place in positions:
             end = ends[place].value if place in ends else None
@@ -814,6 +805,28 @@ class Overview:
         young = self._bounds(ask, max(0, now_ms - STANDS_MS), list(ends_by_place))
         first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
         return self._late_readers.find_standing(positions, first_young, ends_by_place, now_ms)
+
+    def _reader_positions(
+        self, views: Sequence[Reading[AckerView]], waiting: Reading[Waiting]
+    ) -> dict[TopicPartition, int]:
+        """Return up to where ackers and replay workers have read the ack topics, as far as that is known.
+
+        Workers that read no further on purpose, or have read all, are left out.
+        """
+        names = self._topics.ack_topics
+        positions: dict[TopicPartition, int] = {}
+        for number, view in enumerate(views):
+            if view.value is not None:
+                positions[TopicPartition(names.init, number)] = view.value.next_init
+                positions[TopicPartition(names.ack, number)] = view.value.next_ack
+        if waiting.value is None:
+            return positions
+        waiting_max = self._topics.replay.limits.waiting_max
+        for number, partition in enumerate(waiting.value.partitions):
+            # one that has as much as may wait reads no more on purpose; where nothing lags, it has read all
+            if partition.lag and partition.due < waiting_max:
+                positions[TopicPartition(names.verdict, number)] = partition.next
+        return positions
 
     def _late_text(self, partition: StandingPartition) -> str:
         """Describe a partition of which the reader is behind: it stands, or catches up."""
@@ -827,7 +840,7 @@ class Overview:
             " `windhover machinery`, and the log of its process"
         )
 
-    def _of_no_input(self, due: Counter[Place]) -> list[str]:
+    def _texts_on_unknown_inputs(self, due: Counter[Place]) -> list[str]:
         """Return a sentence for each input id that topics.yaml lacks and that replays wait for.
 
         `due` counts the replays that wait, by the place of their source: an input's id and a partition.

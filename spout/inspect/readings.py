@@ -470,7 +470,7 @@ def partition_state(
     waits_for: Reading[str] = Reading("")
     if input.ordered:
         blocked = waiting.then(lambda replays: replays.blocked.get(place, BlockedRecords()))
-        waits_for = blocked.then(lambda records: _waits(records, now_ms))
+        waits_for = blocked.then(lambda records: _waits_for_text(records, now_ms))
     own_dead = dead.then(lambda records: records.get(partition, _NO_DEAD))
 
     late = late_counts(views, input.group)
@@ -482,7 +482,7 @@ def partition_state(
 
     blocking = by_now(progress.then(lambda source: source.blocking))
     stopped = "" if lives.is_read else input.stopped
-    why = _recreated(input, progress, copies)
+    why = _recreated_text(input, progress, copies)
     if why is None:
         why = _why_commit_waits(blocking, emitted_to, ends.committed, lives, now_ms, stopped)
     return PartitionState(
@@ -565,7 +565,7 @@ def _lag(
     return not_emitted + copies_not_emitted + pending + due
 
 
-def _waits(blocked: BlockedRecords, now_ms: int) -> str:
+def _waits_for_text(blocked: BlockedRecords, now_ms: int) -> str:
     """Describe which record a partition, or some keys of it, wait for."""
     if not blocked.first:
         return ""
@@ -573,7 +573,7 @@ def _waits(blocked: BlockedRecords, now_ms: int) -> str:
     return f"{UntrustedName(blocked.first)} first, {due}"
 
 
-def _recreated(
+def _recreated_text(
     input: Input, progress: Reading[SourceProgress], copies: Reading[SourceProgress]
 ) -> Reading[str] | None:
     """Describe that a topic was created again, which no query survives; None: none was, or it is unknown."""

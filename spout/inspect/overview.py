@@ -504,8 +504,8 @@ def _no_member_text(topics: Topics, group: str) -> str:
     without_member = f"(group {UntrustedName(group)} has no member)"
     if group == topics.acker.group:
         return (
-            f"no acker lives {without_member}: nothing is acked, fails or times out, and no query begins;"
-            " start one with `windhover acker run`"
+            f"no acker lives {without_member}: nothing is acked, fails or times out, and no query"
+            " begins; start one with `windhover acker run`"
         )
     return (
         f"no replay worker lives {without_member}: lost records are neither replayed nor become dead"
@@ -593,7 +593,9 @@ class Overview:
                 partition_state(input, partition, views, ends, waiting, dead, processes, now_ms)
                 for partition, ends in self._ends(ask, answers, input)
             ]
-        of_no_input = [] if waiting.value is None else self._texts_on_unknown_inputs(waiting.value.due)
+        of_no_input: Sequence[str] = ()
+        if waiting.value is not None:
+            of_no_input = self._texts_on_unknown_inputs(waiting.value.due)
         not_readable = answers.why_missing(names.init, names.ack)
         ack_ends = [not_readable or self._ack_ends(ack_topic_ends, number) for number in self._acker_numbers]
         standing = self._find_standing(ask, ack_topic_ends, views, waiting, now_ms)
@@ -809,7 +811,7 @@ class Overview:
     def _reader_positions(
         self, views: Sequence[Reading[AckerView]], waiting: Reading[Waiting]
     ) -> dict[TopicPartition, int]:
-        """Return up to where ackers and replay workers have read the ack topics, as far as that is known.
+        """Return up to where ackers and replay workers have read, as far as that is known.
 
         Workers that read no further on purpose, or have read all, are left out.
         """

@@ -103,13 +103,13 @@ class Contributions(NamedTuple):
 
 
 class RootValue:
-    """The value of a root as an acker has it, from its acks in the log: 0 when all of its tree is acked."""
+    """The value of a root as an acker has it, from acks in the log: 0 when all of its tree is acked."""
 
     def __init__(self, root: Root) -> None:
         """Begin without an ack."""
         self._root = root
         self._value = int(root_edge(*root))
-        # the batches that acked something of it, by lane and number: a record may be read, or written, twice
+        # the batches that acked something of it, by lane and number: a record may come twice
         self._batches = set[tuple[str, int]]()
 
     def add(self, acks: Acks) -> None:

@@ -87,8 +87,13 @@ class AckerTablesReader:
             self._holes.note(Hole(TABLES_OF_STATE, NO_STATE.format(acker), topic, acker))
         return view
 
-    def _emissions(self, emitted: OpenRange, open_positions: I64, acker: int) -> Iterator[AlikeRows]:
-        """Yield the rows of the open roots of a range; none: the picture is not about their input."""
+    def _emissions(
+        self,
+        emitted: OpenRange,
+        open_positions: I64,
+        acker: int,
+    ) -> Iterator[AlikeRows]:
+        """Yield the rows of a range's open roots; none: the picture is not about their input."""
         open_roots = RootSet.of_positions(emitted.source, open_positions)
         for runs in self._names.rows_of_roots(open_roots):
             row: Row = {

@@ -181,14 +181,23 @@ class Picture:
                 _insert_statement(table, names), self._values(table, names, alike_rows)
             )
 
-    def insert_alike(self, table: str, own_columns: tuple[str, ...], groups: Iterable[AlikeRows]) -> None:
-        """Add groups of rows; those of a group differ in `own_columns` alone, which their row lacks."""
+    def insert_alike(
+        self,
+        table: str,
+        own_columns: tuple[str, ...],
+        groups: Iterable[AlikeRows],
+    ) -> None:
+        """Add groups of rows; those of one differ in `own_columns` alone, which its row lacks."""
         # as in `insert`, neighbours that have the same columns are added together
         for names, alike_groups in groupby(groups, lambda group: tuple(group.row)):
             statement = _insert_statement(table, (*names, *own_columns))
             self.connection.executemany(statement, self._values_of_groups(table, alike_groups))
 
-    def _values_of_groups(self, table: str, groups: Iterable[AlikeRows]) -> Iterator[tuple[Value, ...]]:
+    def _values_of_groups(
+        self,
+        table: str,
+        groups: Iterable[AlikeRows],
+    ) -> Iterator[tuple[Value, ...]]:
         """Yield the values of all rows of some groups, as the database has them."""
         for group in groups:
             # a value in common is converted once: there may be a hundred thousand of these rows

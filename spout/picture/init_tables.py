@@ -165,7 +165,13 @@ class InitTables:
                 rows += self._rows_of(seen.init, roots, state, acker)
         return rows
 
-    def _rows_of(self, init: Init, roots: RootSet, state: str | None, acker: int) -> Iterable[AlikeRows]:
+    def _rows_of(
+        self,
+        init: Init,
+        roots: RootSet,
+        state: str | None,
+        acker: int,
+    ) -> Iterable[AlikeRows]:
         for runs in self._names.rows_of_roots(roots):
             row: Row = {
                 **runs.row,

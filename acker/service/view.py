@@ -50,7 +50,7 @@ NO_STATE: Final = "acker partition {} has no State yet: start an acker and a que
 """Why what an acker partition has is unknown, where it has no view."""
 
 _TRIES: Final = 3
-"""An acker may shorten its logs while we read them; then we start again, up to this many times in all."""
+"""An acker may shorten its logs while we read them; then we start again, so many times in all."""
 
 
 @dataclass(frozen=True, slots=True)

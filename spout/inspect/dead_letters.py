@@ -124,7 +124,7 @@ def filters_of_inputs(
     for text in places:
         has_input = False
         for input in inputs:  # several groups may read one topic: a record's place is of all of them
-            place = _place_of_input(input, text)
+            place = _place(input, text)
             if place is not None:
                 has_input = True
                 places_by_input.setdefault(input.name, set()).add(place)
@@ -199,7 +199,7 @@ def _names_of(input: Input) -> tuple[str, str, str]:
     return input.name, input.topic, input.dead_letter.topic
 
 
-def _place_of_input(input: Input, text: str) -> str | None:
+def _place(input: Input, text: str) -> str | None:
     """Return the place of a letter or record, with the topic's name; None: it is not of this input."""
     name, partition, offset = parse_location(text) or ("", 0, 0)
     if name == input.dead_letter.topic:

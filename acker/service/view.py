@@ -46,8 +46,11 @@ RUNS_MAX: Final = 10_000
 """So many runs of settled positions are kept of an acker partition; if there
 are more, the next view reads them anew."""
 
+NO_STATE: Final = "acker partition {} has no State yet: start an acker and a query, whichever does not run"
+"""Why what an acker partition has is unknown, where it has no view."""
+
 _TRIES: Final = 3
-"""An acker may shorten its logs while we read them; then we start again, up to this many times in all."""
+"""An acker may shorten its logs while we read them; then we start again, so many times in all."""
 
 
 @dataclass(frozen=True, slots=True)

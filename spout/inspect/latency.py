@@ -25,7 +25,7 @@ import numpy as np
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
-from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of, root_edge
+from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.wire.causes import HELD
@@ -36,7 +36,7 @@ from spout.inspect.failures import LogFigures, offsets_since, share_text
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.tables import Column, count, span
-from spout.inspect.trail import contribution_of, events_of
+from spout.inspect.trail import RootValue, events_of
 from spout.runtime.tails import Tails
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
@@ -105,16 +105,10 @@ class TimedCohort:
 
 @dataclass(slots=True)
 class LateRoot:
-    """A root that timed out, and what its acks are in the log so far.
-
-    Attributes:
-        missing: the XOR value without them; 0: all are there.
-        counted_acks: which acks, by lane and number, so that none counts twice where records are read again.
-    """
+    """A root that timed out, and its value by the acks that were read so far."""
 
     cohort: TimedCohort
-    missing: int
-    counted_acks: set[tuple[str, int]] = field(default_factory=set)
+    value: RootValue
 
 
 def shares_timed_out(
@@ -381,7 +375,7 @@ class CompletionLog(LogFigures):
 
     def _search_acks(self, root: Root, cohort: TimedCohort) -> None:
         """Begin to look for the acks of a root that timed out."""
-        self._late[root] = LateRoot(cohort, int(root_edge(*root)))
+        self._late[root] = LateRoot(cohort, RootValue(root))
         acker = self._acker_of(root)
         since_ms = self._acks_since_ms.get(acker, cohort.emitted_ms)
         self._acks_since_ms[acker] = min(since_ms, cohort.emitted_ms)
@@ -393,7 +387,7 @@ class CompletionLog(LogFigures):
         2. Of each acker partition that has some, read from the emission of the oldest new one on, else from
            where the last call ended. An ack that is read again counts once.
         """
-        self._give_up()
+        self._give_up_oldest_roots()
         blocks_by_acker: dict[int, dict[tuple[int, int], list[Root]]] = {}
         for root in self._late:
             roots_by_block = blocks_by_acker.setdefault(self._acker_of(root), {})
@@ -405,25 +399,24 @@ class CompletionLog(LogFigures):
             what_is_unknown = "late acks there are unknown"
             ack_topic = self._topics.ack_topics.ack
             records = tails.read_rest(ack_topic, acker, from_offset, what_is_unknown)
-            self._take_acks(acker, roots_by_block, records)
+            self._count_late_acks(acker, roots_by_block, records)
             self._acks_since_ms.pop(acker, None)
         self._acks_unread = tails.notes
 
-    def _give_up(self) -> None:
-        """Give up the oldest roots beyond the limits.
-
-        Of acker partitions that have no root left it is forgotten how far they were read: the next root
-        begins at its own emission.
-        """
+    def _give_up_oldest_roots(self) -> None:
+        """Look no longer for the acks of the oldest roots beyond the limits."""
         newest_ms = max((late.cohort.emitted_ms for late in self._late.values()), default=0)
-        ack_count = sum(len(late.counted_acks) for late in self._late.values())
+        ack_count = sum(late.value.batch_count for late in self._late.values())
         for root, late in list(self._late.items()):  # the oldest ones come first
             is_old = newest_ms - late.cohort.emitted_ms > LATE_FOR_MS
             if is_old or len(self._late) > LATE_MAX or ack_count > LATE_ACKS_MAX:
-                ack_count -= len(late.counted_acks)
+                ack_count -= late.value.batch_count
                 del self._late[root]
+        # of a partition that has no root left the next root begins at its own emission, so forget where
+        # it was read to
         ackers = {self._acker_of(root) for root in self._late}
-        self._acks_read = {acker: offset for acker, offset in self._acks_read.items() if acker in ackers}
+        for acker in self._acks_read.keys() - ackers:
+            del self._acks_read[acker]
 
     def _first_ack(self, acker: int) -> int:
         """Return the offset from which the acks of an acker partition are read."""
@@ -438,7 +431,7 @@ class CompletionLog(LogFigures):
     def _acker_of(self, root: Root) -> int:
         return acker_partition(root.source, root.position, len(self._acker_numbers))
 
-    def _take_acks(
+    def _count_late_acks(
         self, acker: int, roots_by_block: Mapping[tuple[int, int], Sequence[Root]], records: Iterable[Record]
     ) -> None:
         """Count acks of the roots that are looked for; one whose acks are all there was acked late."""
@@ -447,17 +440,12 @@ class CompletionLog(LogFigures):
             for event in events_of([record]):
                 if not isinstance(event, Acks) or wrong_acks(event, acker, len(self._acker_numbers)):
                     continue
-                ack_name = (event.lane, event.seq)
                 for root in roots_by_block.get((event.source, event.block), ()):
                     late = self._late.get(root)
-                    if late is None or ack_name in late.counted_acks:
+                    if late is None:
                         continue
-                    value = contribution_of(event, root)
-                    if value is None:
-                        continue
-                    late.counted_acks.add(ack_name)
-                    late.missing ^= value
-                    if late.missing == 0:
+                    late.value.add(event)
+                    if late.value.is_whole:
                         cohort = self._late.pop(root).cohort
                         cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1
 

@@ -43,7 +43,7 @@ from acker.kafka.port import (
 from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import LateReaders, StandingPartition
 from acker.service.state import FILLING_SHARE, FULL_CURE
-from acker.service.view import AckerView, ViewReader
+from acker.service.view import NO_STATE, AckerView, ViewReader
 from acker.units import any_time_text
 from acker.untrusted import UntrustedName, shell_word
 from acker.wire.lateness import LateCounts, TooLate
@@ -57,7 +57,6 @@ from spout.group.strangers import stranger_texts
 from spout.inspect.letter_rows import moment
 from spout.inspect.readings import (
     HELD_BY_SPARK,
-    NO_STATE,
     STOPPED_ON_PURPOSE,
     WITHOUT_STATE,
     Dead,
@@ -80,6 +79,7 @@ from spout.inspect.waiting_roots import (
     WaitingRoots,
     not_whole,
 )
+from spout.planning.session import SessionName
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -308,7 +308,7 @@ def missing_services(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[
     """Describe that no acker lives, or no replay worker; empty if both do."""
     services = {"ackers": topics.acker.group, "replay_workers": topics.acker.replay_group}
     missing = [group for column, group in services.items() if any(row[column] == 0 for row in rows)]
-    return [_absent(topics, group) for group in missing]
+    return [_no_member_text(topics, group) for group in missing]
 
 
 def missing_broker_texts(brokers: Sequence[MissingBroker]) -> list[str]:
@@ -355,7 +355,7 @@ def missing_members(
     members = if_it_lives(Questions(log)(log.members, group), missing)
     if members.unknown:
         return [_unknown_life("a member", group, members.unknown)]
-    return [] if members.value else [_absent(topics, group)]
+    return [] if members.value else [_no_member_text(topics, group)]
 
 
 def missing_queries(
@@ -377,7 +377,8 @@ def missing_queries(
     stopped: list[str] = []
     groups_without_query: list[str] = []
     for group in groups:
-        lives = if_it_lives(ask(_query_lives, log, topics, group, now_ms), broker)
+        query = ask(live_query, log, topics, group, now_ms)
+        lives = if_it_lives(query.then(lambda signs: signs.lives), broker)
         if lives.unknown:
             unknown.append(_unknown_life("a query", group, lives.unknown))
             continue
@@ -402,14 +403,19 @@ def why_group_is_stopped(topics: Topics, group: str) -> str:
 
 
 class LiveQuery(NamedTuple):
-    """Whether a query of a group lives, and the ids of the inputs that it reads; None: it does not say.
+    """What the signs of life in one group say of its query.
 
-    `times` are when its newest signs of life were written, by its driver's clock and the broker's.
+    Attributes:
+        lives: whether any process of it lives.
+        inputs: the ids of the inputs that it reads; None: it does not say.
+        times: when its newest signs of life were written, by its driver's clock and the broker's.
+        session_lives: whether the session lives that was named; without a name as `lives`.
     """
 
     lives: bool
     inputs: frozenset[int] | None = None
     times: Sequence[WriterTime] = ()
+    session_lives: bool = False
 
     @property
     def ahead_ms(self) -> int | None:
@@ -417,20 +423,22 @@ class LiveQuery(NamedTuple):
         aheads_ms = [time.ahead_ms for time in self.times if time.ahead_ms is not None]
         return min(aheads_ms, key=abs, default=None)
 
-    def may_read(self, input: Input) -> bool:
-        """Return whether it lives and reads an input, or does not say what it reads."""
-        return self.lives and (self.inputs is None or input.id in self.inputs)
+    def names_input(self, input: Input) -> bool:
+        """Return whether it reads an input; one of an earlier version, which does not say it, may."""
+        return self.inputs is None or input.id in self.inputs
 
 
-def live_query(log: Log, topics: Topics, group: str, now_ms: int) -> LiveQuery:
-    """Read a group's signs of life from ``_ack_init``; `now_ms` is wall time."""
+def live_query(
+    log: Log, topics: Topics, group: str, now_ms: int, session: SessionName | None = None
+) -> LiveQuery:
+    """Read a group's signs of life from ``_ack_init``, also those of one session if it is named.
+
+    `now_ms` is wall time.
+    """
     with closing(Presence(log, topics.ack_topics.init, topics.acker.partitions, group, now_ms)) as presence:
-        return LiveQuery(presence.last_sign_ms is not None, presence.input_ids(), presence.writer_times())
-
-
-def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
-    """Read whether a query of a group lives."""
-    return live_query(log, topics, group, now_ms).lives
+        lives = presence.last_sign_ms is not None
+        session_lives = lives if session is None else presence.wait_ms(session) > 0
+        return LiveQuery(lives, presence.input_ids(), presence.writer_times(), session_lives)
 
 
 def unread_text(name: str, group: str, inputs_read: Iterable[str]) -> str:
@@ -461,7 +469,7 @@ def _unread(
         query = queries[input.group].value
         if query is None or not query.lives or input.stopped:
             continue
-        if query.inputs is None or input.id in query.inputs:  # it reads it, or does not say what it reads
+        if query.inputs is None or query.names_input(input):
             continue
         own_states = [state for state in states if state.input == input.name]
         if all(state.lag.value == 0 and state.replays_due.value == 0 for state in own_states):
@@ -491,17 +499,18 @@ def no_query(groups: Mapping[str, bool]) -> list[str]:
     return [text]
 
 
-def _absent(topics: Topics, group: str) -> str:
-    """Describe that a group of services has no member, with the effect and the cure."""
-    kind = "replay worker"
-    effect = "lost records are neither replayed nor become dead letters"
-    command = "replay run"
+def _no_member_text(topics: Topics, group: str) -> str:
+    """Describe that no acker lives, or no replay worker; `group` is theirs, and has no member."""
+    without_member = f"(group {UntrustedName(group)} has no member)"
     if group == topics.acker.group:
-        kind = "acker"
-        effect = "nothing is acked, fails or times out, and no query begins"
-        command = "acker run"
-    name = UntrustedName(group)
-    return f"no {kind} lives (group {name} has no member): {effect}; start one with `windhover {command}`"
+        return (
+            f"no acker lives {without_member}: nothing is acked, fails or times out, and no query"
+            " begins; start one with `windhover acker run`"
+        )
+    return (
+        f"no replay worker lives {without_member}: lost records are neither replayed nor become dead"
+        " letters; start one with `windhover replay run`"
+    )
 
 
 class Overview:
@@ -572,7 +581,7 @@ class Overview:
         for input in self._inputs:
             query = queries[input.group]
             query_lives = if_it_lives(query.then(lambda signs: signs.lives), missing)
-            is_read = query.value is not None and query.value.may_read(input)
+            is_read = query.value is not None and query.value.lives and query.value.names_input(input)
             if input.stopped and is_read:
                 read_though_stopped[input.name] = read_though_stopped_text(input)
             processes = LiveProcesses(query_lives, ackers.then(len), workers.then(len), missing, is_read)
@@ -584,10 +593,12 @@ class Overview:
                 partition_state(input, partition, views, ends, waiting, dead, processes, now_ms)
                 for partition, ends in self._ends(ask, answers, input)
             ]
-        of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
+        of_no_input: Sequence[str] = ()
+        if waiting.value is not None:
+            of_no_input = self._texts_on_unknown_inputs(waiting.value.due)
         not_readable = answers.why_missing(names.init, names.ack)
         ack_ends = [not_readable or self._ack_ends(ack_topic_ends, number) for number in self._acker_numbers]
-        standing = self._standing(ask, ack_topic_ends, views, waiting, now_ms)
+        standing = self._find_standing(ask, ack_topic_ends, views, waiting, now_ms)
         # asked for its troubles alone: a leaderless partition of a dead-letter topic holds up replays
         letter_topics = {input.dead_letter.topic for input in self._inputs}
         for name in letter_topics & answers.infos.keys():
@@ -777,7 +788,7 @@ class Overview:
         ack_end = ends[TopicPartition(names.ack, number)]
         return joined(AckEnds, init_end, ack_end)
 
-    def _standing(
+    def _find_standing(
         self,
         ask: Questions,
         ends: Mapping[TopicPartition, Reading[int]],
@@ -786,17 +797,7 @@ class Overview:
         now_ms: int,
     ) -> list[StandingPartition]:
         """Return which acker partitions and replay workers do not go on, as far as they have come."""
-        names = self._topics.ack_topics
-        waiting_max = self._topics.replay.limits.waiting_max
-        positions: dict[TopicPartition, int] = {}
-        for number, view in enumerate(views):
-            if view.value is not None:
-                positions[TopicPartition(names.init, number)] = view.value.next_init
-                positions[TopicPartition(names.ack, number)] = view.value.next_ack
-        for number, partition in enumerate(waiting.value.partitions if waiting.value is not None else ()):
-            # one that has as much as may wait reads no more on purpose; where nothing lags, it has read all
-            if partition.lag and partition.due < waiting_max:
-                positions[TopicPartition(names.verdict, number)] = partition.next
+        positions = self._reader_positions(views, waiting)
         ends_by_place: dict[TopicPartition, int] = {}
         for place in positions:
             end = ends[place].value if place in ends else None
@@ -806,6 +807,28 @@ class Overview:
         young = self._bounds(ask, max(0, now_ms - STANDS_MS), list(ends_by_place))
         first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
         return self._late_readers.find_standing(positions, first_young, ends_by_place, now_ms)
+
+    def _reader_positions(
+        self, views: Sequence[Reading[AckerView]], waiting: Reading[Waiting]
+    ) -> dict[TopicPartition, int]:
+        """Return up to where ackers and replay workers have read, as far as that is known.
+
+        Workers that read no further on purpose, or have read all, are left out.
+        """
+        names = self._topics.ack_topics
+        positions: dict[TopicPartition, int] = {}
+        for number, view in enumerate(views):
+            if view.value is not None:
+                positions[TopicPartition(names.init, number)] = view.value.next_init
+                positions[TopicPartition(names.ack, number)] = view.value.next_ack
+        if waiting.value is None:
+            return positions
+        waiting_max = self._topics.replay.limits.waiting_max
+        for number, partition in enumerate(waiting.value.partitions):
+            # one that has as much as may wait reads no more on purpose; where nothing lags, it has read all
+            if partition.lag and partition.due < waiting_max:
+                positions[TopicPartition(names.verdict, number)] = partition.next
+        return positions
 
     def _late_text(self, partition: StandingPartition) -> str:
         """Describe a partition of which the reader is behind: it stands, or catches up."""
@@ -819,7 +842,7 @@ class Overview:
             " `windhover machinery`, and the log of its process"
         )
 
-    def _of_no_input(self, due: Counter[Place]) -> list[str]:
+    def _texts_on_unknown_inputs(self, due: Counter[Place]) -> list[str]:
         """Return a sentence for each input id that topics.yaml lacks and that replays wait for.
 
         `due` counts the replays that wait, by the place of their source: an input's id and a partition.

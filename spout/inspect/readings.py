@@ -19,7 +19,7 @@ from acker.config.settings import Input
 from acker.identity import I64, offset_of, position_at, source_of
 from acker.ledger.sessions import SourceGeneration
 from acker.service.state_notes import GROUPS_MAX
-from acker.service.view import AckerView, OpenRange
+from acker.service.view import NO_STATE, AckerView, OpenRange
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.lateness import LateCounts
 from spout.inspect.tables import span
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", covariant=True)
 U = TypeVar("U")
-
-NO_STATE: Final = "acker partition {} has no State yet: start an acker and a query, whichever does not run"
 
 WITHOUT_STATE: Final = NO_STATE.rpartition("{}")[2]
 """How a reason ends where an acker partition has no State. An acker that lives writes it within two seconds
@@ -472,7 +470,7 @@ def partition_state(
     waits_for: Reading[str] = Reading("")
     if input.ordered:
         blocked = waiting.then(lambda replays: replays.blocked.get(place, BlockedRecords()))
-        waits_for = blocked.then(lambda records: _waits(records, now_ms))
+        waits_for = blocked.then(lambda records: _waits_for_text(records, now_ms))
     own_dead = dead.then(lambda records: records.get(partition, _NO_DEAD))
 
     late = late_counts(views, input.group)
@@ -484,7 +482,7 @@ def partition_state(
 
     blocking = by_now(progress.then(lambda source: source.blocking))
     stopped = "" if lives.is_read else input.stopped
-    why = _recreated(input, progress, copies)
+    why = _recreated_text(input, progress, copies)
     if why is None:
         why = _why_commit_waits(blocking, emitted_to, ends.committed, lives, now_ms, stopped)
     return PartitionState(
@@ -567,7 +565,7 @@ def _lag(
     return not_emitted + copies_not_emitted + pending + due
 
 
-def _waits(blocked: BlockedRecords, now_ms: int) -> str:
+def _waits_for_text(blocked: BlockedRecords, now_ms: int) -> str:
     """Describe which record a partition, or some keys of it, wait for."""
     if not blocked.first:
         return ""
@@ -575,7 +573,7 @@ def _waits(blocked: BlockedRecords, now_ms: int) -> str:
     return f"{UntrustedName(blocked.first)} first, {due}"
 
 
-def _recreated(
+def _recreated_text(
     input: Input, progress: Reading[SourceProgress], copies: Reading[SourceProgress]
 ) -> Reading[str] | None:
     """Describe that a topic was created again, which no query survives; None: none was, or it is unknown."""

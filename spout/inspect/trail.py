@@ -31,7 +31,7 @@ from acker.identity import (
 )
 from acker.kafka.port import Log, MissingBroker, Record, TopicInfo, TopicPartition, broker_names
 from acker.notation import show_bytes
-from acker.service.view import AckerView, OpenRange, ViewReader
+from acker.service.view import NO_STATE, AckerView, ViewReader
 from acker.units import any_time_text, named_past_ms
 from acker.untrusted import UntrustedName, in_sentence
 from acker.wire.checks import read_verdicts, wrong_acks
@@ -57,11 +57,10 @@ from replay.records.headers import (
 from replay.records.letters import Filter, Letter
 from replay.records.movers import mover_record, mover_text
 from replay.worker.fetch import Absence, Fetcher
-from spout.group.presence import Presence
 from spout.inspect.diagnosis import Circumstances
 from spout.inspect.letter_rows import hexadecimal_note, parse_key
-from spout.inspect.overview import MISSING, Questions, missing_brokers
-from spout.inspect.readings import NO_STATE, Reading, first_present, if_it_lives
+from spout.inspect.overview import MISSING, Questions, live_query, missing_brokers
+from spout.inspect.readings import Reading, first_present, if_it_lives
 from spout.inspect.story import (
     NOT_EMITTED,
     SETTLED,
@@ -104,6 +103,37 @@ class Contributions(NamedTuple):
     is_whole: bool
 
 
+class RootValue:
+    """The value of a root as an acker has it, from acks in the log: 0 when all of its tree is acked."""
+
+    def __init__(self, root: Root) -> None:
+        """Begin without an ack."""
+        self._root = root
+        self._value = int(root_edge(*root))
+        # the batches that acked something of it, by lane and number: a record may come twice
+        self._batches = set[tuple[str, int]]()
+
+    def add(self, acks: Acks) -> None:
+        """Count what a record acks of the root, once for each batch."""
+        batch = (acks.lane, acks.seq)
+        if batch in self._batches:
+            return
+        contribution = _contribution_of(acks, self._root)
+        if contribution is not None:
+            self._batches.add(batch)
+            self._value ^= contribution
+
+    @property
+    def batch_count(self) -> int:
+        """How many batches acked part of the root."""
+        return len(self._batches)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether they acked all of it."""
+        return self._value == 0
+
+
 class Decided(NamedTuple):
     """The verdicts of roots, and what is noted of some of them; it is filled while a log is read.
 
@@ -134,14 +164,6 @@ class Decided(NamedTuple):
             for root in all_roots:
                 if _holds(call.runs, root):
                     self.passed[root] = (*self.passed.get(root, ()), passed)
-
-
-class _Signs(NamedTuple):
-    """Whether a query of a group lives, whether the session of an open root does, and reads the input."""
-
-    query: bool
-    session: bool
-    is_read: bool
 
 
 class AckTopicSearch:
@@ -187,26 +209,13 @@ class AckTopicSearch:
         # a new note says that records were not read
         if self._topics.ack in self._tails.missing or len(self._tails.notes) > note_count:
             return None
-        # the root's value, as an acker has it: 0 when all of its tree is acked
-        value = int(root_edge(*root))
-        batch_count = 0
-        acks_counted = set[tuple[str, int, int]]()
+        value = RootValue(root)
         for event in events_of(records):
-            if not isinstance(event, Acks) or event.source != root.source:
+            if not isinstance(event, Acks) or wrong_acks(event, acker, self._partitions):
                 continue
-            if wrong_acks(event, acker, self._partitions):
-                continue
-            if session is not None and event.session != session:
-                continue
-            name = (event.lane, event.seq, event.block)
-            if name in acks_counted:
-                continue
-            acks_counted.add(name)
-            contribution = contribution_of(event, root)
-            if contribution is not None:
-                batch_count += 1
-                value ^= contribution
-        return Contributions(batch_count, value == 0)
+            if session is None or event.session == session:
+                value.add(event)
+        return Contributions(value.batch_count, value.is_whole)
 
     def decided(self, roots: Iterable[Root]) -> Decided:
         """Find the verdicts of roots and what is noted behind them, as far back as the log is read."""
@@ -391,7 +400,8 @@ class Trail:
         acker = self._topics.acker
         ask = Questions(self._log)
         open_in = evidence.emissions[-1].open if evidence.emissions else None
-        lives = ask(self._lives, input, open_in, now_ms)
+        session = SessionName(open_in.epoch, open_in.session) if open_in is not None else None
+        query = ask(live_query, self._log, self._topics, input.group, now_ms, session)
         if brokers is None:
             brokers = missing_brokers(self._log, self._topics)
         missing = broker_names(brokers)
@@ -400,13 +410,13 @@ class Trail:
             return if_it_lives(ask(self._log.members, group).then(len), missing)
 
         return Circumstances(
-            query_lives=if_it_lives(lives.then(lambda signs: signs.query), missing),
-            session_lives=if_it_lives(lives.then(lambda signs: signs.session), missing),
+            query_lives=if_it_lives(query.then(lambda signs: signs.lives), missing),
+            session_lives=if_it_lives(query.then(lambda signs: signs.session_lives), missing),
             ackers=members(acker.group),
             replay_workers=members(acker.replay_group),
             pending=ask(self._pending, input),
             pending_max=input.max_spout_pending,
-            is_read=lives.value is None or lives.value.is_read,
+            is_read=query.value is None or query.value.names_input(input),
             stopped=input.stopped,
         )
 
@@ -415,19 +425,6 @@ class Trail:
         moved_by = mover_text(note.mover, inputs, note.wall)
         text = f"the watermark {any_time_text(note.watermark)}, moved by {moved_by}"
         return LateBy(text, mover_record(note.mover, inputs))
-
-    def _lives(self, input: Input, open_in: OpenRange | None, now_ms: int) -> _Signs:
-        """Read the signs of life of an input's group; `open_in` is the range of an open root, if any."""
-        acker = self._topics.acker
-        topic = acker.topics.init
-        with closing(Presence(self._log, topic, acker.partitions, input.group, now_ms)) as presence:
-            query_lives = presence.last_sign_ms is not None
-            session_lives = query_lives
-            if open_in is not None:
-                session = SessionName(open_in.epoch, open_in.session)
-                session_lives = presence.wait_ms(session) > 0
-            input_ids = presence.input_ids()  # None: a query of an earlier version does not say it
-            return _Signs(query_lives, session_lives, input_ids is None or input.id in input_ids)
 
     def _pending(self, input: Input) -> int:
         """Return how many roots of an input are open; `Unreachable`: an acker has no State."""
@@ -742,8 +739,10 @@ def events_of(records: Iterable[Record]) -> Iterator[object]:
             continue  # the acker quarantines it
 
 
-def contribution_of(event: Acks, root: Root) -> int | None:
+def _contribution_of(event: Acks, root: Root) -> int | None:
     """Return what a record contributes to a root; None: nothing."""
+    if event.source != root.source:
+        return None
     rows = np.flatnonzero(positions(event.positions) == root.position)
     contributions = [int(value) for value in values(event.values)[rows]]
     # a run names roots whose whole tree was acked in one batch: each contributes its own edge

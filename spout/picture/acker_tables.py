@@ -9,13 +9,12 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import WindhoverError
 from acker.hot_paths import as_array
-from acker.identity import I64, OFFSET_BITS, generation_of
+from acker.identity import I64
 from acker.kafka.port import Log
 from acker.ledger.cohort import Session
 from acker.root_sets.root_set import RootSet
-from acker.service.view import AckerView, OpenRange, ViewReader
-from acker.wire.events import PositionRun, SourceRun
-from spout.picture.database import Row
+from acker.service.view import NO_STATE, AckerView, OpenRange, ViewReader
+from spout.picture.database import AlikeRows, Row
 from spout.picture.holes import Hole, Holes
 from spout.picture.init_tables import AckerProgress
 from spout.picture.places import SourceNames
@@ -23,35 +22,19 @@ from spout.picture.reading import LogReading
 
 TABLES_OF_STATE: Final = "ackers, emissions"
 
-NO_STATE_YET: Final = (
-    "acker partition {} has no State yet: start an acker and a query, whichever does not run"
-)
-
-
-class OpenEmission(NamedTuple):
-    """Open roots that were emitted together.
-
-    Attributes:
-        row: what their rows of `emissions` have in common: all columns but the offsets.
-        offset_runs: `offset` and `end_offset` of each row.
-    """
-
-    row: Row
-    offset_runs: Sequence[PositionRun]
-
 
 class AckerTables(NamedTuple):
     """What the States of all acker partitions say.
 
     Attributes:
         acker_rows: of the table `ackers`.
-        open_emissions: for the table `emissions`.
+        open_emissions: for the table `emissions`, with `RUN_COLUMNS`.
         progress: of each acker partition that has a State.
         owners: the sessions that own groups.
     """
 
     acker_rows: Sequence[Row]
-    open_emissions: Sequence[OpenEmission]
+    open_emissions: Sequence[AlikeRows]
     progress: dict[int, AckerProgress]
     owners: frozenset[Session]
 
@@ -72,7 +55,7 @@ class AckerTablesReader:
         `process_by_acker` are the ackers that have the partitions, as far as that is known.
         """
         acker_rows: list[Row] = []
-        open_emissions: list[OpenEmission] = []
+        open_emissions: list[AlikeRows] = []
         progress: dict[int, AckerProgress] = {}
         owners: set[Session] = set()
         for number in range(self._views.partitions):
@@ -85,9 +68,7 @@ class AckerTablesReader:
             for open_range in view.open_ranges():
                 open_positions = open_range.start + as_array(open_range.at)
                 open_parts.append((open_range.source, open_positions))
-                emission = self._emission(open_range, open_positions, number)
-                if emission is not None:
-                    open_emissions.append(emission)
+                open_emissions += self._emissions(open_range, open_positions, number)
             open_roots = RootSet.of_parts(open_parts)
             acker_rows.append({**row, **_state_row(view), "open_roots": len(open_roots)})
             progress[number] = AckerProgress(view.next_init, open_roots)
@@ -103,32 +84,30 @@ class AckerTablesReader:
             reading.note_error(Hole(TABLES_OF_STATE, str(error), topic, acker), error)
             return None
         if view is None:
-            self._holes.note(Hole(TABLES_OF_STATE, NO_STATE_YET.format(acker), topic, acker))
+            self._holes.note(Hole(TABLES_OF_STATE, NO_STATE.format(acker), topic, acker))
         return view
 
-    def _emission(self, emitted: OpenRange, open_positions: I64, acker: int) -> OpenEmission | None:
-        """Return the open roots of a range; None: the picture is not about their input."""
-        source = emitted.source
-        first_position, last_position = int(open_positions[0]), int(open_positions[-1])
-        place = self._names.run_row(SourceRun(source, first_position, last_position + 1))
-        if place is None:
-            return None
-        row: dict[str, str | int | bool | None] = {
-            **place,
-            "state": "open",
-            "consumer_group": emitted.group,
-            "epoch": emitted.epoch,
-            "session": emitted.session,
-            "emitted_at": emitted.emitted_ms,
-            "times_out_at": emitted.deadline_ms,
-            "is_held": emitted.in_state,
-            "acker": acker,
-        }
-        # they are of one generation, so their offsets are neighbours as the positions are
-        del row["offset"], row["end_offset"]
-        open_offsets = open_positions - (generation_of(first_position) << OFFSET_BITS)
-        runs = RootSet.of_positions(source, open_offsets).runs_of_source(source)
-        return OpenEmission(row, runs)
+    def _emissions(
+        self,
+        emitted: OpenRange,
+        open_positions: I64,
+        acker: int,
+    ) -> Iterator[AlikeRows]:
+        """Yield the rows of a range's open roots; none: the picture is not about their input."""
+        open_roots = RootSet.of_positions(emitted.source, open_positions)
+        for runs in self._names.rows_of_roots(open_roots):
+            row: Row = {
+                **runs.row,
+                "state": "open",
+                "consumer_group": emitted.group,
+                "epoch": emitted.epoch,
+                "session": emitted.session,
+                "emitted_at": emitted.emitted_ms,
+                "times_out_at": emitted.deadline_ms,
+                "is_held": emitted.in_state,
+                "acker": acker,
+            }
+            yield AlikeRows(row, runs.own_values)
 
 
 def members_by_partition(log: Log, group: str, what: str, holes: Holes) -> dict[int, str]:

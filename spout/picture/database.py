@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 from urllib.parse import quote
 
 from acker.errors import NewerPicture, NoPicture, NoRoom, WindhoverError
@@ -62,6 +62,16 @@ _SHORT_TEXT: Final = 1_000
 _NO_ROOM_CODES: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _PRIMARY_CODE: Final = 0xFF
 """The lowest byte of SQLite's error codes: the others say more of the same error."""
+
+
+class AlikeRows(NamedTuple):
+    """Rows of one table that have all values of `row` in common, and some numbers of their own.
+
+    `own_values` has these numbers of each row.
+    """
+
+    row: Row
+    own_values: Sequence[Sequence[int]]
 
 
 class Picture:
@@ -174,21 +184,26 @@ class Picture:
     def insert_alike(
         self,
         table: str,
-        row: Row,
         own_columns: tuple[str, ...],
-        own_values: Iterable[Sequence[int]],
+        groups: Iterable[AlikeRows],
     ) -> None:
-        """Add rows that have all values of a row in common, and others of their own.
+        """Add groups of rows; those of one differ in `own_columns` alone, which its row lacks."""
+        # as in `insert`, neighbours that have the same columns are added together
+        for names, alike_groups in groupby(groups, lambda group: tuple(group.row)):
+            statement = _insert_statement(table, (*names, *own_columns))
+            self.connection.executemany(statement, self._values_of_groups(table, alike_groups))
 
-        Args:
-            own_columns: columns of numbers, which the row lacks.
-            own_values: of each row that is added.
-        """
-        # a value in common is converted once: there may be a hundred thousand of these rows
-        common_columns = self.converted(table, row)
-        statement = _insert_statement(table, (*common_columns, *own_columns))
-        common_values = tuple(common_columns.values())
-        self.connection.executemany(statement, ((*common_values, *values) for values in own_values))
+    def _values_of_groups(
+        self,
+        table: str,
+        groups: Iterable[AlikeRows],
+    ) -> Iterator[tuple[Value, ...]]:
+        """Yield the values of all rows of some groups, as the database has them."""
+        for group in groups:
+            # a value in common is converted once: there may be a hundred thousand of these rows
+            common_values = tuple(self.converted(table, group.row).values())
+            for own_values in group.own_values:
+                yield (*common_values, *own_values)
 
     def _values(
         self,

@@ -10,7 +10,7 @@ from spout.picture.acker_tables import AckerTables, AckerTablesReader, members_b
 from spout.picture.database import Picture
 from spout.picture.holes import Holes
 from spout.picture.init_tables import TABLES_OF_INITS, InitTables
-from spout.picture.places import SourceNames
+from spout.picture.places import RUN_COLUMNS, SourceNames
 from spout.picture.reading import LogReading, TopicUse
 
 # ackers delete what they have read, and their State has what is open of it
@@ -43,7 +43,8 @@ class EmissionTables:
             self._inits.put(record)
         ackers = self._ackers.read(reading, self._process_by_acker())
         self._write(ackers)
-        self._picture.insert("emissions", self._inits.emission_rows(ackers.progress))
+        emissions = self._inits.emission_rows(ackers.progress)
+        self._picture.insert_alike("emissions", RUN_COLUMNS, emissions)
         sessions = self._inits.session_rows(ackers.owners, has_owners=bool(ackers.progress))
         self._picture.replace("sessions", sessions)
 
@@ -59,6 +60,4 @@ class EmissionTables:
         """Write the ackers and the open roots, in the place of those of the last reading."""
         self._picture.replace("ackers", ackers.acker_rows)
         self._picture.replace("emissions", ())
-        for emission in ackers.open_emissions:
-            offsets = ("offset", "end_offset")
-            self._picture.insert_alike("emissions", emission.row, offsets, emission.offset_runs)
+        self._picture.insert_alike("emissions", RUN_COLUMNS, ackers.open_emissions)

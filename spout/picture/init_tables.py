@@ -20,7 +20,7 @@ from acker.wire.checks import emission_wall, wrong_init, wrong_take
 from acker.wire.codec import wire_codec
 from acker.wire.events import Event, Init, Take, Tick
 from spout.group.presence import LEAVES_HEADER, Who
-from spout.picture.database import Row
+from spout.picture.database import AlikeRows, Row
 from spout.picture.holes import Hole, Holes
 from spout.picture.places import SourceNames
 
@@ -146,15 +146,15 @@ class InitTables:
             )
         return rows
 
-    def emission_rows(self, progress_by_acker: Mapping[int, AckerProgress]) -> list[Row]:
-        """Return the rows of `emissions` for roots that are not open.
+    def emission_rows(self, progress_by_acker: Mapping[int, AckerProgress]) -> list[AlikeRows]:
+        """Return the rows of `emissions` for roots that are not open, with `RUN_COLUMNS`.
 
         If nothing is known of an acker partition, neither is the state of what was emitted there.
         """
         if self._forgotten_count:
             why = f"of {self._forgotten_count:,} emissions too many only the open roots are here"
             self._holes.note(Hole("emissions", why))
-        rows: list[Row] = []
+        rows: list[AlikeRows] = []
         for acker, inits in self._inits.items():
             progress = progress_by_acker.get(acker)
             for seen in inits:
@@ -166,19 +166,24 @@ class InitTables:
                 rows += self._rows_of(seen.init, roots, state, acker)
         return rows
 
-    def _rows_of(self, init: Init, roots: RootSet, state: str | None, acker: int) -> Iterable[Row]:
-        for run in roots.runs():
-            place = self._names.run_row(run)
-            if place is not None:
-                yield {
-                    **place,
-                    "state": state,
-                    "consumer_group": init.group,
-                    "epoch": init.epoch,
-                    "session": init.session,
-                    "emitted_at": init.wall,
-                    "acker": acker,
-                }
+    def _rows_of(
+        self,
+        init: Init,
+        roots: RootSet,
+        state: str | None,
+        acker: int,
+    ) -> Iterable[AlikeRows]:
+        for runs in self._names.rows_of_roots(roots):
+            row: Row = {
+                **runs.row,
+                "state": state,
+                "consumer_group": init.group,
+                "epoch": init.epoch,
+                "session": init.session,
+                "emitted_at": init.wall,
+                "acker": acker,
+            }
+            yield AlikeRows(row, runs.own_values)
 
 
 def _signs_row(signs: Signs) -> Row:

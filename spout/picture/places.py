@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from acker.config.settings import Input
-from acker.identity import generation_of, input_id_of, offset_of, partition_of
-from acker.wire.events import SourceRun
+from acker.identity import (
+    I64,
+    OFFSET_BITS,
+    OFFSET_MAX,
+    generation_of,
+    input_id_of,
+    offset_of,
+    partition_of,
+)
+from acker.root_sets.root_set import RootSet
 from replay.records.headers import parse_location
 from replay.records.places import topic_of
-from spout.picture.database import Row
+from spout.picture.database import AlikeRows, Row
 
 
 class SourceName(NamedTuple):
@@ -68,29 +78,44 @@ class SourceNames:
         topic = topic_of(input, source)
         return SourceName(input.name, topic, partition, self._is_chosen(input.name))
 
-    def run_row(self, run: SourceRun) -> Row | None:
-        """Return the columns that name a run of roots; None: the picture is not about its input.
-
-        A run is of one generation, so its offsets are neighbours as its positions are.
-        """
-        name = self.name_of(run.source)
-        if not name.is_chosen or run.start >= run.end:
+    def source_row(self, source: int) -> Row | None:
+        """Return the columns that name a source; None: the picture is not about its input."""
+        name = self.name_of(source)
+        if not name.is_chosen:
             return None
-        return {
-            "input": name.input,
-            "topic": name.topic,
-            "partition": name.partition,
-            "offset": int(offset_of(run.start)),
-            "end_offset": int(offset_of(run.end - 1)) + 1,
-            "generation": generation_of(run.start),
-        }
+        return {"input": name.input, "topic": name.topic, "partition": name.partition}
+
+    def rows_of_roots(self, roots: RootSet) -> Iterator[AlikeRows]:
+        """Yield the rows of runs, with `RUN_COLUMNS`, of all sources that the picture is about."""
+        for source in roots.sources():
+            row = self.source_row(source)
+            if row is not None:
+                _sources, starts, ends = roots.table[roots.rows_of_source(source)].T
+                yield AlikeRows(row, run_values(starts, ends))
 
     def root_row(self, source: int, position: int) -> Row | None:
         """Return the columns that name one root; None: the picture is not about its input."""
-        row = self.run_row(SourceRun(source, position, position + 1))
+        row = self.source_row(source)
         if row is None:
             return None
-        return {name: value for name, value in row.items() if name != "end_offset"}
+        offset = int(offset_of(position))
+        return {**row, "offset": offset, "generation": generation_of(position)}
+
+
+RUN_COLUMNS: Final = ("offset", "end_offset", "generation")
+"""In these, rows about runs of one source differ."""
+
+
+def run_values(starts: I64, ends: I64) -> list[list[int]]:
+    """Return the values of `RUN_COLUMNS` of runs of positions [start, end); arrays of shape (n,).
+
+    A run is of one generation, so its offsets are neighbours as its positions are.
+    """
+    end_offsets = ((ends - 1) & OFFSET_MAX) + 1
+    values: list[list[int]] = np.column_stack(
+        [starts & OFFSET_MAX, end_offsets, starts >> OFFSET_BITS]
+    ).tolist()
+    return values
 
 
 def origin_row(place: str) -> Mapping[str, str | int | None]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -20,12 +22,12 @@ from acker.root_sets.root_set import RootSet
 from acker.wire.causes import EXPLICIT, HELD
 from acker.wire.checks import wrong_verdicts
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, SourceRun, Taken, Verdicts, positions
+from acker.wire.events import Lost, Taken, Verdicts, positions
 from acker.wire.verdict import Verdict
 from replay.records.due import Progress
-from spout.picture.database import ROWS_BUFFERED, Picture, Row
+from spout.picture.database import ROWS_BUFFERED, AlikeRows, Picture, Row
 from spout.picture.holes import Holes
-from spout.picture.places import SourceNames
+from spout.picture.places import RUN_COLUMNS, SourceNames, run_values
 
 TABLES_OF_VERDICTS: Final = "verdicts, failures"
 
@@ -72,8 +74,9 @@ class VerdictTables:
         self._names = names
         self._holes = holes
         self._codec = wire_codec()
-        self._verdict_rows: list[Row] = []
-        self._failure_rows: list[Row] = []
+        self._verdict_rows: list[AlikeRows] = []
+        self._failure_rows: list[AlikeRows] = []
+        self._row_count = 0  # in both of them
         # by partition of the topic, in the order of its log
         self._new_roots: dict[int, deque[NewRoots]] = {}
 
@@ -91,45 +94,48 @@ class VerdictTables:
             self._holes.note_record(TABLES_OF_VERDICTS, record, flaw)
             return
         for verdict, runs in event.done():
-            for run in runs:
-                self._put_run(record, run, verdict)
+            for source, runs_of_source in groupby(runs, itemgetter(0)):
+                place = self._names.source_row(source)
+                _sources, starts, ends = np.array(list(runs_of_source), np.int64).T
+                has_roots = starts < ends
+                if place is not None:
+                    own_values = run_values(starts[has_roots], ends[has_roots])
+                    self._put_runs(record, AlikeRows(place, own_values), verdict)
         number = 0
         for lost in event.lost:
             self._put_lost(record, lost)
             self._put_new_roots(record, lost, number, progress)
             number += len(positions(lost.positions))
-        if len(self._verdict_rows) + len(self._failure_rows) >= ROWS_BUFFERED:
+        if self._row_count >= ROWS_BUFFERED:
             self.flush()
 
-    def _put_run(self, record: Record, run: SourceRun, verdict: Verdict) -> Row | None:
-        """Add a run of roots that got a verdict; return its row, None: it is of no wanted input."""
-        place = self._names.run_row(run)
-        if place is None:
-            return None
+    def _put_runs(self, record: Record, runs: AlikeRows, verdict: Verdict) -> AlikeRows:
+        """Add runs of one source that got a verdict, and return their rows of `verdicts`."""
         row: Row = {
-            **place,
+            **runs.row,
             "verdict": verdict.value,
             "decided_at": record.timestamp_ms,
             "acker": record.partition,
         }
-        self._verdict_rows.append(row)
-        return row
+        verdict_rows = AlikeRows(row, runs.own_values)
+        self._verdict_rows.append(verdict_rows)
+        self._row_count += len(runs.own_values)
+        return verdict_rows
 
     def _put_lost(self, record: Record, lost: Lost) -> None:
         """Add roots that were lost together: neighbours are one row."""
-        for run in RootSet.of_positions(lost.source, positions(lost.positions)).runs():
-            row = self._put_run(record, run, lost.reason)
-            if row is None:
-                continue
-            self._failure_rows.append(
-                {
-                    **row,
-                    **_cause_row(lost),
-                    "is_blocked": lost.error == HELD,
-                    "emitted_at": lost.emitted_wall,
-                    "age_ms": lost.decided_at - lost.emitted_at,
-                }
-            )
+        lost_roots = RootSet.of_positions(lost.source, positions(lost.positions))
+        for runs in self._names.rows_of_roots(lost_roots):
+            verdict_rows = self._put_runs(record, runs, lost.reason)
+            failure_row: Row = {
+                **verdict_rows.row,
+                **_cause_row(lost),
+                "is_blocked": lost.error == HELD,
+                "emitted_at": lost.emitted_wall,
+                "age_ms": lost.decided_at - lost.emitted_at,
+            }
+            self._failure_rows.append(AlikeRows(failure_row, runs.own_values))
+            self._row_count += len(runs.own_values)
 
     def _put_new_roots(
         self,
@@ -145,10 +151,10 @@ class VerdictTables:
         lost_positions = positions(lost.positions)
         if not len(lost_positions):
             return
-        place = self._names.root_row(lost.source, int(lost_positions[0]))
+        place = self._names.source_row(lost.source)
         if place is None:
             return
-        row: dict[str, str | int | bool | None] = {
+        row: Row = {
             **place,
             **_cause_row(lost),
             "verdict": lost.reason.value,
@@ -157,8 +163,6 @@ class VerdictTables:
             "lost_at": record.timestamp_ms,
             "acker": record.partition,
         }
-        for column in _OWN_COLUMNS:
-            del row[column]
         new_roots = NewRoots(record.offset, number, lost_positions, row)
         if progress is not None:
             self._forget_accepted(new_roots, progress)
@@ -203,8 +207,9 @@ class VerdictTables:
         (newest_rowid,) = self._picture.connection.execute(newest).fetchone()
         offsets = new_roots.positions & OFFSET_MAX
         generations = new_roots.positions >> OFFSET_BITS
-        own_values = np.column_stack([offsets, generations])
-        self._picture.insert_alike("waiting", new_roots.row, _OWN_COLUMNS, own_values.tolist())
+        own_values = np.column_stack([offsets, generations]).tolist()
+        alike_rows = AlikeRows(new_roots.row, own_values)
+        self._picture.insert_alike("waiting", _OWN_COLUMNS, [alike_rows])
         # SQLite gives a row the number behind the highest that the table has
         new_roots.first_rowid = newest_rowid + 1
 
@@ -222,10 +227,11 @@ class VerdictTables:
 
     def flush(self) -> None:
         """Write the rows that were collected."""
-        self._picture.insert("verdicts", self._verdict_rows)
-        self._picture.insert("failures", self._failure_rows)
+        self._picture.insert_alike("verdicts", RUN_COLUMNS, self._verdict_rows)
+        self._picture.insert_alike("failures", RUN_COLUMNS, self._failure_rows)
         self._verdict_rows = []
         self._failure_rows = []
+        self._row_count = 0
 
 
 def _cause_row(lost: Lost) -> Row:

@@ -20,7 +20,7 @@ from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
 from replay.records.due import PROGRESS_KEY, Pause, Progress, due_codec, pause_key
 from replay.records.letters import Filter, LetterAction
-from spout.picture.database import Picture
+from spout.picture.database import Picture, Row, Value
 from spout.picture.loader import PictureLoader, PicturePart
 from spout.picture.reading import PIECE_RECORDS, Limits
 from spout.planning.journal import BEGINNING
@@ -102,6 +102,41 @@ def test_a_rewound_record_is_in_another_generation_at_the_same_offset(world: Wor
     world.ack(SOURCE, second, second + 1)
     rows = values_of(of(world), "SELECT generation, offset, end_offset FROM verdicts")
     assert rows == [(1, 5, 7), (2, 5, 6)]
+
+
+def lost_of(*lost_positions: int) -> Lost:
+    """Roots that were lost together, by one cause."""
+    packed = pack_positions(np.array(lost_positions, np.int64))
+    cause = ("split", "ValueError(Exception)", "bad")
+    return Lost(Verdict.FAILED, "counts", TOPIC, "", *cause, 1_000, 990_000, 1_200, SOURCE, packed)
+
+
+def test_roots_that_were_lost_together_are_a_row_for_each_run_of_each_generation(world: World) -> None:
+    both = [position_at(0, 5), position_at(0, 6), position_at(0, 9), position_at(2, 5)]
+    acked = SourceRun(SOURCE, 20, 22), SourceRun(SOURCE, 30, 30), SourceRun(source_of(INPUT_ID, 1), 7, 8)
+    world.verdict(Verdicts(acked, (), (lost_of(*both),)), 1)
+    made = of(world)
+    place = "partition, generation, offset, end_offset"
+    lost_runs = [(0, 0, 5, 7), (0, 0, 9, 10), (0, 2, 5, 6)]
+    assert values_of(made, f"SELECT {place} FROM failures") == lost_runs
+    assert values_of(made, f"SELECT {place} FROM verdicts") == [(0, 0, 20, 22), (1, 0, 7, 8), *lost_runs]
+
+
+def test_a_cause_is_converted_once_however_many_runs_of_roots_it_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.verdict(Verdicts((), (), (lost_of(*range(0, 2_000, 2)),)), 1)
+    converted = Picture.converted
+    tables: list[str] = []
+
+    def counted(picture: Picture, table: str, row: Row) -> dict[str, Value]:
+        tables.append(table)
+        return converted(picture, table, row)
+
+    monkeypatch.setattr(Picture, "converted", counted)
+    made = of(world)
+    assert values_of(made, "SELECT count(*) FROM failures") == [(1_000,)]
+    assert sorted(tables) == ["failures", "verdicts", "waiting"]
 
 
 def test_copies_are_named_by_their_place_on_the_replay_topic(world: World) -> None:

@@ -75,14 +75,14 @@ KFAKE_LACKS: Mapping[str, str] = MappingProxyType(
 The test must fall: one that passes has to leave the table, and the page.
 """
 
-_NO_LIMITS: Final = "it lacks `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`"
+_NO_BOUND: Final = "it lacks `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`"
 
 OLD_KAFKA_LACKS: Mapping[str, str] = MappingProxyType(
     {
-        f"{_READING}_a_record_has_the_time_that_was_written": _NO_LIMITS,
-        f"{_A_REFUSED_RECORD}_outside_a_transaction_is_named_too": _NO_LIMITS,
+        f"{_READING}_a_record_has_the_time_that_was_written": _NO_BOUND,
+        f"{_A_REFUSED_RECORD}_outside_a_transaction_is_named_too": _NO_BOUND,
         **{
-            f"{_BY_ITS_WORDS}[kafka-{in_transaction}-{record}]": _NO_LIMITS
+            f"{_BY_ITS_WORDS}[kafka-{in_transaction}-{record}]": _NO_BOUND
             for in_transaction in (False, True)
             for record in ("dated ahead", "too old")
         },

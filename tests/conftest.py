@@ -24,9 +24,9 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from spout.local.spark_session import local_session
-from tests.brokers.ring import KFAKE_LACKS, lack_of
+from tests.brokers.ring import LACKS, lack_of
 from tests.support import spark_classes
-from tests.support.brokers import CONTAINER, EMBEDDED, KFAKE, KINDS, Broker, running
+from tests.support.brokers import CONTAINER, EMBEDDED, KINDS, Broker, running
 from tests.support.lacking import lacking
 from tests.support.turns import beyond_sample, turn_of_day
 
@@ -118,7 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Of a function that is marked ``sample(3)`` each third case stays, the others become slow.
 
     With ``--day`` tests whose turn is another day are deselected, which pytest counts. With
-    ``--broker kfake`` a test of what it lacks must fall.
+    ``--broker KIND`` a test of what that one lacks must fall.
 
     xdist keeps the order with ``--no-loadscope-reorder``. Else it begins with the file of most tests.
     """
@@ -127,11 +127,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
     _mark_beyond_samples(items)
-    if config.getoption("--broker") == KFAKE:
-        for item in items:
-            reason = lack_of(KFAKE_LACKS, item.nodeid)
-            if reason is not None:
-                item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+    lacks = LACKS.get(config.getoption("--broker"), {})
+    for item in items:
+        reason = lack_of(lacks, item.nodeid)
+        if reason is not None:
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
     day: int | None = config.getoption("--day")
     if day is not None:
         by_turns = [item for item in items if item.get_closest_marker("by_turns")]

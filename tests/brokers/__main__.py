@@ -1,4 +1,4 @@
-"""``python -m tests.brokers kfake``: run the contract and a life without Spark on another broker."""
+"""``python -m tests.brokers kfake 4.0``: run the contract, and a life without Spark, elsewhere."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Annotated
 import typer
 
 from tests.brokers.ring import run_ring
+from tests.matrix.rows import write_row
+from tests.matrix.versions import Outcome
 from tests.support.brokers import EMBEDDED, KFAKE
+from tests.support.servers.kafka_releases import RELEASES, version_of
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
-KINDS = (EMBEDDED, KFAKE)
+KINDS = (EMBEDDED, KFAKE, *RELEASES)
 
 
 @app.command()
@@ -22,6 +25,9 @@ def brokers(
     folder: Annotated[
         Path | None, typer.Option(help="Where the output is kept; default a temporary folder.")
     ] = None,
+    row: Annotated[
+        bool, typer.Option(help="Write the row of each release that passed into limits.md.")
+    ] = False,
 ) -> None:
     """Run the ring on each kind of broker. Exits with 1 if a test fell."""
     if unknown := [kind for kind in kinds if kind not in KINDS]:
@@ -37,6 +43,8 @@ def brokers(
             if outcome.exit_code:
                 has_failed = True
                 typer.echo(log.read_text(encoding="utf-8"), err=True)
+            elif row and kind in RELEASES:
+                write_row("Kafka", Outcome(version_of(kind), outcome.counts, outcome.exit_code))
     raise typer.Exit(int(has_failed))
 
 

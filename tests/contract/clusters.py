@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from acker.errors import LogError, TopicError
@@ -268,7 +269,18 @@ class KafkaCluster(Cluster):
         # tests write records of 1970
         config = {"cleanup.policy": policy, "retention.ms": "-1", **(settings or {})}
         wanted = NewTopic(topic, partitions, 1, config=config)
-        _all_done(self._admin.create_topics([wanted]))
+
+        def is_made() -> bool:
+            """A broker with ZooKeeper still has a topic for a moment when it names it no more."""
+            try:
+                _all_done(self._admin.create_topics([wanted]))
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                return False
+            return True
+
+        eventually(is_made)
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
 
         def is_there() -> bool:

@@ -9,6 +9,7 @@ import pytest
 from spout.local.embedded import EmbeddedBroker
 from spout.local.embedded_cluster import EmbeddedCluster
 from tests.contract.clusters import Cluster, InMemoryCluster, KafkaCluster, KafkaSpread, MemorySpread, Spread
+from tests.support.servers.kafka_releases import KafkaOfRelease
 from tests.support.servers.postgres import postgres
 
 MEMORY = "memory"
@@ -22,7 +23,8 @@ def cluster(request: pytest.FixtureRequest, prefix: str) -> Iterator[Cluster]:
         opened: Cluster = InMemoryCluster(prefix)
     else:
         broker = request.getfixturevalue("broker")
-        data = broker.directory / "data" if isinstance(broker, EmbeddedBroker) else None
+        has_files = isinstance(broker, EmbeddedBroker | KafkaOfRelease)
+        data = broker.directory / "data" if has_files else None
         opened = KafkaCluster(prefix, broker.bootstrap, data)
     yield opened
     opened.close()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -11,8 +10,9 @@ from typing import Annotated
 import typer
 
 from tests.matrix.checkpoints import run_chain
-from tests.matrix.pythons import make_python_environment, run_on_python, with_python_row
-from tests.matrix.versions import PAGE, QUICK, RING, Outcome, make_environment, run_tests, with_row
+from tests.matrix.pythons import make_python_environment, run_on_python
+from tests.matrix.rows import write_row
+from tests.matrix.versions import QUICK, RING, make_environment, run_tests
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -56,7 +56,7 @@ def matrix(
                 has_failed = True
                 typer.echo((kept / f"spark-{outcome.version}.log").read_text(encoding="utf-8"), err=True)
             elif not quick:
-                _write_row(with_row, outcome)
+                write_row("PySpark", outcome)
         for version in pythons or ():
             outcome = run_on_python(make_python_environment(kept, version), kept)
             typer.echo(f"Python {outcome.version}: {outcome.counts or 'no tests ran'}")
@@ -65,7 +65,7 @@ def matrix(
                 for log in sorted(kept.glob(f"python-{outcome.version}*.log")):
                     typer.echo(log.read_text(encoding="utf-8"), err=True)
             else:
-                _write_row(with_python_row, outcome)
+                write_row("Python", outcome)
     raise typer.Exit(int(has_failed))
 
 
@@ -79,13 +79,6 @@ def _go_through_versions(versions: Sequence[str], folder: Path) -> bool:
     names = ", ".join([*versions, *versions[-2::-1]])
     typer.echo(f"one checkpoint on {names}: {chain.rows} rows, {len(chain.faults)} faults")
     return bool(chain.faults)
-
-
-def _write_row(with_row_of: Callable[[str, Outcome, str], str], outcome: Outcome) -> None:
-    """Write the row of a version into limits.md, with the date of today."""
-    page = PAGE.read_text(encoding="utf-8")
-    date = datetime.now(UTC).date().isoformat()
-    PAGE.write_text(with_row_of(page, outcome, date), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Which tests run on another version of Python, how its environment comes about, and the row of the page.
+"""Which tests run on another version of Python, and how its environment comes about.
 
 The tests are those of `acker`, `replay` and `spout` that need no server, and one on a real Spark, whose
 workers are processes of that Python too. What is installed is what `uv.lock` has for that version.
@@ -18,8 +18,6 @@ WITHOUT_SERVER: Final = ("tests/unit/acker", "tests/unit/replay", "tests/unit/sp
 ON_SPARK: Final = ("tests/integration/spark/test_keyed_spark.py::test_whole_numbers_stay_whole_beside_nulls",)
 
 _NO_SERVER: Final = "not slow and not kafka and not spark and not docker"
-_ROW: Final = re.compile(r"^\| Python (\d+\.\d+)\S* \|.*\n", re.MULTILINE)
-_TABLE: Final = re.compile(r"^\| version \| tests .*\n\|[-|]+\n(?:\|.*\n)*", re.MULTILINE)
 
 
 def make_python_environment(folder: Path, python: str) -> Path:
@@ -52,29 +50,3 @@ def run_on_python(python: Path, folder: Path) -> Outcome:
     counts = "; on Spark ".join(counts for counts, _exit_code in parts)
     exit_codes = [exit_code for _counts, exit_code in parts if exit_code]
     return Outcome(version, counts, exit_codes[0] if exit_codes else 0)
-
-
-def with_python_row(page: str, outcome: Outcome, date: str) -> str:
-    """Return the page with the row of a Python, in place of the one of the same release.
-
-    The rows of Pythons are the last ones of the table, in the order of their versions.
-    """
-    table = _TABLE.search(page)
-    if table is None:
-        raise ValueError("the page has no table with the columns version and tests")
-    rows_by_release = {_release(match.group(1)): match.group() for match in _ROW.finditer(table.group())}
-    release = _release(outcome.version)
-    rows_by_release[release] = f"| Python {outcome.version} | {outcome.counts} | {date} |\n"
-    python_rows = "".join(rows_by_release[key] for key in sorted(rows_by_release))
-    other_rows = _ROW.sub("", table.group())
-    return page[: table.start()] + other_rows + python_rows + page[table.end() :]
-
-
-def _release(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version, by which 3.9 is before 3.10.
-
-    >>> _release("3.13.0")
-    (3, 13)
-    """
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)

@@ -1,4 +1,4 @@
-"""Which tests run on another version of Spark, how its environment comes about, and the row of the page.
+"""Which tests run on another version of Spark, how its environment comes about, and how it ends.
 
 The tests are those on real brokers and Spark that touch what differs: `spout/spark`. All versions
 run the same ones.
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = PROJECT / "docs" / "reference" / "limits.md"
 
 _ALWAYS: Final = ("tests/unit/spout/spark", "tests/integration/spark/test_restarts_spark.py")
 
@@ -38,9 +37,7 @@ RING: Final = (
 )
 """What a version has to pass before a page names it."""
 
-_ROW: Final = re.compile(r"^\| PySpark (\d+\.\d+)\S* \|.*\n", re.MULTILINE)
-_HEADER: Final = re.compile(r"^\| version \| tests .*\n\|[-|]+\n", re.MULTILINE)
-_SUMMARY: Final = re.compile(r"\d+ (?:passed|failed|error|skipped)\w*")
+_SUMMARY: Final = re.compile(r"\d+ (?:x?passed|x?failed|error|skipped)\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +87,6 @@ def counts_of(output: str) -> str:
     """Return pytest's counts of its last line, such as ``1 failed, 12 passed``; empty: it has none."""
     lines = output.strip().splitlines() or [""]
     return ", ".join(_SUMMARY.findall(lines[-1]))
-
-
-def with_row(page: str, outcome: Outcome, date: str) -> str:
-    """Return the page with the row of a version, in place of the one of the same release."""
-    release = ".".join(outcome.version.split(".")[:2])
-    row = f"| PySpark {outcome.version} | {outcome.counts} | {date} |\n"
-    header = _HEADER.search(page)
-    if header is None:
-        raise ValueError(f"{PAGE.name} has no table with the columns version and tests")
-    rows = {match.group(1): match.group() for match in _ROW.finditer(page)}
-    rows[release] = row
-    without = _ROW.sub("", page)
-    ordered = "".join(rows[key] for key in sorted(rows))
-    return without[: header.end()] + ordered + without[header.end() :]
 
 
 def _uv(*arguments: str, environment: Mapping[str, str] | None = None) -> str:

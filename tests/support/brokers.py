@@ -9,12 +9,13 @@ from typing import Protocol
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from spout.local.embedded import EmbeddedBroker
+from tests.support.servers.kafka_releases import RELEASES, kafka_of
 from tests.support.servers.kfake import kfake
 
 EMBEDDED = "embedded"
 CONTAINER = "container"
 KFAKE = "kfake"
-KINDS = (EMBEDDED, CONTAINER, KFAKE)
+KINDS = (EMBEDDED, CONTAINER, KFAKE, *RELEASES)
 
 
 class Broker(Protocol):
@@ -49,6 +50,9 @@ def running(kind: str) -> Iterator[Broker]:
     elif kind == KFAKE:
         with kfake() as other:
             yield other
+    elif kind in RELEASES:
+        with kafka_of(kind) as release:
+            yield release
     else:
         # imported late: testcontainers requests Docker's address at import
         from tests.support.servers.kafka_container import KafkaContainer

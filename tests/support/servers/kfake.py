@@ -12,20 +12,14 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
-from spout.local.broker_settings import HOST
-from spout.local.embedded import free_port, in_thread
 from spout.local.jars import cache_directory, make_folder, written_whole
-from spout.runtime import tether
 from tests.support.lacking import lacking
-from tests.support.waiting import eventually
+from tests.support.servers.process_broker import ProcessBroker
 
 SOURCE: Final = Path(__file__).parents[2] / "brokers" / "kfake"
 GO: Final = "WINDHOVER_GO"
@@ -35,9 +29,6 @@ BUILD_S_MAX: Final = 1_500
 """A first build compiles Go's own library, too: two minutes on two quiet cores."""
 UNOPTIMISED: Final = "-gcflags=github.com/twmb/franz-go/...=-N -l"
 """Go's compiler takes most of a build for generated code, and tests need no fast broker."""
-
-STOP_MS: Final = 15_000
-ANSWER_S: Final = 2.0
 
 
 class GoLacking(Exception):
@@ -85,62 +76,16 @@ def build() -> Path:
     return program
 
 
-class KfakeBroker:
+class KfakeBroker(ProcessBroker):
     """One kfake, at one address and with one folder of data over all its restarts."""
 
     def __init__(self, program: Path, folder: Path) -> None:
+        super().__init__(folder)
         self._program = program
-        self._folder = folder
-        self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None  # None: it does not run
 
-    @property
-    def bootstrap(self) -> str:
-        """The value of `bootstrap.servers` for a client on this machine."""
-        return f"{HOST}:{self._port}"
-
-    @property
-    def log(self) -> Path:
-        """The file with what it writes, over all its starts."""
-        return self._folder / "kfake.log"
-
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        data = str(self._folder / "data")
-        arguments = [str(self._program), "-port", str(self._port), "-data", data]
-        self._process = tether.spawn(tether.Command(arguments, self.log, self._folder))
-        eventually(self._answers, told=lambda: tether.last_lines(self.log))
-
-    def _answers(self) -> bool:
-        process = self._process
-        if process is None or process.poll() is not None:
-            raise AssertionError(f"kfake does not run; its log ends with:\n{tether.last_lines(self.log)}")
-
-        def ask() -> bool:
-            client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-            try:
-                return bool(client.list_topics(timeout=ANSWER_S).brokers)
-            except KafkaException:
-                return False
-
-        return in_thread(ask)
-
-    def stop(self) -> None:
-        """End it in order; if it does not run, do nothing."""
-        if self._process is not None:
-            tether.stop(self._process, STOP_MS)
-            self._process = None
-
-    def kill(self) -> None:
-        """End it by SIGKILL."""
-        if self._process is not None:
-            tether.kill(self._process)
-            self._process = None
-
-    def restart(self) -> None:
-        """Start it again, at the same address and with its data."""
-        self.stop()
-        self.start()
+    def command(self) -> Sequence[str]:
+        """Return what starts it: its program, with its port and the folder of its data."""
+        return [str(self._program), "-port", str(self.port), "-data", str(self.directory / "data")]
 
 
 @contextmanager

@@ -9,9 +9,10 @@ import pytest
 
 from spout.cli import main as windhover
 from tests.brokers.__main__ import app
-from tests.brokers.ring import KFAKE_LACKS, RING, lack_of
+from tests.brokers.ring import LACKS, LEFT_OUT, RING, lack_of
 from tests.matrix.versions import PROJECT
 from tests.support.servers import kfake
+from tests.support.servers.kafka_releases import LOCKS, RELEASES, jars_of, version_of
 
 PAGE = PROJECT / "docs" / "operate" / "which-kafka.md"
 
@@ -21,16 +22,37 @@ def test_the_tests_of_the_ring_exist() -> None:
 
 
 def test_what_a_broker_is_excused_for_are_tests_of_the_ring() -> None:
-    for node_id in KFAKE_LACKS:
+    for node_id in (node_id for lacks in LACKS.values() for node_id in lacks):
         file, _, function = node_id.partition("[")[0].partition("::")
         assert file.startswith(RING)
         tree = ast.parse((PROJECT / file).read_text(encoding="utf-8"))
         assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def test_the_page_names_whatever_kfake_is_excused_for() -> None:
+def test_what_is_left_out_for_a_broker_is_a_file_of_the_ring() -> None:
+    for file in (file for files in LEFT_OUT.values() for file in files):
+        assert file.startswith(RING)
+        assert (PROJECT / file).is_file()
+
+
+def test_the_page_names_whatever_a_broker_is_excused_for() -> None:
     page = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert [lack for lack in set(KFAKE_LACKS.values()) if lack not in page] == []
+    excuses = [*LACKS.values(), *LEFT_OUT.values()]
+    reasons = {reason for lacks in excuses for reason in lacks.values()}
+    assert sorted(reason for reason in reasons if reason not in page) == []
+
+
+def test_each_release_of_kafka_has_a_list_of_jars_of_one_version_of_it() -> None:
+    assert sorted(path.stem for path in LOCKS.glob("*.lock")) == sorted(RELEASES)
+    for release in RELEASES:
+        versions = {jar.version for jar in jars_of(release) if jar.group == "org.apache.kafka"}
+        assert versions == {version_of(release)}
+        assert version_of(release).startswith(f"{release}.")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_page_names_each_version_of_kafka_that_the_ring_can_run(release: str) -> None:
+    assert version_of(release) in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -294,22 +294,14 @@ class RootMarks:
             return NO_MARKS
         if len(filled) == 1:
             return filled[0]
-        # a part's causes get new numbers: 0, 1 of the first part, and 0, 2 of a second one whose
-        # first cause is the same
-        numbers_by_cause: dict[Cause, int] = {}
-        cause_numbers: list[I32] = []
-        for part in filled:
-            renumbered = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for cause in part.causes]
-            # a row without a cause has the number -1, so that it takes the last one
-            new_numbers = np.array([*renumbered, NO_CAUSE], np.int32)
-            cause_numbers.append(new_numbers[part.cause_numbers])
+        cause_numbers, causes = _causes_of_all(filled)
         return cls(
             np.concatenate([part.sources for part in filled]),
             np.concatenate([part.positions for part in filled]),
             np.concatenate([part.kinds for part in filled]),
             np.concatenate([part.values for part in filled]),
-            np.concatenate(cause_numbers),
-            tuple(numbers_by_cause),
+            cause_numbers,
+            causes,
         )
 
     def __len__(self) -> int:
@@ -492,6 +484,24 @@ class RootMarks:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(f"{type(error).__name__}: {error}") from error
         return _marks_of(batch)
+
+
+def _causes_of_all(parts: Sequence[RootMarks]) -> tuple[I32, tuple[Cause, ...]]:
+    """Return the numbers of the causes of all rows of some parts, and these causes, each once."""
+    # parts of one table have its causes: their numbers stay, however many there are
+    causes = parts[0].causes
+    if all(part.causes is causes for part in parts):
+        return np.concatenate([part.cause_numbers for part in parts]), causes
+    # a part's causes get new numbers: 0, 1 of the first part, and 0, 2 of a second one whose
+    # first cause is the same
+    numbers_by_cause: dict[Cause, int] = {}
+    cause_numbers: list[I32] = []
+    for part in parts:
+        renumbered = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for cause in part.causes]
+        # a row without a cause has the number -1, so that it takes the last one
+        new_numbers = np.array([*renumbered, NO_CAUSE], np.int32)
+        cause_numbers.append(new_numbers[part.cause_numbers])
+    return np.concatenate(cause_numbers), tuple(numbers_by_cause)
 
 
 def _packed_causes(causes: Sequence[Cause]) -> pa.StructArray:

@@ -1295,8 +1295,8 @@ MUTANTS = (
     Mutant(
         "a-failed-root-is-not-acked",
         "spout/publishing/publish.py",
-        "acked_whole = planned - absent - failed_roots - open_roots",
-        "acked_whole = planned - absent - open_roots",
+        "acked_whole = outcome.plan.roots() - absent - failed_roots - open_roots",
+        "acked_whole = outcome.plan.roots() - absent - open_roots",
         "tests/unit/spout/publishing/test_publish.py::test_failed_roots_are_left_out_of_the_acks",
         "a failed record would be acked where its fail comes late",
     ),
@@ -2193,8 +2193,8 @@ MUTANTS = (
     Mutant(
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
-        "blocks_with_headers=traces.keys() | too_late.keys())",
-        "blocks_with_headers=too_late.keys())",
+        "kinds_in_acks = RootMark.TOUCHED, RootMark.RELEASED, RootMark.OPEN, RootMark.TRACED",
+        "kinds_in_acks = RootMark.TOUCHED, RootMark.RELEASED, RootMark.OPEN",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
         "records that a window holds at once would have no span",
@@ -2329,8 +2329,8 @@ MUTANTS = (
     Mutant(
         "what-is-held-has-a-later-deadline",
         "spout/publishing/publish.py",
-        "touched_at=plan.now + ahead_ms,",
-        "touched_at=plan.now,",
+        "touched_at=outcome.plan.now + ahead_ms,",
+        "touched_at=outcome.plan.now,",
         "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_what_the_state_holds_outlives_a_quiet_topic_and_what_a_bolt_left_open_does_not",
         "a topic that is quiet for longer than the timeout would be counted twice in its window",

@@ -26,7 +26,6 @@ from acker.wire.events import (
     TRACES,
     Acks,
     Fails,
-    HeaderNumbers,
     SourceRun,
     pack_root_numbers,
 )
@@ -65,7 +64,7 @@ from spout.publishing.publish import (
     publication_of,
     skipped_outcome,
 )
-from spout.publishing.root_marks import NUMBERED, RootMark
+from spout.publishing.root_marks import NUMBERED, RootMark, RootMarks, roots_of
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
@@ -369,10 +368,14 @@ def test_headers_of_acks_name_the_first_roots_as_far_as_the_record_has_room(
     ids = np.arange(18, dtype=np.int64).reshape(6, 3)
     key = (source, block)
     note = TooLate("q", "c", 1, False, 1, 2, 3, 4, (), (), ())
+    first_copies, first_traced = positions[:copies], positions[:traced]
+    emitted = RootMarks.of_roots(
+        RootMark.FIRST_EMITTED, roots_of(source, first_copies), first_copies + time_ms
+    )
+    of_traces = RootMarks.of_traces(roots_of(source, first_traced), ids[:traced])
     publication = Publication(
         (), (),
-        first_emissions={key: HeaderNumbers(source, positions[:copies], positions[:copies] + time_ms)},
-        traces={key: HeaderNumbers(source, positions[:traced], ids[:traced])},
+        marks={key: RootMarks.together([emitted, of_traces])},
         too_late={key: note} if has_late else {},
     )  # fmt: skip
     record = Acks("lane", 1, "g", "s", 1, source, block, (), b"", b"", (), b"", 0)

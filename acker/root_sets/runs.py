@@ -161,15 +161,33 @@ def rows_by_block(sources: I64, positions: I64, block_bits: int) -> dict[tuple[i
         sources: of each row, ascending.
         positions: of each row, ascending in each source.
     """
-    if not len(positions):
-        return {}
     blocks = positions >> block_bits
-    is_new_block = (sources[1:] != sources[:-1]) | (blocks[1:] != blocks[:-1])
-    first_rows = np.concatenate(([0], np.flatnonzero(is_new_block) + 1))
+    stretches = stretches_of_rows(sources, blocks)
+    first_rows = [rows.start for rows in stretches]
     keys = zip(sources[first_rows].tolist(), blocks[first_rows].tolist(), strict=True)
-    end_rows = [*first_rows[1:].tolist(), len(positions)]
-    rows = map(slice, first_rows.tolist(), end_rows)
-    return dict(zip(keys, rows, strict=True))
+    return dict(zip(keys, stretches, strict=True))
+
+
+def is_first_row(*columns: npt.NDArray[np.integer]) -> Flags:
+    """Return for each row whether one of some columns has another number there than in the row before.
+
+    The first row always has. Of the columns 7, 7, 7 and 1, 1, 2 these are True, False, True.
+    """
+    is_first = np.ones(len(columns[0]), np.bool_)
+    is_first[1:] = columns[0][1:] != columns[0][:-1]
+    for column in columns[1:]:
+        is_first[1:] |= column[1:] != column[:-1]
+    return is_first
+
+
+def stretches_of_rows(*columns: npt.NDArray[np.integer]) -> list[slice]:
+    """Return the stretches of neighbouring rows in which no column changes; without rows there is none.
+
+    Of the columns 7, 7, 7 and 1, 1, 2 they are the rows 0 to 1, and 2.
+    """
+    row_count = len(columns[0])
+    first_rows = np.flatnonzero(is_first_row(*columns)).tolist()
+    return list(map(slice, first_rows, [*first_rows[1:], row_count]))
 
 
 def _order(sources: I64, positions: I64) -> I64:

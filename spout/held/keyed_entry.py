@@ -140,10 +140,8 @@ def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
         paths: each as the root's index, then ``subscription << 32 | ordinal`` for every hop.
         roots: source and position of the root of each path.
     """
-    edges = np.empty(len(paths), np.uint64)
     # a path begins with the edge of its root
-    for source, path_numbers in roots.by_source():
-        edges[path_numbers] = root_edges(source, roots.positions[path_numbers])
+    edges = root_edges(roots.sources, roots.positions)
     path_lengths = np.asarray(paths.value_lengths(), dtype=np.int64)
     # An edge is computed from its parent's, so all paths go down one hop at a time. Of the paths
     # [7] and [7, hop] the first one has its root's edge; the second one goes one hop further, at

@@ -12,18 +12,17 @@ Source: docs/design/protocol.md, sections 2 ("The fold"), 4 ("Wire") and 5.2 ("A
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from acker.errors import TrackingError
-from acker.hot_paths import among, distinct, is_ascending, rows_among, xor_sums
+from acker.hot_paths import distinct, is_ascending, rows_among
 from acker.identity import I64, U64, child_edges, root_edges
 from acker.wire.causes import LATE, Cause
 from acker.wire.events import SourceRun
-from spout.planning.plan import PlanIndex
 from spout.publishing.root_marks import RootMark, RootMarks
 
 K = TypeVar("K")
@@ -76,16 +75,6 @@ class RootPositions(NamedTuple):
     def at(self, rows: np.typing.NDArray[np.bool_] | I64 | slice) -> RootPositions:
         """Return some rows: those of a mask, those with some numbers, or a slice."""
         return RootPositions(self.sources[rows], self.positions[rows])
-
-    def by_source(self) -> Iterator[tuple[int, I64 | slice]]:
-        """Yield each source, ascending, with the numbers of its rows; with a slice if it has all rows."""
-        # by a slice NumPy copies no row
-        if len(self.sources) and (self.sources == self.sources[0]).all():
-            yield int(self.sources[0]), slice(None)
-            return
-        for source in distinct(self.sources).tolist():
-            rows = np.flatnonzero(self.sources == source)
-            yield source, rows
 
 
 class HeldTuples(NamedTuple):
@@ -180,81 +169,19 @@ class KeyedRoots:
         return self.roots.at(rows)
 
 
-class RootEdges(NamedTuple):
-    """Edges of roots of the batch that reports them, row by row.
+def marks_of_older(marks: RootMarks) -> RootMarks:
+    """Return what a batch did to roots of earlier ones, each kind once for each root and cause.
 
-    Attributes:
-        indices: of the roots in the plan; of a sum, each once, ascending.
-        edges: of tuples of them; of a sum, the XOR of the edges that each root lacks, never 0.
+    Of a root that it released, the edges of all tuples are one XOR.
     """
-
-    indices: I64
-    edges: U64
-
-    def without(self, indices: I64) -> RootEdges:
-        """Return the rows of roots that are not among some, which come as ascending indices."""
-        if not len(indices):  # as of most batches
-            return self
-        is_kept = ~among(self.indices, indices)
-        return RootEdges(self.indices[is_kept], self.edges[is_kept])
-
-
-class OwnAndOlder(NamedTuple):
-    """What a batch did to its own roots, and to older ones.
-
-    Attributes:
-        released_edges: of the tuples that it released of its own roots.
-        own_failures: the marks of its own roots that it failed.
-        own_touched: its own roots whose timeout it reset, as indices in the plan.
-        older: the marks of roots of earlier batches, each kind once for each root and cause.
-    """
-
-    released_edges: RootEdges
-    own_failures: RootMarks
-    own_touched: I64
-    older: RootMarks
-
-
-def own_and_older(plan: PlanIndex, reported: RootMarks) -> OwnAndOlder:
-    """Separate what a batch did to its own roots from what it did to older ones.
-
-    Args:
-        plan: the batch's own roots.
-        reported: the marks of all tasks, each root by source and position.
-    """
-    # a tuple of which a bolt left some row open is not released, whatever bolts did to its other rows
-    left_open = reported.of(RootMark.LEFT_OPEN)
-    released = _released_once(reported.of(RootMark.RELEASED), left_open)
-    own_released, older_released = _divided_by_age(plan, released)
-    own_failed, older_failed = _divided_by_age(plan, reported.of(RootMark.FAILED))
-    own_touched, older_touched = _divided_by_age(plan, reported.of(RootMark.TOUCHED))
-    # a keyed bolt that holds an own root on has marked it as `HELD_TUPLE` as well
-    _, older_held_on = _divided_by_age(plan, reported.of(RootMark.HELD_ON))
-    older = [
-        _summed_by_root(older_released),
-        older_failed.once(),
-        older_touched.once(),
-        older_held_on.once(),
-    ]
-    return OwnAndOlder(
-        released_edges=RootEdges(indices_in(plan, own_released), own_released.edges),
-        own_failures=own_failed,
-        own_touched=indices_in(plan, own_touched),
-        older=RootMarks.together(older),
+    return RootMarks.together(
+        [
+            released_once(marks).summed(RootMark.RELEASED),
+            marks.of(RootMark.FAILED).once(),
+            marks.of(RootMark.TOUCHED).once(),
+            marks.of(RootMark.HELD_ON).once(),
+        ]
     )
-
-
-def _summed_by_root(released: RootMarks) -> RootMarks:
-    """Return one mark for each root, ascending, with the XOR of the edges that were released of it.
-
-    A root whose edges cancel has none.
-    """
-    summed: list[RootMarks] = []
-    for source, rows in RootPositions(released.sources, released.positions).by_source():
-        positions, values = xor_sums(released.positions[rows], released.edges[rows])
-        sources = np.full(len(positions), source, np.int64)
-        summed.append(RootMarks.of_roots(RootMark.RELEASED, (sources, positions), values))
-    return RootMarks.together(summed)
 
 
 def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
@@ -265,12 +192,13 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return values_by_key
 
 
-def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
-    """Return one row for each released tuple, without the tuples of which some row was left open.
+def released_once(marks: RootMarks) -> RootMarks:
+    """Return one row for each tuple that `RELEASED` marks name, without those `LEFT_OPEN` by some row.
 
     A join makes several rows of one tuple, and bolts may ack each of them. Two rows are of one
     tuple if they have one root and one edge; taken twice, the edge would cancel itself.
     """
+    released, left_open = marks.of(RootMark.RELEASED), marks.of(RootMark.LEFT_OPEN)
     if left_open:
         released = released.at(~np.isin(released.edges, left_open.edges))
     if is_ascending(released.positions):
@@ -278,31 +206,6 @@ def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
     if len(distinct(released.values)) == len(released):  # what aggregates write, and most joins
         return released
     return released.once_for_each_value()
-
-
-def _divided_by_age(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:
-    """Return the marks of roots that are in the plan, and those of roots of earlier batches."""
-    return marks.divided(indices_in(plan, marks) >= 0)
-
-
-def indices_in(plan: PlanIndex, marks: RootMarks) -> I64:
-    """Return the index in the plan of the root of each mark; -1: the root is of an earlier
-    batch."""
-    return plan.find_roots(marks.sources, marks.positions)
-
-
-def own_indices(plan: PlanIndex, marks: RootMarks) -> I64:
-    """Return the index in the plan of the root of each mark.
-
-    Raises `TrackingError`: a root is not in the plan.
-    """
-    indices = indices_in(plan, marks)
-    if (indices < 0).any():
-        raise TrackingError(
-            "a task held a tuple of a root that its batch did not emit: nobody could release it;"
-            " do not change anchors"
-        )
-    return indices
 
 
 def held_edges(roots: RootPositions, subscriptions: Iterable[int], ordinals: I64, held_at: HeldAt) -> U64:

@@ -19,7 +19,7 @@ Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple

@@ -28,10 +28,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from acker.errors import TrackingError
+from acker.hot_paths import xor_sums
 from acker.identity import I64, U64, WIRE_BLOCK_BITS
 from acker.root_sets.numbering import RootNumbers
 from acker.root_sets.root_set import RootSet
-from acker.root_sets.runs import rows_by_block
+from acker.root_sets.runs import is_first_row, rows_by_block, stretches_of_rows
 from acker.wire.causes import Cause
 
 I8 = npt.NDArray[np.int8]
@@ -347,9 +348,10 @@ class RootMarks:
             return self.at(slice(first, first + count))
         return self.at(is_chosen)
 
-    def divided(self, is_first: npt.NDArray[np.bool_]) -> tuple[RootMarks, RootMarks]:
-        """Return the rows of a mask, and the others."""
-        return self._chosen(is_first), self._chosen(~is_first)
+    def divided(self, roots: RootSet) -> tuple[RootMarks, RootMarks]:
+        """Return the rows whose roots are in a set, and the others."""
+        is_inside = self.is_of(roots)
+        return self._chosen(is_inside), self._chosen(~is_inside)
 
     def ascending(self) -> RootMarks:
         """Return the rows by source and position; rows of one root keep their order."""
@@ -382,13 +384,11 @@ class RootMarks:
         if len(self.causes) == 1 and (self.cause_numbers == 0).all():
             return [(self.causes[0], self)]
         ordered = self.at(np.argsort(self.cause_numbers, kind="stable"))
-        numbers, first_rows = np.unique(ordered.cause_numbers, return_index=True)
-        # the rows of a cause end where those of the next one begin
-        end_rows = [*first_rows[1:].tolist(), len(self)]
         marks_by_cause: list[tuple[Cause, RootMarks]] = []
-        for number, first_row, end_row in zip(numbers.tolist(), first_rows.tolist(), end_rows, strict=True):
+        for rows in stretches_of_rows(ordered.cause_numbers):
+            number = int(ordered.cause_numbers[rows.start])
             if number != NO_CAUSE:
-                marks_by_cause.append((self.causes[number], ordered.at(slice(first_row, end_row))))
+                marks_by_cause.append((self.causes[number], ordered.at(rows)))
         return marks_by_cause
 
     def used_causes(self) -> list[Cause]:
@@ -406,13 +406,32 @@ class RootMarks:
 
     def _once_by(self, numbers: I64 | I32) -> RootMarks:
         """Return each root once for each number of its rows, ascending; of equal rows the first."""
-        # Sorted, equal rows are neighbours: the first of them differs in some column from the row
-        # above.
+        # sorted, equal rows are neighbours
         order = np.lexsort((numbers, self.positions, self.sources))
-        columns = self.sources[order], self.positions[order], numbers[order]
-        is_first = np.ones(len(order), np.bool_)
-        is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+        is_first = is_first_row(self.sources[order], self.positions[order], numbers[order])
         return self.at(order[is_first])
+
+    def once_for_each_root(self) -> RootMarks:
+        """Return each root once, ascending, with the first of its rows."""
+        ordered = self.ascending()
+        return ordered._chosen(is_first_row(ordered.sources, ordered.positions))
+
+    def summed(self, kind: RootMark) -> RootMarks:
+        """Return one mark of a kind for each root, ascending; its value is the XOR of the root's edges.
+
+        A root whose edges cancel has none.
+        """
+        if not len(self):  # as of most batches
+            return self
+        order = np.argsort(self.sources, kind="stable")
+        sources, positions, edges = self.sources[order], self.positions[order], self.edges[order]
+        parts: list[RootMarks] = []
+        # by source, since positions alone are added up faster than pairs
+        for rows in stretches_of_rows(sources):
+            summed_positions, sums = xor_sums(positions[rows], edges[rows])
+            roots = roots_of(int(sources[rows.start]), summed_positions)
+            parts.append(RootMarks.of_roots(kind, roots, sums))
+        return RootMarks.together(parts)
 
     def roots(self) -> RootSet:
         """Return all roots that have a mark."""

@@ -1073,7 +1073,7 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "for report in reports for lines in report.lined_records",
+        "for report in (*counted, *uncounted) for lines in report.lined_records",
         "for report in counted for lines in report.lined_records",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
@@ -1241,8 +1241,8 @@ MUTANTS = (
     ),
     Mutant(
         "a-tuple-is-held-of-a-root-of-its-batch",
-        "spout/publishing/delayed.py",
-        "    if (indices < 0).any():",
+        "spout/publishing/settle.py",
+        "        if tuples.without(planned):",
         "    if False:",
         "tests/unit/spout/publishing/test_reports_together.py"
         "::test_a_tuple_that_was_held_of_a_root_of_another_batch_is_refused",
@@ -1251,8 +1251,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "done = own_and_older(index, RootMarks.together(report.marks for report in reports))",
-        "done = own_and_older(index, marks)",
+        "own, older = all_marks.of(",
+        "own, older = marks.of(",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1260,16 +1260,16 @@ MUTANTS = (
     Mutant(
         "what-another-evaluation-left-open-is-not-acked",
         "spout/publishing/settle.py",
-        "further = open_roots_of(plan, [distinct_rows])",
-        "further = open_roots_of(plan, [])",
+        "further = outstanding.summed(RootMark.OPEN)",
+        "further = NO_MARKS",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that was left open where the sink got its rows could be acked",
     ),
     Mutant(
         "what-two-other-evaluations-left-open-does-not-cancel",
         "spout/publishing/settle.py",
-        "np.unique(np.concatenate(parts), axis=0)",
-        "np.concatenate(parts)",
+        "uncounted.of(RootMark.OUTSTANDING).once_for_each_value()",
+        "uncounted.of(RootMark.OUTSTANDING)",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that two runs left open would be acked by the third",
     ),
@@ -1337,8 +1337,8 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "held_edges = [staying_edges, released_edges]",
-        "held_edges = [released_edges]",
+        "RootMarks.together([held.staying(), released_once(own)])",
+        "RootMarks.together([released_once(own)])",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
         "a record that waits in a window would be acked before the window is written",
@@ -2338,8 +2338,8 @@ MUTANTS = (
     Mutant(
         "what-a-bolt-left-open-has-no-later-deadline",
         "spout/publishing/settle.py",
-        "    if not any(outstanding):\n        return open_roots, open_roots.indices",
-        "    if True:\n        return open_roots, open_roots.indices",
+        "held_roots = held_open.roots() if",
+        "held_roots = counted_open.roots() if",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_what_a_bolt_left_open_beside_what_is_held_has_no_later_deadline",
         "a record that a bolt forgot would come again after days",

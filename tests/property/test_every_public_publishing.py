@@ -14,6 +14,7 @@ from acker.identity import (
     acker_partition,
     child_edge,
     root_edge,
+    root_edges,
     source_of,
     subscription_key,
 )
@@ -48,9 +49,8 @@ from spout.publishing.fold import (
     left_open_by_bolts,
     merged,
     not_done,
-    open_roots_of,
+    outstanding_marks,
     outstanding_of,
-    plan_root_edges,
     report_behind_keyed,
 )
 from spout.publishing.publish import (
@@ -105,7 +105,7 @@ def test_the_root_edges_of_a_plan_are_those_of_its_positions_in_any_order(
 ) -> None:
     plan, roots = drawn
     places = places_of(plan)
-    edges = plan_root_edges(plan, np.array(roots, np.int64)).tolist()
+    edges = root_edges(*plan.index().roots(np.array(roots, np.int64))).tolist()
     assert edges == [root_edge(*places[root]) for root in roots]
 
 
@@ -123,10 +123,13 @@ def test_what_is_outstanding_is_the_xor_of_its_edges_and_zero_is_left_out(
         for subscription, ordinal in path:
             edge = child_edge(edge, subscription, ordinal)
         expected[root] = expected.get(root, 0) ^ edge
-    indices, sums = open_roots_of(plan, [outstanding_of(deliveries)])
-    found = dict(zip(indices.tolist(), sums.tolist(), strict=True))
+    index = plan.index()
+    report = TaskReport("bolt", outstanding=outstanding_of(deliveries))
+    lacking = outstanding_marks(index, [report]).summed(RootMark.OPEN)
+    indices = index.find_roots(lacking.sources, lacking.positions).tolist()
+    found = dict(zip(indices, lacking.edges.tolist(), strict=True))
     assert found == {root: value for root, value in expected.items() if value}
-    assert indices.tolist() == sorted(found)
+    assert indices == sorted(found)
 
 
 @given(

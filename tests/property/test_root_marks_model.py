@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.errors import TrackingError
 from acker.identity import WIRE_BLOCK_BITS
+from spout.publishing.delayed import marks_of_older, released_once
 from spout.publishing.root_marks import MarkRow, RootMark, RootMarks
 from spout.tuples.failures import Cause
 
@@ -82,6 +85,48 @@ def test_each_root_stands_once_for_each_cause(rows: list[MarkRow]) -> None:
 
 
 @given(ROWS)
+def test_each_root_stands_once_with_its_first_row(rows: list[MarkRow]) -> None:
+    first_rows: dict[tuple[int, int], MarkRow] = {}
+    for row in rows:
+        first_rows.setdefault((row.source, row.position), row)
+    assert marks_of(rows).once_for_each_root().rows() == [row for _, row in sorted(first_rows.items())]
+
+
+def sums_of(rows: Iterable[MarkRow]) -> list[tuple[int, int, int]]:
+    """Return source, position and XOR of the values of each root, ascending, without those that cancel."""
+    sums: dict[tuple[int, int], int] = {}
+    for row in rows:
+        root = row.source, row.position
+        sums[root] = sums.get(root, 0) ^ row.value
+    return [(*root, value) for root, value in sorted(sums.items()) if value]
+
+
+@given(ROWS)
+def test_the_values_of_a_root_are_summed_up_by_xor(rows: list[MarkRow]) -> None:
+    summed = marks_of(rows).summed(RootMark.OPEN)
+    assert [(row.source, row.position, row.value) for row in summed.rows()] == sums_of(rows)
+    assert {row.kind for row in summed.rows()} <= {RootMark.OPEN}
+
+
+@given(ROWS)
+def test_a_tuple_is_released_once_and_not_where_a_row_of_it_is_open(rows: list[MarkRow]) -> None:
+    left_open = {row.value for row in rows if row.kind is RootMark.LEFT_OPEN}
+    released = [row for row in rows if row.kind is RootMark.RELEASED and row.value not in left_open]
+    once = released_once(marks_of(rows)).rows()
+    assert sorted(once, key=str) == sorted(set(released), key=str)
+    assert sums_of(marks_of_older(marks_of(rows)).of(RootMark.RELEASED).rows()) == sums_of(set(released))
+
+
+@given(ROWS)
+def test_of_older_roots_each_kind_stands_once_for_each_root_and_cause(rows: list[MarkRow]) -> None:
+    older = marks_of_older(marks_of(rows)).rows()
+    for kind in (RootMark.FAILED, RootMark.TOUCHED, RootMark.HELD_ON):
+        said = [(row.source, row.position, row.cause) for row in older if row.kind is kind]
+        assert len(said) == len(set(said))
+        assert set(said) == {(row.source, row.position, row.cause) for row in rows if row.kind is kind}
+
+
+@given(ROWS)
 def test_each_block_has_its_rows_in_their_order(rows: list[MarkRow]) -> None:
     expected: dict[tuple[int, int], list[MarkRow]] = {}
     for row in rows:
@@ -111,6 +156,9 @@ def test_rows_are_of_a_set_of_roots_or_not(rows: list[MarkRow], others: list[Mar
     assert len(roots) == len(named)
     assert marks.is_of(roots).tolist() == [(row.source, row.position) in named for row in rows]
     assert marks.without(roots).rows() == [row for row in rows if (row.source, row.position) not in named]
+    inside, outside = marks.divided(roots)
+    assert inside.rows() == marks.within(roots).rows()
+    assert outside.rows() == marks.without(roots).rows()
 
 
 @given(ROWS.filter(bool), st.integers(0, 1 << 30), st.integers(0, 255))

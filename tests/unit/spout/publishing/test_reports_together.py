@@ -28,7 +28,6 @@ from spout.publishing.delayed import (
     KeyedRoots,
     RootPositions,
     held_edges,
-    own_and_older,
 )
 from spout.publishing.fold import BatchOutcome, LateNote, TaskReport, merged, not_done, placed
 from spout.publishing.report_accumulator import (
@@ -58,6 +57,7 @@ from tests.support.outcomes import (
     outcome_from,
     positions_by_cause,
     released_marks,
+    touched_of,
 )
 from tests.support.reports import Held, failures_in, held_in, reported, task_report, touched_in
 
@@ -182,11 +182,11 @@ def test_held_tuples_without_their_times_are_refused() -> None:
 
 def test_the_first_root_of_a_batch_is_not_an_older_one() -> None:
     first = at((A, 10))
-    found = own_and_older(
-        PLAN.index(), released_marks(touched=first, held_on=first, failures=((BAD, first),))
-    )
-    assert len(found.older) == 0
-    assert found.own_touched.tolist() == [0]
+    marks = released_marks(touched=first, held_on=first, failures=((BAD, first),))
+    outcome = settled(task_report("count", marks=marks))
+    assert not outcome.marks.without(PLAN.roots())
+    assert not outcome.marks.of(RootMark.HELD_ON), "a root of the batch has its whole timeout yet"
+    assert touched_of(outcome).tolist() == [0]
 
 
 @pytest.mark.parametrize("subscriptions", [(), (7,)])

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from acker.config.settings import AckTopics
 from acker.config.topics import parse
 from acker.errors import TrackingError
-from acker.config.settings import AckTopics
 from acker.identity import (
     I64,
     WIRE_BLOCK_BITS,
@@ -49,7 +49,6 @@ from spout.publishing.fold import (
     LateNote,
     TaskReport,
     outstanding_of,
-    plan_root_edges,
 )
 from spout.publishing.publish import (
     HELD_LANE,
@@ -73,6 +72,7 @@ from tests.support.outcomes import (
     open_edges_of,
     open_roots_of,
     outcome_from,
+    plan_root_edges,
     released_marks,
     touched_of,
 )

@@ -190,6 +190,29 @@ def stretches_of_rows(*columns: npt.NDArray[np.integer]) -> list[slice]:
     return list(map(slice, first_rows, [*first_rows[1:], row_count]))
 
 
+def rows_within(positions: I64, start: int, end: int) -> slice:
+    """Return which of some positions are in [start, end); they ascend, ``(n,)`` int64.
+
+    Of 3, 7 and 9 the rows 1 to 2 are in [5, 10).
+    """
+    return slice(*np.searchsorted(positions, [start, end]).tolist())
+
+
+def runs_between(start: int, end: int, positions: I64) -> list[PositionRun]:
+    """Return the parts of [start, end) without the positions in it, which ascend, ``(n,)`` int64.
+
+    Of [0, 10) the positions 3, 4 and 7 leave [0, 3), [5, 7) and [8, 10).
+    """
+    if end - start == len(positions):  # as of a log without holes
+        return []
+    # between the edges -1, 3, 4, 7 and 10 a part lies where they are more than one step apart
+    edges = np.concatenate(([start - 1], positions, [end]))
+    before_parts = np.flatnonzero(edges[1:] - edges[:-1] > 1)
+    starts = (edges[before_parts] + 1).tolist()
+    ends = edges[before_parts + 1].tolist()
+    return list(map(PositionRun, starts, ends))
+
+
 def _order(sources: I64, positions: I64) -> I64:
     """Return the indices that sort by source, then by position; what is nearly sorted takes little time."""
     if sources[0] == sources[-1] and sources.min() == sources.max():

@@ -604,7 +604,7 @@ MUTANTS = (
     Mutant(
         "what-was-seen-to-be-empty-is-no-record",
         "spout/planning/supply.py",
-        "return _SightedRun(run.start, seen_to, run.end, sighting.records[low:high])",
+        "return _SightedRun(run.start, seen_to, run.end, records)",
         "return _SightedRun(run.start, seen_to, run.end, np.arange(run.start, seen_to))",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
         "a hole would take a batch for each of its parts that is as long as the limit",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
 from acker.root_sets.root_set import NO_ROOTS, RootSet
-from acker.root_sets.runs import SOURCE_MAX, is_first_row, stretches_of_rows
+from acker.root_sets.runs import SOURCE_MAX, is_first_row, rows_within, runs_between, stretches_of_rows
 
 Root = tuple[int, int]
 Run = tuple[int, int, int]
@@ -230,6 +230,18 @@ def test_rows_are_cut_into_stretches_where_a_column_changes(rows: list[tuple[int
     assert [rows[stretch] for stretch in stretches_of_rows(*columns)] == expected
     changes = [not number or row != rows[number - 1] for number, row in enumerate(rows)]
     assert is_first_row(*columns).tolist() == changes
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.sets(st.integers(0, 12)), st.sampled_from([0, 1 << 48]))
+def test_a_run_is_cut_at_the_positions_in_it(first: int, size: int, members: set[int], shift: int) -> None:
+    start, end = first + shift, first + size + shift
+    positions = np.array(sorted(members), np.int64) + shift
+    inside = positions[rows_within(positions, start, end)]
+    assert inside.tolist() == [at for at in positions.tolist() if start <= at < end]
+    missing = [at for run in runs_between(start, end, inside) for at in range(*run)]
+    assert missing == [at for at in range(start, end) if at - shift not in members]
+    runs = runs_between(start, end, inside)
+    assert all(before.end < after.start for before, after in pairwise(runs)), "as few runs as there can be"
 
 
 def test_nothing_is_a_set_too() -> None:

@@ -169,7 +169,7 @@ def rows_by_block(sources: I64, positions: I64, block_bits: int) -> dict[tuple[i
 
 
 def is_first_row(*columns: npt.NDArray[np.integer]) -> Flags:
-    """Return for each row whether one of some columns has another number there than in the row before.
+    """Return for each row whether a column has another number there than in the row before.
 
     The first row always has. Of the columns 7, 7, 7 and 1, 1, 2 these are True, False, True.
     """
@@ -181,7 +181,7 @@ def is_first_row(*columns: npt.NDArray[np.integer]) -> Flags:
 
 
 def stretches_of_rows(*columns: npt.NDArray[np.integer]) -> list[slice]:
-    """Return the stretches of neighbouring rows in which no column changes; without rows there is none.
+    """Return the stretches of neighbouring rows in which no column changes; none without rows.
 
     Of the columns 7, 7, 7 and 1, 1, 2 they are the rows 0 to 1, and 2.
     """

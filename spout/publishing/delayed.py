@@ -13,7 +13,6 @@ Source: docs/design/protocol.md, sections 2 ("The fold"), 4 ("Wire") and 5.2 ("A
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -34,10 +33,6 @@ NEVER_MS: Final = (1 << 63) - 1
 
 def _no_numbers() -> I64:
     return np.empty(0, np.int64)
-
-
-def _no_edges() -> U64:
-    return np.empty(0, np.uint64)
 
 
 class HighestTime(NamedTuple):
@@ -77,96 +72,52 @@ class RootPositions(NamedTuple):
         return RootPositions(self.sources[rows], self.positions[rows])
 
 
-class HeldTuples(NamedTuple):
-    """Tuples that one task handed to Spark's state: three columns, with a row for each tuple.
+def held_marks(holder: Cause, roots: RootPositions, edges: U64, until_ms: I64) -> RootMarks:
+    """Return the marks of tuples that a task handed to Spark's state.
 
-    Attributes:
-        roots: source and position of the tuple's root.
-        edges: the tuple's edge, which its root lacks until the tuple is released.
+    Args:
+        holder: see `holder_of`.
+        roots: source and position of each tuple's root.
+        edges: of each tuple its edge, which the root lacks until the tuple is released.
         until_ms: event time, ms; a watermark at or above it drops the tuple. -1: every one does;
             `NEVER_MS`: none does.
     """
-
-    roots: RootPositions
-    edges: U64
-    until_ms: I64
-
-    @classmethod
-    def together(cls, parts: Iterable[HeldTuples]) -> HeldTuples:
-        """Return the tuples of all parts, one part behind the other."""
-        tables = list(parts)
-        return cls(
-            RootPositions.together(table.roots for table in tables),
-            np.concatenate([_no_edges(), *(table.edges for table in tables)]),
-            np.concatenate([_no_numbers(), *(table.until_ms for table in tables)]),
-        )
-
-    def marks(self, operator: str, *, fails_late: bool = False) -> RootMarks:
-        """Return the marks of the tuples; `operator` holds them.
-
-        `fails_late`: whether a tuple that a watermark drops fails its root; otherwise it is acked.
-        """
-        holder = Cause.of(operator, LATE if fails_late else "", "")
-        # all tuples, then all times: so the bytes are fewer than of a time behind each tuple
-        return RootMarks.together(
-            [
-                RootMarks.of_roots(RootMark.HELD_TUPLE, self.roots, self.edges, holder),
-                RootMarks.of_roots(RootMark.HELD_UNTIL, self.roots, self.until_ms),
-            ]
-        )
+    return RootMarks.together(
+        [
+            RootMarks.of_roots(RootMark.HELD_TUPLE, roots, edges, holder),
+            RootMarks.of_roots(RootMark.HELD_UNTIL, roots, until_ms),
+        ]
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedRoots:
-    """Roots on which keyed bolts emitted, each under a number: the edge of the emission's anchor,
-    as int64.
+def holder_of(operator: str, *, fails_late: bool = False) -> Cause:
+    """Return as a cause who holds tuples.
 
-    Bolts behind the keyed bolt name roots by these numbers. An index into the batch's plan would
-    not do, since a root may be of an earlier batch.
-
-    Attributes:
-        numbers: of the roots; ascending, where `together` made the table.
-        roots: source and position of the root of each number, row by row.
+    `fails_late`: whether a tuple that a watermark drops fails its root; otherwise it is acked.
     """
+    return Cause.of(operator, LATE if fails_late else "", "")
 
-    numbers: I64 = field(default_factory=_no_numbers)
-    roots: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
 
-    @classmethod
-    def of_marks(cls, marks: RootMarks) -> KeyedRoots:
-        """Return the roots that keyed bolts emitted on, from the marks of all tasks."""
-        keyed = marks.of(RootMark.KEYED)
-        if not len(keyed):  # as of most queries
-            return cls()
-        return cls.together([cls(keyed.values, RootPositions(keyed.sources, keyed.positions))])
+def find_keyed_roots(keyed: RootMarks, numbers: I64) -> RootPositions:
+    """Return the roots that bolts behind keyed bolts name by some numbers, one for one.
 
-    def marks(self) -> RootMarks:
-        """Return the roots as a task marks them."""
-        return RootMarks.of_roots(RootMark.KEYED, self.roots, self.numbers)
+    A number is the edge of the tuple that a keyed bolt anchored its emission on, as int64. An index
+    into the batch's plan would not do, since a root may be of an earlier batch.
 
-    @classmethod
-    def together(cls, parts: Iterable[KeyedRoots]) -> KeyedRoots:
-        """Return the roots of all parts, each once, by ascending numbers."""
-        tables = list(parts)
-        all_numbers = np.concatenate([_no_numbers(), *(table.numbers for table in tables)])
-        all_roots = RootPositions.together(table.roots for table in tables)
-        # all rows of a number have the same root, since the tasks of a batch give a root one number
-        numbers, first_rows = np.unique(all_numbers, return_index=True)
-        return cls(numbers, all_roots.at(first_rows))
+    `keyed`: the `KEYED` marks of all tasks, which give a root one number.
 
-    def find(self, numbers: I64) -> RootPositions:
-        """Return the roots of some numbers, one for one.
-
-        Raises `TrackingError`: a number is not in the table, so no keyed bolt emitted on its root.
-        """
-        rows = rows_among(numbers, self.numbers)  # -1 for a number that is missing
-        unknown_count = int(np.count_nonzero(rows < 0))
-        if unknown_count:
-            raise TrackingError(
-                f"{unknown_count:,} tuples behind a keyed bolt have roots on which it emitted nothing:"
-                " nobody can tell which records they are of"
-            )
-        return self.roots.at(rows)
+    Raises `TrackingError`: a number has no mark, so no keyed bolt emitted on its root.
+    """
+    keyed_numbers, first_rows = np.unique(keyed.values, return_index=True)
+    rows = rows_among(numbers, keyed_numbers)  # -1 for a number that is missing
+    unknown_count = int(np.count_nonzero(rows < 0))
+    if unknown_count:
+        raise TrackingError(
+            f"{unknown_count:,} tuples behind a keyed bolt have roots on which it emitted nothing:"
+            " nobody can tell which records they are of"
+        )
+    keyed_rows = first_rows[rows]
+    return RootPositions(keyed.sources[keyed_rows], keyed.positions[keyed_rows])
 
 
 def marks_of_older(marks: RootMarks) -> RootMarks:

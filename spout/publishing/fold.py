@@ -42,8 +42,8 @@ from spout.planning.order import LinedRecords
 from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import (
     HighestTime,
-    KeyedRoots,
     by_key,
+    find_keyed_roots,
 )
 from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.anchors import Fingerprint
@@ -240,7 +240,7 @@ def not_done(report: TaskReport) -> I64:
 def left_open_by_bolts(report: TaskReport) -> Iterator[tuple[str, I64]]:
     """Yield bolts that left tuples open, with the roots of these tuples, each as its index in the plan.
 
-    Behind a keyed bolt the roots come by their numbers instead (`KeyedRoots`).
+    Behind a keyed bolt the roots come by their numbers instead (`RootMark.KEYED`).
 
     What a bolt emitted on a tuple that it left open is outstanding, too, though the next bolt may
     be done with it. So only a delivery counts whose parent, one hop up its path, is not outstanding
@@ -323,7 +323,7 @@ def report_behind_keyed(report: TaskReport) -> TaskReport:
     return replace(report, marks=RootMarks.together(parts), outstanding={})
 
 
-def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks:
+def placed(marks: RootMarks, planned: PlanIndex, keyed: RootMarks) -> RootMarks:
     """Return a task's marks with each root named by its source and position.
 
     A task may name a root otherwise: under the pseudo source `PLANNED` the column of positions has
@@ -332,7 +332,7 @@ def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks
     Args:
         marks: of any task.
         planned: the roots of the batch, by index.
-        keyed: the roots on which keyed bolts emitted in the batch, by number.
+        keyed: the `KEYED` marks of all tasks of the batch.
 
     Raises `TrackingError`: a root is not in the plan, or a keyed bolt emitted nothing on it.
     """
@@ -344,7 +344,9 @@ def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks
     sources, positions, kinds = marks.sources.copy(), marks.positions.copy(), marks.kinds.copy()
     indices = marks.positions[is_planned]
     sources[is_planned], positions[is_planned] = planned.sources_and_positions(indices)
-    sources[is_numbered], positions[is_numbered] = keyed.find(marks.positions[is_numbered])
+    if is_numbered.any():
+        numbers = marks.positions[is_numbered]
+        sources[is_numbered], positions[is_numbered] = find_keyed_roots(keyed, numbers)
     # A root behind a keyed bolt may be of an earlier batch, which has published its sum already.
     # `RELEASED` is the kind whose edges are added to such a sum.
     kinds[is_numbered & (kinds == RootMark.OUTSTANDING)] = RootMark.RELEASED

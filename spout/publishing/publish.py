@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -77,6 +77,18 @@ BATCH_SKIPPED = "BATCH_SKIPPED"
 BlockKey = tuple[int, int]
 """A block of 32,768 positions: the source, and the number of the block in it."""
 
+MarksByKind = Mapping[RootMark, Mapping[BlockKey, RootMarks]]
+"""Marks by kind, then by block; a kind without any may be missing."""
+
+_KINDS_IN_ACKS: Final = (
+    RootMark.TOUCHED,
+    RootMark.RELEASED,
+    RootMark.OPEN,
+    RootMark.FIRST_EMITTED,
+    RootMark.TRACED,
+)
+"""The kinds of marks that `Acks` and their headers are made of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Publication:
@@ -85,8 +97,8 @@ class Publication:
     Attributes:
         held: records that move the deadlines of roots that Spark's state holds, in a lane of their
             own.
-        marks: by block, what records say of single roots; of those with `acks` the headers also say
-            when copies were emitted first, and to which traces roots belong.
+        marks: what `acks` say of single roots; their headers say when copies were emitted first,
+            and to which traces roots belong.
         too_late: by block, for some of `acks`: what a watermark dropped of the batch.
         stacks: of the exceptions behind `fails`, by their causes.
         note: the header about calls that passed when they were repeated, which some of `acks` get;
@@ -95,7 +107,7 @@ class Publication:
 
     fails: tuple[Fails, ...]
     acks: tuple[Acks, ...]
-    marks: Mapping[BlockKey, RootMarks] = field(default_factory=dict)
+    marks: MarksByKind = field(default_factory=dict)
     held: tuple[Acks, ...] = ()
     too_late: Mapping[BlockKey, TooLate] = field(default_factory=dict)
     stacks: Stacks = field(default_factory=dict)
@@ -179,10 +191,10 @@ def publication_of(
             0, or no entry: no longer than others.
         late: what a watermark dropped; None: nothing.
     """
-    marks = _marks_by_block(outcome)
+    marks = _marks_by_kind(outcome)
     too_late = {} if late is None else _too_late(outcome, lane, late)
     return Publication(
-        fails=tuple(_fails(outcome, lane, marks)),
+        fails=tuple(_fails(outcome, lane)),
         acks=tuple(_acks(outcome, lane, marks, too_late)),
         marks=marks,
         held=tuple(_held_acks(outcome, lane, held_longer_ms)),
@@ -192,30 +204,32 @@ def publication_of(
     )
 
 
-def _marks_by_block(outcome: BatchOutcome) -> dict[BlockKey, RootMarks]:
-    """Return by block, ascending, the marks that `Fails`, `Acks` and their headers are made of.
+def _marks_by_kind(outcome: BatchOutcome) -> MarksByKind:
+    """Return the marks that `Acks` and their headers are made of.
 
-    In a block the marks of each kind are neighbours.
+    Under `OPEN` are also those of released roots: all that is XORed into sums, ascending.
     """
-    marks = outcome.marks
+    marks = outcome.marks.of(*_KINDS_IN_ACKS)
     if not marks:  # as of most batches
         return {}
     # `Fails` alone name a failed root, whatever else became of it
-    not_failed = marks.without(_failed_roots(outcome))
+    failed_roots = _failed_roots(outcome)
     # a root that is acked whole has no timeout to reset
     not_open = outcome.plan.roots() - marks.of(RootMark.OPEN).roots()
-    parts = [
-        marks.of(RootMark.FAILED).ascending(),
-        not_failed.of(RootMark.TOUCHED).without(not_open).ascending(),
-        # to XOR 0 into a sum changes nothing
-        not_failed.of(RootMark.RELEASED).with_values(),
-        not_failed.of(RootMark.OPEN).with_values(),
-        not_failed.of(RootMark.FIRST_EMITTED),
-        not_failed.of(RootMark.TRACED),
-    ]
-    # kind by kind: to sort the rows of all kinds at once would take longer
-    parts_by_block = by_key(entry for part in parts for entry in part.by_block().items())
-    return {block: RootMarks.together(parts) for block, parts in sorted(parts_by_block.items())}
+    touched = marks.of(RootMark.TOUCHED).without(not_open).without(failed_roots)
+    # to XOR 0 into a sum changes nothing
+    released = marks.of(RootMark.RELEASED).with_values().without(failed_roots)
+    contributed = marks.of(RootMark.OPEN).with_values().without(failed_roots)
+    # to sort the rows of both at once would take longer: few blocks have rows of both
+    parts_by_block = by_key([*released.by_block().items(), *contributed.by_block().items()])
+    return {
+        RootMark.TOUCHED: touched.ascending().by_block(),
+        RootMark.OPEN: {
+            block: RootMarks.together(parts).ascending() for block, parts in parts_by_block.items()
+        },
+        RootMark.FIRST_EMITTED: marks.of(RootMark.FIRST_EMITTED).without(failed_roots).by_block(),
+        RootMark.TRACED: marks.of(RootMark.TRACED).without(failed_roots).by_block(),
+    }
 
 
 def _failed_roots(outcome: BatchOutcome) -> RootSet:
@@ -284,20 +298,17 @@ def _held_acks(
         )
 
 
-def _fails(
-    outcome: BatchOutcome, lane: BatchLane, marks_by_block: Mapping[BlockKey, RootMarks]
-) -> Iterator[Fails]:
+def _fails(outcome: BatchOutcome, lane: BatchLane) -> Iterator[Fails]:
     """Yield the records of failed roots, ascending by source and block."""
-    for block, marks in marks_by_block.items():
-        failed = marks.of(RootMark.FAILED)
-        if failed:
-            yield Fails(*_first_fields(outcome, lane, block), _packed_causes(failed))
+    failed = outcome.marks.of(RootMark.FAILED).ascending()
+    for block, marks in failed.by_block().items():
+        yield Fails(*_first_fields(outcome, lane, block), _packed_causes(marks))
 
 
 def _acks(
     outcome: BatchOutcome,
     lane: BatchLane,
-    marks_by_block: Mapping[BlockKey, RootMarks],
+    marks: MarksByKind,
     too_late: Mapping[BlockKey, TooLate],
 ) -> Iterator[Acks]:
     """Yield the records of roots that did not fail, ascending by source and block.
@@ -313,19 +324,20 @@ def _acks(
     acked_whole = outcome.plan.roots() - absent - failed_roots - open_roots
     acked_blocks = acked_whole.runs_by_block()
     absent_blocks = absent.runs_by_block()
-    kinds_in_acks = RootMark.TOUCHED, RootMark.RELEASED, RootMark.OPEN, RootMark.TRACED
-    marked_blocks = [block for block, marks in marks_by_block.items() if marks.of(*kinds_in_acks)]
-    for block in sorted({*acked_blocks, *absent_blocks, *marked_blocks, *too_late}):
-        marks = marks_by_block.get(block, NO_MARKS)
-        # an older root, which was released, may be before an open one
-        contributed = marks.of(RootMark.RELEASED, RootMark.OPEN).ascending()
+    contributed_blocks = marks.get(RootMark.OPEN, {})
+    touched_blocks = marks.get(RootMark.TOUCHED, {})
+    headed_blocks = {*marks.get(RootMark.TRACED, {}), *too_late}
+    for block in sorted(
+        {*acked_blocks, *absent_blocks, *contributed_blocks, *touched_blocks, *headed_blocks}
+    ):
+        contributed = contributed_blocks.get(block, NO_MARKS)
         yield Acks(
             *_first_fields(outcome, lane, block),
             runs=acked_blocks.get(block, ()),
             positions=pack_positions(contributed.positions),
             values=pack_values(contributed.edges),
             absent=absent_blocks.get(block, ()),
-            touched=pack_positions(marks.of(RootMark.TOUCHED).positions),
+            touched=pack_positions(touched_blocks.get(block, NO_MARKS).positions),
             touched_at=outcome.plan.now,
         )
 
@@ -397,13 +409,12 @@ def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Hea
         name, value = too_late_header(too_late)
         room_bytes -= len(value)
         headers.append((name, value))
-    marks = publication.marks.get(block, NO_MARKS)
     # a trace has three rows in succession, one for each of its numbers
     for name, kind, rows_of_root, root_bytes in (
         (FIRST_EMISSIONS, RootMark.FIRST_EMITTED, 1, FIRST_EMISSION_BYTES),
         (TRACES, RootMark.TRACED, 3, TRACE_BYTES),
     ):
-        noted = marks.of(kind)
+        noted = publication.marks.get(kind, {}).get(block, NO_MARKS)
         # `room_bytes` is below 0 if what came too late took more than there was room for
         count = min(len(noted) // rows_of_root, room_bytes // root_bytes)
         if count > 0:

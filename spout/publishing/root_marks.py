@@ -359,6 +359,8 @@ class RootMarks:
 
     def _ordered_by(self, numbers: I64) -> RootMarks:
         """Return the rows by source, then by a number of each row; equal ones keep their order."""
+        if len(self) < 2:
+            return self
         higher_source = self.sources[1:] > self.sources[:-1]
         same_source = self.sources[1:] == self.sources[:-1]
         # mostly they are in order, and to see that takes less time than to sort them
@@ -406,6 +408,8 @@ class RootMarks:
 
     def _once_by(self, numbers: I64 | I32) -> RootMarks:
         """Return each root once for each number of its rows, ascending; of equal rows the first."""
+        if len(self) < 2:
+            return self
         # sorted, equal rows are neighbours
         order = np.lexsort((numbers, self.positions, self.sources))
         is_first = is_first_row(self.sources[order], self.positions[order], numbers[order])

@@ -20,8 +20,8 @@ evaluated twice, and the operator that holds each side once.
 
 A task may name a root by its *index*, its number in the plan, from 0. Marks are *placed* when all
 their roots are named by source and position. A batch's *own* roots are those in its plan; *older*
-ones were emitted by earlier batches. What happens to a tuple that Spark's state *holds* is described
-in `spout.publishing.delayed`; an operator that holds tuples is their *holder*.
+ones were emitted by earlier batches. What happens to a tuple that Spark's state *holds* is
+described in `spout.publishing.delayed`; an operator that holds tuples is their *holder*.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -50,7 +50,6 @@ from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import (
     NEVER_MS,
     HighestTime,
-    KeyedRoots,
     by_key,
     marks_of_older,
     released_once,
@@ -120,15 +119,15 @@ def settle(
 
     # 2. Name each root by its source and position.
     index = plan.index()
-    keyed_marks = [report.marks.of(RootMark.KEYED) for report in reports]
-    keyed = KeyedRoots.of_marks(RootMarks.together(keyed_marks))
+    keyed = RootMarks.together(report.marks.of(RootMark.KEYED) for report in reports)
     passed_calls = tuple(call for report in reports for call in _passed_calls(report, index, keyed))
     marks = _placed_marks(counted, index, keyed, _OF_COUNTED_EVALUATIONS)
     uncounted_marks = _placed_marks(uncounted, index, keyed, _OF_ANY_EVALUATION)
 
     # 3. Sum up. Of reports that do not count, only what failed or is open is taken.
     held = _Held.of_marks(marks, plan.roots(), late_ms=-1 if moment is None else moment.late_ms)
-    lined_records = tuple(lines for report in (*counted, *uncounted) for lines in report.lined_records)
+    counted_first = (*counted, *uncounted)
+    lined_records = tuple(lines for report in counted_first for lines in report.lined_records)
     column_times = [highest for report in counted for highest in report.highest_times]
     return BatchOutcome(
         plan,
@@ -184,19 +183,19 @@ def _complete_evaluations(
 
 
 def _placed_marks(
-    reports: Sequence[TaskReport], index: PlanIndex, keyed: KeyedRoots, kinds: Iterable[RootMark]
+    reports: Sequence[TaskReport], index: PlanIndex, keyed: RootMarks, kinds: Iterable[RootMark]
 ) -> RootMarks:
     """Return the marks of some kinds of all reports, and what they left outstanding, placed.
 
     Args:
         index: finds the roots that tasks name by index.
-        keyed: finds the roots that bolts behind a keyed bolt name by number.
+        keyed: the `KEYED` marks of all tasks, for roots that bolts name by number.
     """
     marks = RootMarks.together(report.marks for report in reports).of(*kinds)
     return RootMarks.together([placed(marks, index, keyed), outstanding_marks(index, reports)])
 
 
-def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> Iterator[PassedCall]:
+def _passed_calls(report: TaskReport, index: PlanIndex, keyed: RootMarks) -> Iterator[PassedCall]:
     """Yield the bolt calls of one task that hung or ended their process, and passed when repeated.
 
     What is known of such a call may come from an earlier run of the query. So roots that this batch
@@ -209,7 +208,7 @@ def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> It
     # indices, and under `NUMBERED` the numbers that a keyed bolt gave the roots.
     is_in_plan = (marks.positions >= 0) & (marks.positions < index.count)
     is_planned = (marks.sources == PLANNED) & is_in_plan
-    is_keyed = (marks.sources == NUMBERED) & np.isin(marks.positions, keyed.numbers)
+    is_keyed = (marks.sources == NUMBERED) & np.isin(marks.positions, keyed.values)
     placed_marks = placed(marks.at(is_planned | is_keyed), index, keyed)
     # the value of such a mark is the number of the call, among those of the task
     for call_number in distinct(placed_marks.values).tolist():
@@ -293,8 +292,8 @@ class _Held(NamedTuple):
             raise TrackingError(f"{len(tuples):,} tuples were held until {len(until_ms):,} times")
         if tuples.without(planned):
             raise TrackingError(
-                "a task held a tuple of a root that its batch did not emit: nobody could release it;"
-                " do not change anchors"
+                "a task held a tuple of a root that its batch did not emit: nobody could release"
+                " it; do not change anchors"
             )
         return cls(tuples, until_ms, late_ms, is_dropped=until_ms <= late_ms)
 
@@ -359,36 +358,38 @@ def _outcome_marks(
     """
     # a failure counts whoever reports it, so the marks of all are divided
     all_marks = RootMarks.together([marks, uncounted])
-    own, older = all_marks.of(*_OF_OWN_AND_OLDER_ROOTS).divided(plan.roots())
+    own_marks, older_marks = all_marks.of(*_OF_OWN_AND_OLDER_ROOTS).divided(plan.roots())
     # of Storm's emit without a message id: nobody learns what becomes of these roots
     best_effort = marks.of(RootMark.UNTRACKED).roots()
 
     # 1. The roots that are not complete; a value is the XOR of the edges that the root lacks.
     # An edge that was held and released in this batch comes twice, and so cancels itself.
-    held_open = RootMarks.together([held.staying(), released_once(own)]).summed(RootMark.OPEN)
-    counted_open = RootMarks.together([held_open, marks.of(RootMark.OUTSTANDING)]).summed(RootMark.OPEN)
+    held_open = RootMarks.together([held.staying(), released_once(own_marks)]).summed(RootMark.OPEN)
+    outstanding = marks.of(RootMark.OUTSTANDING)
+    counted_open = RootMarks.together([held_open, outstanding]).summed(RootMark.OPEN)
     lacking = _with_uncounted(counted_open, uncounted).without(best_effort)
 
     # 2. What failed, and what is blocked behind it where a partition is read in order.
-    failures = RootMarks.together([own.of(RootMark.FAILED), held.failures()])
+    failures = RootMarks.together([own_marks.of(RootMark.FAILED), held.failures()])
     blocked = _blocked(plan, lined_records, failures, lacking, best_effort)
     failed = _failed_once(RootMarks.together([failures, blocked]).without(best_effort))
 
     # 3. What Spark's state holds on, each an open root: one that failed, or whose verdict nobody
     # awaits, needs no later deadline.
     held_roots = held_open.roots() if held.staying() else NO_ROOTS
-    held_on = held_roots - failures.roots() - best_effort
+    if held_roots:
+        held_roots = held_roots - failures.roots() - best_effort
 
     # 4. One table of it all.
     return RootMarks.together(
         [
             failed,
             _open_marks(lacking),
-            RootMarks.of_roots(RootMark.HELD, held_on.each_root()),
-            own.of(RootMark.TOUCHED).once_for_each_root(),
+            RootMarks.of_roots(RootMark.HELD, held_roots.each_root()),
+            own_marks.of(RootMark.TOUCHED).once_for_each_root(),
             RootMarks.of_roots(RootMark.LATE, held.dropped().roots().each_root()),
             marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED, RootMark.LEFT_OPEN),
-            marks_of_older(older),
+            marks_of_older(older_marks),
         ]
     )
 
@@ -412,6 +413,8 @@ def _with_uncounted(counted_open: RootMarks, uncounted: RootMarks) -> RootMarks:
     """
     # two reports may have left the same delivery open: taken twice, its edge would cancel itself
     outstanding = uncounted.of(RootMark.OUTSTANDING).once_for_each_value()
+    if not outstanding:  # as of most batches
+        return counted_open
     # what counts goes first, where it says of a root that it is open, too
     further = outstanding.summed(RootMark.OPEN).without(counted_open.roots())
     return RootMarks.together([counted_open, further]).ascending()
@@ -676,6 +679,7 @@ def _failed_once(failed: RootMarks) -> RootMarks:
     causes = sorted(failed.causes, key=lambda cause: (cause.error == HELD, cause))
     ranks_by_cause = {cause: rank for rank, cause in enumerate(causes)}
     ranks_of_causes = np.array([ranks_by_cause[cause] for cause in failed.causes], np.int32)
-    ranked = replace(failed, cause_numbers=ranks_of_causes[failed.cause_numbers], causes=tuple(causes))
+    ranks = ranks_of_causes[failed.cause_numbers]
+    ranked = replace(failed, cause_numbers=ranks, causes=tuple(causes))
     # the rows of a root ascend by their causes then
     return ranked.once().once_for_each_root()

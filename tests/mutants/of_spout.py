@@ -1073,7 +1073,7 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "for report in (*counted, *uncounted) for lines in report.lined_records",
+        "for report in counted_first for lines in report.lined_records",
         "for report in counted for lines in report.lined_records",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
@@ -1243,7 +1243,7 @@ MUTANTS = (
         "a-tuple-is-held-of-a-root-of-its-batch",
         "spout/publishing/settle.py",
         "        if tuples.without(planned):",
-        "    if False:",
+        "        if False:",
         "tests/unit/spout/publishing/test_reports_together.py"
         "::test_a_tuple_that_was_held_of_a_root_of_another_batch_is_refused",
         "the edge of a held tuple would be missing from the sum of another root",
@@ -1251,8 +1251,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "own, older = all_marks.of(",
-        "own, older = marks.of(",
+        "own_marks, older_marks = all_marks.of(",
+        "own_marks, older_marks = marks.of(",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1337,8 +1337,8 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "RootMarks.together([held.staying(), released_once(own)])",
-        "RootMarks.together([released_once(own)])",
+        "RootMarks.together([held.staying(), released_once(own_marks)])",
+        "RootMarks.together([released_once(own_marks)])",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
         "a record that waits in a window would be acked before the window is written",
@@ -2193,8 +2193,8 @@ MUTANTS = (
     Mutant(
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
-        "kinds_in_acks = RootMark.TOUCHED, RootMark.RELEASED, RootMark.OPEN, RootMark.TRACED",
-        "kinds_in_acks = RootMark.TOUCHED, RootMark.RELEASED, RootMark.OPEN",
+        "headed_blocks = {*marks.get(RootMark.TRACED, {}), *too_late}",
+        "headed_blocks = {*too_late}",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
         "records that a window holds at once would have no span",
@@ -2490,8 +2490,8 @@ MUTANTS = (
     Mutant(
         "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
         "spout/publishing/publish.py",
-        "plan.roots() - absent",
-        "plan.roots() - RootSet.of_runs(absent.runs()[:1])",
+        "records = plan.roots() - absent",
+        "records = plan.roots() - RootSet.of_runs(absent.runs()[:1])",
         "tests/unit/spout/publishing/test_several_ranges.py"
         "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
         "a position without a record would be failed, though nothing is there to be replayed",
@@ -2970,8 +2970,8 @@ MUTANTS = (
     Mutant(
         "a-root-behind-a-keyed-bolt-is-found-by-the-next-number",
         "spout/publishing/delayed.py",
-        "rows = rows_among(numbers, self.numbers)",
-        "rows = np.searchsorted(self.numbers, numbers)",
+        "rows = rows_among(numbers, keyed_numbers)",
+        "rows = np.searchsorted(keyed_numbers, numbers)",
         "tests/unit/spout/publishing/test_reports_together.py::test_a_number_on_which_a_keyed_bolt_emitted_nothing_is_refused",
         "another root would be acked in its place",
     ),

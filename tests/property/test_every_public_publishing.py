@@ -378,7 +378,7 @@ def test_headers_of_acks_name_the_first_roots_as_far_as_the_record_has_room(
     of_traces = RootMarks.of_traces(roots_of(source, first_traced), ids[:traced])
     publication = Publication(
         (), (),
-        marks={key: RootMarks.together([emitted, of_traces])},
+        marks={RootMark.FIRST_EMITTED: {key: emitted}, RootMark.TRACED: {key: of_traces}},
         too_late={key: note} if has_late else {},
     )  # fmt: skip
     record = Acks("lane", 1, "g", "s", 1, source, block, (), b"", b"", (), b"", 0)

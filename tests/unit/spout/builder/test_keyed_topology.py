@@ -20,7 +20,7 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.held.keyed_entry import EntryTask, held_batch, keyed_streams
 from spout.isolation.isolation import IsolatedRun
-from spout.publishing.delayed import marks_of_older
+from spout.publishing.delayed import holder_of, marks_of_older
 from spout.publishing.fold import TaskReport
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.topology.keyed_graph import check_trigger
@@ -354,9 +354,10 @@ def test_what_does_not_reach_the_keyed_bolt_stops_the_batch() -> None:
 
 def test_an_unanchored_tuple_is_held_and_best_effort() -> None:
     roots = pa.array([None, {"source": SOURCE, "position": 5}], ROOT_TYPE)
-    found = held_batch(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots)
+    found = held_batch(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots, holder_of("sum/hold"))
     assert found.anchors.is_valid().to_pylist() == [False, True]
-    assert (found.held.roots.positions.tolist(), found.refused_rows.tolist()) == ([5], [])
+    held = found.marks.of(RootMark.HELD_TUPLE)
+    assert (held.positions.tolist(), found.refused_rows.tolist()) == ([5], [])
 
 
 def test_untracked_nothing_is_held_open() -> None:

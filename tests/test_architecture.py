@@ -92,8 +92,6 @@ SETS_BY_HAND = {
     "acker/ledger/tally.py": "a wall time for each position, taken once",
     "replay/worker/waiting.py": "a queue by due time: its numbers are times, and many roots are due at one",
     "spout/held/holding.py": "rows of a data frame, of which one may have several anchors",
-    "spout/planning/supply.py": "the records seen of one partition, cut at a run: as sets 0.26 ms in place of"
-    " 0.03, up to three times in a batch, for each of perhaps 1,000 partitions",
     "spout/standalone/item_records.py": "records beside their positions, cut where a segment begins",
     "spout/standalone/read_ahead.py": "messages beside their positions, cut at a run",
     "spout/tuples/anchors.py": "a fingerprint for each path, which is the sum of its numbers",

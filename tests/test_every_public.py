@@ -55,7 +55,7 @@ spout/planning/intake.py: cursor_of fair_shares
 spout/planning/order.py: line_up_of list_of turn_of waits_for
 spout/planning/plan.py: cut_ranges read_tasks
 spout/planning/supply.py: joined_portions positions_in
-spout/publishing/delayed.py: held_edges indices_in own_and_older own_indices
+spout/publishing/delayed.py: held_edges
 spout/publishing/publish.py: not_acked
 spout/publishing/root_marks.py: steps_of
 spout/tuples/casts.py: check_nulls exact_cast has_not_null with_zone

@@ -22,6 +22,7 @@ from acker.root_sets.runs import (
     flaw_of_table,
     order_flaw,
     rows_by_block,
+    rows_within,
     table_of_positions,
     table_of_roots,
 )
@@ -191,7 +192,7 @@ class RootSet:
         sources = self.table[:, 0]
         if not len(sources) or sources[0] == source == sources[-1]:  # as of what is cut by block
             return slice(None)
-        return slice(*np.searchsorted(sources, [source, source + 1]).tolist())
+        return rows_within(sources, source, source + 1)
 
     def by_block(self) -> dict[tuple[int, int], RootSet]:
         """Return the roots of each wire block of 32,768 positions, by source and number of the block.

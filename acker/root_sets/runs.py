@@ -161,15 +161,56 @@ def rows_by_block(sources: I64, positions: I64, block_bits: int) -> dict[tuple[i
         sources: of each row, ascending.
         positions: of each row, ascending in each source.
     """
-    if not len(positions):
-        return {}
     blocks = positions >> block_bits
-    is_new_block = (sources[1:] != sources[:-1]) | (blocks[1:] != blocks[:-1])
-    first_rows = np.concatenate(([0], np.flatnonzero(is_new_block) + 1))
+    stretches = stretches_of_rows(sources, blocks)
+    first_rows = [rows.start for rows in stretches]
     keys = zip(sources[first_rows].tolist(), blocks[first_rows].tolist(), strict=True)
-    end_rows = [*first_rows[1:].tolist(), len(positions)]
-    rows = map(slice, first_rows.tolist(), end_rows)
-    return dict(zip(keys, rows, strict=True))
+    return dict(zip(keys, stretches, strict=True))
+
+
+def is_first_row(*columns: npt.NDArray[np.integer]) -> Flags:
+    """Return for each row whether a column has another number there than in the row before.
+
+    The first row always has. Of the columns 7, 7, 7 and 1, 1, 2 these are True, False, True.
+    """
+    is_first = np.ones(len(columns[0]), np.bool_)
+    is_first[1:] = columns[0][1:] != columns[0][:-1]
+    for column in columns[1:]:
+        is_first[1:] |= column[1:] != column[:-1]
+    return is_first
+
+
+def stretches_of_rows(*columns: npt.NDArray[np.integer]) -> list[slice]:
+    """Return the stretches of neighbouring rows in which no column changes; none without rows.
+
+    Of the columns 7, 7, 7 and 1, 1, 2 they are the rows 0 to 1, and 2.
+    """
+    row_count = len(columns[0])
+    first_rows = np.flatnonzero(is_first_row(*columns)).tolist()
+    return list(map(slice, first_rows, [*first_rows[1:], row_count]))
+
+
+def rows_within(positions: I64, start: int, end: int) -> slice:
+    """Return which of some positions are in [start, end); they ascend, ``(n,)`` int64.
+
+    Of 3, 7 and 9 the rows 1 to 2 are in [5, 10).
+    """
+    return slice(*np.searchsorted(positions, [start, end]).tolist())
+
+
+def runs_between(start: int, end: int, positions: I64) -> list[PositionRun]:
+    """Return the parts of [start, end) without the positions in it, which ascend, ``(n,)`` int64.
+
+    Of [0, 10) the positions 3, 4 and 7 leave [0, 3), [5, 7) and [8, 10).
+    """
+    if end - start == len(positions):  # as of a log without holes
+        return []
+    # between the edges -1, 3, 4, 7 and 10 a part lies where they are more than one step apart
+    edges = np.concatenate(([start - 1], positions, [end]))
+    before_parts = np.flatnonzero(edges[1:] - edges[:-1] > 1)
+    starts = (edges[before_parts] + 1).tolist()
+    ends = edges[before_parts + 1].tolist()
+    return list(map(PositionRun, starts, ends))
 
 
 def _order(sources: I64, positions: I64) -> I64:

@@ -37,7 +37,14 @@ from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_holds_left_out
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.delayed import NEVER_MS, HeldAt, HeldTuples, RootPositions, held_edges
+from spout.publishing.delayed import (
+    NEVER_MS,
+    HeldAt,
+    RootPositions,
+    held_edges,
+    held_marks,
+    holder_of,
+)
 from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add_report, task_name
 from spout.publishing.root_marks import RootMark, RootMarks
@@ -283,7 +290,8 @@ class HoldTask:
         `columns`: for each batch the packed anchors, source and position of the roots, and the
         times in ms until which the rows are held.
         """
-        held_by_batch: list[HeldTuples] = []
+        holder = holder_of(self.name, fails_late=self.fails_late)
+        marks_by_batch: list[RootMarks] = []
         subscription = subscription_key(SPARK.component, DEFAULT_STREAM, self.name)
         # part of each edge: where a row is held, so that two equal rows have different edges
         held_at = HeldAt(subscription, task_name().partition, first_row=0)
@@ -306,10 +314,11 @@ class HoldTask:
                 roots.positions[anchored_rows].copy(),
             )
             held_until_ms = until_ms[anchored_rows].copy()
-            held_by_batch.append(HeldTuples(held_roots, edges[anchored_rows], held_until_ms))
+            marks = held_marks(holder, held_roots, edges[anchored_rows], held_until_ms)
+            marks_by_batch.append(marks)
             yield pa.array(edges.view(np.int64), mask=is_unanchored)
-        marks = HeldTuples.together(held_by_batch).marks(self.name, fails_late=self.fails_late)
-        add_report(self.ledger, self.stream, TaskReport(self.name, marks=marks))
+        report = TaskReport(self.name, marks=RootMarks.together(marks_by_batch))
+        add_report(self.ledger, self.stream, report)
 
 
 @dataclass(frozen=True, slots=True)

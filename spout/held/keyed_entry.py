@@ -39,7 +39,7 @@ from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.held.keyed_exit import with_keyed_stage
 from spout.held.keyed_rows import KEY, ONE_KEY, reported_by_keyed_bolt
-from spout.publishing.delayed import NEVER_MS, HeldTuples, RootPositions
+from spout.publishing.delayed import NEVER_MS, RootPositions, held_marks, holder_of
 from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add_report
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
@@ -51,7 +51,7 @@ from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.anchors import Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, ROOT, TO
 from spout.tuples.counts import Counted, Measure, What
-from spout.tuples.failures import cause_of
+from spout.tuples.failures import Cause, cause_of
 from spout.tuples.tuple import StreamId
 
 _LOWER_32_BITS: Final = (1 << 32) - 1
@@ -77,18 +77,18 @@ class HeldBatch(NamedTuple):
 
     Attributes:
         anchors: for each row the anchor for the state; null where it has no root, or several.
-        held: roots and edges of the rows that have one root.
+        marks: of the rows that have one root: they are held.
         refused_rows: the numbers of the rows with several roots, ascending.
         lost_roots: the roots of these rows, as indices into the batch's plan, ascending.
     """
 
     anchors: pa.Array
-    held: HeldTuples
+    marks: RootMarks
     refused_rows: I64
     lost_roots: I64
 
 
-def held_batch(paths_by_row: pa.Array, roots: pa.Array) -> HeldBatch:
+def held_batch(paths_by_row: pa.Array, roots: pa.Array, holder: Cause) -> HeldBatch:
     """Return the anchors with which the tuples of a batch are held, and which tuples are refused.
 
     1. Find out whose each path is, and which paths are of rows with one root.
@@ -98,6 +98,7 @@ def held_batch(paths_by_row: pa.Array, roots: pa.Array) -> HeldBatch:
     Args:
         paths_by_row: the paths of each tuple, in the HOPS form of `spout.tuples.anchors`.
         roots: source and position of each tuple's root, in the form of `spout.tuples.columns`.
+        holder: of the keyed bolt's stage, as by `holder_of`.
     """
     # step 1
     has_one_root = np.asarray(roots.is_valid())  # False: no root, or several
@@ -127,7 +128,7 @@ def held_batch(paths_by_row: pa.Array, roots: pa.Array) -> HeldBatch:
     until_ms = np.full(int(has_one_root.sum()), NEVER_MS, np.int64)
     return HeldBatch(
         anchors=anchors,
-        held=HeldTuples(row_roots.at(has_one_root), edges[has_one_root], until_ms),
+        marks=held_marks(holder, row_roots.at(has_one_root), edges[has_one_root], until_ms),
         refused_rows=np.unique(row_by_path[~is_held_path]),
         lost_roots=np.unique(root_by_path[~is_held_path]),
     )
@@ -140,10 +141,8 @@ def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
         paths: each as the root's index, then ``subscription << 32 | ordinal`` for every hop.
         roots: source and position of the root of each path.
     """
-    edges = np.empty(len(paths), np.uint64)
     # a path begins with the edge of its root
-    for source, path_numbers in roots.by_source():
-        edges[path_numbers] = root_edges(source, roots.positions[path_numbers])
+    edges = root_edges(roots.sources, roots.positions)
     path_lengths = np.asarray(paths.value_lengths(), dtype=np.int64)
     # An edge is computed from its parent's, so all paths go down one hop at a time. Of the paths
     # [7] and [7, hop] the first one has its root's edge; the second one goes one hop further, at
@@ -188,10 +187,11 @@ class EntryTask:
         """
         received = Fingerprint()
         held_batches: list[HeldBatch] = []
+        holder = holder_of(entry_of(self.bolt))
         refused_count_by_number: Counter[int] = Counter()  # by the number of the subscription
         for batch in batches:
             received = received.plus(fingerprint_of(Carry.HOPS, batch.column(ANCHOR)))
-            held = held_batch(batch.column(ANCHOR), batch.column(ROOT))
+            held = held_batch(batch.column(ANCHOR), batch.column(ROOT), holder)
             columns = {**self._columns(batch), ANCHOR: held.anchors}
             rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
             if len(held.refused_rows):
@@ -260,18 +260,16 @@ class EntryTask:
         for number, refused_count in refused_count_by_number.items():
             counted = Counted(What.FAILED, self.bolt, self.streams[number].id)
             failed_counts[counted] = Measure(refused_count)
-        operator = entry_of(self.bolt)
-        held_marks = HeldTuples.together(batch.held for batch in held_batches).marks(operator)
         no_roots = np.empty(0, np.int64)  # so that no batch at all is no error
         lost_roots = np.concatenate([no_roots, *(batch.lost_roots for batch in held_batches)])
         failed_roots = roots_of(PLANNED, lost_roots)
         failed_marks = RootMarks.of_roots(RootMark.FAILED, failed_roots, cause=cause)
         return TaskReport(
-            operator=operator,
+            operator=entry_of(self.bolt),
             upstream=self.upstream,
             received_fingerprint=received,
             counts=failed_counts,
-            marks=RootMarks.together([held_marks, failed_marks]),
+            marks=RootMarks.together([*(batch.marks for batch in held_batches), failed_marks]),
         )
 
 

@@ -39,9 +39,8 @@ from spout.held.held_plan import refuse_holds_left_out
 from spout.held.holding import RowAnchors, anchors_of, marks_of_anchors
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.delayed import KeyedRoots
 from spout.publishing.report_accumulator import add_report
-from spout.publishing.root_marks import RootMarks
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.streaming.application import Application
 from spout.streaming.frames import streams_behind, through
 from spout.streaming.query_plan import label
@@ -164,7 +163,7 @@ class ExitTask:
             marks_by_batch: list[RootMarks] = []
             counts: list[Counts] = []
             raised: list[Raised] = []
-            roots_of_emitted: list[KeyedRoots] = []
+            marks_of_emitted: list[RootMarks] = []
             for batch in batches:
                 is_emitted = batch.column(REPORT).is_null()
                 # the rows that report are taken out: what became of their anchors goes to the
@@ -180,7 +179,9 @@ class ExitTask:
                 emitted = batch.filter(is_emitted)
                 emitted_anchors = emitted.column(ANCHOR)
                 roots, edges = anchors_of(emitted_anchors)
-                roots_of_emitted.append(KeyedRoots(edges, roots))
+                # the bolts behind name roots by the edges of held tuples: these marks say which
+                # source and position each one is
+                marks_of_emitted.append(RootMarks.of_roots(RootMark.KEYED, roots, edges))
                 tuples = unpacked_rows(emitted.column(EMITTED), self._schema, self.stage.name)
                 anchors: Anchors | None = None
                 if self.stage.tracked:
@@ -189,12 +190,11 @@ class ExitTask:
             yield from run.finish()
             if self.ledger is not None:
                 report = run.report()
-                # the bolts behind name roots by the edges of held tuples: these marks say which
-                # source and position each one is
-                marks_of_emitted = KeyedRoots.together(roots_of_emitted).marks()
+                # a root comes with each of its tuples
+                keyed_marks = RootMarks.together(marks_of_emitted).once_for_each_value()
                 report = replace(
                     report,
-                    marks=RootMarks.together([report.marks, *marks_by_batch, marks_of_emitted]),
+                    marks=RootMarks.together([report.marks, *marks_by_batch, keyed_marks]),
                     counts=sum_of_counts([report.counts, *counts]),
                     raised=first_of_each(chain(report.raised, raised)),
                 )

@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-import numpy as np
-
 from acker.errors import TrackingError
 from acker.identity import I64, WIRE_BLOCK_BITS, first_source
 from acker.root_sets.numbering import RootNumbers
 from acker.root_sets.root_set import RootSet
+from acker.root_sets.runs import runs_between
 from acker.wire.events import SourceRun
 from spout.planning.order import LineUp
 
@@ -196,14 +195,9 @@ def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
         expected: the first position that is looked for.
         positions: `(n,) int64`, ascending, one at least; nothing is missing behind the last one.
     """
-    if int(positions[-1]) - expected + 1 == len(positions):
-        return []
-    # where 10 was expected, 11, 12 and 15 leave out 10, and 13 to 14: before 11 and 15 is more than one step
-    positions_before = np.concatenate(([expected - 1], positions[:-1]))
-    behind_holes = np.flatnonzero(positions - positions_before > 1)
-    starts = (positions_before[behind_holes] + 1).tolist()
-    ends = positions[behind_holes].tolist()
-    return [SourceRun(source, start, end) for start, end in zip(starts, ends, strict=True)]
+    # where 10 was expected, 11, 12 and 15 leave out 10, and 13 to 14
+    missing_runs = runs_between(expected, int(positions[-1]) + 1, positions)
+    return [SourceRun(source, start, end) for start, end in missing_runs]
 
 
 def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:

@@ -23,12 +23,13 @@ Source: docs/design/protocol.md, section 5.1 ("Planning").
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from acker.identity import I64, WIRE_BLOCK_BITS
+from acker.root_sets.runs import rows_within, runs_between
 from acker.wire.events import PositionRun, SourceRun
 
 HOLE_MIN: Final = 10_000
@@ -153,18 +154,14 @@ class _SightedRun(NamedTuple):
 
     def count_below(self, position: int) -> int:
         """Return how many records there may be below a position of the run."""
-        return int(np.searchsorted(self.records, position)) + max(0, position - self.seen_to)
+        seen_count = rows_within(self.records, self.start, position).stop
+        return int(seen_count) + max(0, position - self.seen_to)
 
-    def empty_stretches(self, end: int) -> Iterator[PositionRun]:
-        """Yield the stretches below `end` that are known to be empty, ascending."""
+    def empty_stretches(self, end: int) -> list[PositionRun]:
+        """Return the stretches below `end` that are known to be empty, ascending."""
         seen_end = min(end, self.seen_to)
-        records = self.records[: np.searchsorted(self.records, seen_end)]
-        # From 0 up to 10, with records at 3, 4 and 7: between the edges -1,
-        # 3, 4, 7 and 10 lie the stretches [0, 3), [5, 7) and [8, 10). There is
-        # none between 3 and 4, which are neighbours.
-        edges = np.concatenate(([self.start - 1], records, [seen_end]))
-        for index in np.flatnonzero(np.diff(edges) > 1).tolist():
-            yield PositionRun(int(edges[index]) + 1, int(edges[index + 1]))
+        records = self.records[rows_within(self.records, self.start, seen_end)]
+        return runs_between(self.start, seen_end, records)
 
 
 class Supply:
@@ -231,9 +228,8 @@ def _sighted_run(run: PositionRun, sighting: Sighting | None) -> _SightedRun:
     if sighting is None or not sighting.start <= run.start < sighting.end:
         return _SightedRun(run.start, seen_to=run.start, end=run.end, records=np.empty(0, np.int64))
     seen_to = min(sighting.end, run.end)
-    # positions with a record ascend, so those of the run are a slice
-    low, high = np.searchsorted(sighting.records, [run.start, seen_to]).tolist()
-    return _SightedRun(run.start, seen_to, run.end, sighting.records[low:high])
+    records = sighting.records[rows_within(sighting.records, run.start, seen_to)]
+    return _SightedRun(run.start, seen_to, run.end, records)
 
 
 def _near_block_end(run: _SightedRun, end: int) -> int:

@@ -12,18 +12,16 @@ Source: docs/design/protocol.md, sections 2 ("The fold"), 4 ("Wire") and 5.2 ("A
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from acker.errors import TrackingError
-from acker.hot_paths import among, distinct, is_ascending, rows_among, xor_sums
+from acker.hot_paths import distinct, is_ascending, rows_among
 from acker.identity import I64, U64, child_edges, root_edges
 from acker.wire.causes import LATE, Cause
 from acker.wire.events import SourceRun
-from spout.planning.plan import PlanIndex
 from spout.publishing.root_marks import RootMark, RootMarks
 
 K = TypeVar("K")
@@ -35,10 +33,6 @@ NEVER_MS: Final = (1 << 63) - 1
 
 def _no_numbers() -> I64:
     return np.empty(0, np.int64)
-
-
-def _no_edges() -> U64:
-    return np.empty(0, np.uint64)
 
 
 class HighestTime(NamedTuple):
@@ -77,184 +71,68 @@ class RootPositions(NamedTuple):
         """Return some rows: those of a mask, those with some numbers, or a slice."""
         return RootPositions(self.sources[rows], self.positions[rows])
 
-    def by_source(self) -> Iterator[tuple[int, I64 | slice]]:
-        """Yield each source, ascending, with the numbers of its rows; with a slice if it has all rows."""
-        # by a slice NumPy copies no row
-        if len(self.sources) and (self.sources == self.sources[0]).all():
-            yield int(self.sources[0]), slice(None)
-            return
-        for source in distinct(self.sources).tolist():
-            rows = np.flatnonzero(self.sources == source)
-            yield source, rows
 
+def held_marks(holder: Cause, roots: RootPositions, edges: U64, until_ms: I64) -> RootMarks:
+    """Return the marks of tuples that a task handed to Spark's state.
 
-class HeldTuples(NamedTuple):
-    """Tuples that one task handed to Spark's state: three columns, with a row for each tuple.
-
-    Attributes:
-        roots: source and position of the tuple's root.
-        edges: the tuple's edge, which its root lacks until the tuple is released.
+    Args:
+        holder: see `holder_of`.
+        roots: source and position of each tuple's root.
+        edges: of each tuple its edge, which the root lacks until the tuple is released.
         until_ms: event time, ms; a watermark at or above it drops the tuple. -1: every one does;
             `NEVER_MS`: none does.
     """
-
-    roots: RootPositions
-    edges: U64
-    until_ms: I64
-
-    @classmethod
-    def together(cls, parts: Iterable[HeldTuples]) -> HeldTuples:
-        """Return the tuples of all parts, one part behind the other."""
-        tables = list(parts)
-        return cls(
-            RootPositions.together(table.roots for table in tables),
-            np.concatenate([_no_edges(), *(table.edges for table in tables)]),
-            np.concatenate([_no_numbers(), *(table.until_ms for table in tables)]),
-        )
-
-    def marks(self, operator: str, *, fails_late: bool = False) -> RootMarks:
-        """Return the marks of the tuples; `operator` holds them.
-
-        `fails_late`: whether a tuple that a watermark drops fails its root; otherwise it is acked.
-        """
-        holder = Cause.of(operator, LATE if fails_late else "", "")
-        # all tuples, then all times: so the bytes are fewer than of a time behind each tuple
-        return RootMarks.together(
-            [
-                RootMarks.of_roots(RootMark.HELD_TUPLE, self.roots, self.edges, holder),
-                RootMarks.of_roots(RootMark.HELD_UNTIL, self.roots, self.until_ms),
-            ]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedRoots:
-    """Roots on which keyed bolts emitted, each under a number: the edge of the emission's anchor,
-    as int64.
-
-    Bolts behind the keyed bolt name roots by these numbers. An index into the batch's plan would
-    not do, since a root may be of an earlier batch.
-
-    Attributes:
-        numbers: of the roots; ascending, where `together` made the table.
-        roots: source and position of the root of each number, row by row.
-    """
-
-    numbers: I64 = field(default_factory=_no_numbers)
-    roots: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
-
-    @classmethod
-    def of_marks(cls, marks: RootMarks) -> KeyedRoots:
-        """Return the roots that keyed bolts emitted on, from the marks of all tasks."""
-        keyed = marks.of(RootMark.KEYED)
-        if not len(keyed):  # as of most queries
-            return cls()
-        return cls.together([cls(keyed.values, RootPositions(keyed.sources, keyed.positions))])
-
-    def marks(self) -> RootMarks:
-        """Return the roots as a task marks them."""
-        return RootMarks.of_roots(RootMark.KEYED, self.roots, self.numbers)
-
-    @classmethod
-    def together(cls, parts: Iterable[KeyedRoots]) -> KeyedRoots:
-        """Return the roots of all parts, each once, by ascending numbers."""
-        tables = list(parts)
-        all_numbers = np.concatenate([_no_numbers(), *(table.numbers for table in tables)])
-        all_roots = RootPositions.together(table.roots for table in tables)
-        # all rows of a number have the same root, since the tasks of a batch give a root one number
-        numbers, first_rows = np.unique(all_numbers, return_index=True)
-        return cls(numbers, all_roots.at(first_rows))
-
-    def find(self, numbers: I64) -> RootPositions:
-        """Return the roots of some numbers, one for one.
-
-        Raises `TrackingError`: a number is not in the table, so no keyed bolt emitted on its root.
-        """
-        rows = rows_among(numbers, self.numbers)  # -1 for a number that is missing
-        unknown_count = int(np.count_nonzero(rows < 0))
-        if unknown_count:
-            raise TrackingError(
-                f"{unknown_count:,} tuples behind a keyed bolt have roots on which it emitted nothing:"
-                " nobody can tell which records they are of"
-            )
-        return self.roots.at(rows)
-
-
-class RootEdges(NamedTuple):
-    """Edges of roots of the batch that reports them, row by row.
-
-    Attributes:
-        indices: of the roots in the plan; of a sum, each once, ascending.
-        edges: of tuples of them; of a sum, the XOR of the edges that each root lacks, never 0.
-    """
-
-    indices: I64
-    edges: U64
-
-    def without(self, indices: I64) -> RootEdges:
-        """Return the rows of roots that are not among some, which come as ascending indices."""
-        if not len(indices):  # as of most batches
-            return self
-        is_kept = ~among(self.indices, indices)
-        return RootEdges(self.indices[is_kept], self.edges[is_kept])
-
-
-class OwnAndOlder(NamedTuple):
-    """What a batch did to its own roots, and to older ones.
-
-    Attributes:
-        released_edges: of the tuples that it released of its own roots.
-        own_failures: the marks of its own roots that it failed.
-        own_touched: its own roots whose timeout it reset, as indices in the plan.
-        older: the marks of roots of earlier batches, each kind once for each root and cause.
-    """
-
-    released_edges: RootEdges
-    own_failures: RootMarks
-    own_touched: I64
-    older: RootMarks
-
-
-def own_and_older(plan: PlanIndex, reported: RootMarks) -> OwnAndOlder:
-    """Separate what a batch did to its own roots from what it did to older ones.
-
-    Args:
-        plan: the batch's own roots.
-        reported: the marks of all tasks, each root by source and position.
-    """
-    # a tuple of which a bolt left some row open is not released, whatever bolts did to its other rows
-    left_open = reported.of(RootMark.LEFT_OPEN)
-    released = _released_once(reported.of(RootMark.RELEASED), left_open)
-    own_released, older_released = _divided_by_age(plan, released)
-    own_failed, older_failed = _divided_by_age(plan, reported.of(RootMark.FAILED))
-    own_touched, older_touched = _divided_by_age(plan, reported.of(RootMark.TOUCHED))
-    # a keyed bolt that holds an own root on has marked it as `HELD_TUPLE` as well
-    _, older_held_on = _divided_by_age(plan, reported.of(RootMark.HELD_ON))
-    older = [
-        _summed_by_root(older_released),
-        older_failed.once(),
-        older_touched.once(),
-        older_held_on.once(),
-    ]
-    return OwnAndOlder(
-        released_edges=RootEdges(indices_in(plan, own_released), own_released.edges),
-        own_failures=own_failed,
-        own_touched=indices_in(plan, own_touched),
-        older=RootMarks.together(older),
+    return RootMarks.together(
+        [
+            RootMarks.of_roots(RootMark.HELD_TUPLE, roots, edges, holder),
+            RootMarks.of_roots(RootMark.HELD_UNTIL, roots, until_ms),
+        ]
     )
 
 
-def _summed_by_root(released: RootMarks) -> RootMarks:
-    """Return one mark for each root, ascending, with the XOR of the edges that were released of it.
+def holder_of(operator: str, *, fails_late: bool = False) -> Cause:
+    """Return as a cause who holds tuples.
 
-    A root whose edges cancel has none.
+    `fails_late`: whether a tuple that a watermark drops fails its root; otherwise it is acked.
     """
-    summed: list[RootMarks] = []
-    for source, rows in RootPositions(released.sources, released.positions).by_source():
-        positions, values = xor_sums(released.positions[rows], released.edges[rows])
-        sources = np.full(len(positions), source, np.int64)
-        summed.append(RootMarks.of_roots(RootMark.RELEASED, (sources, positions), values))
-    return RootMarks.together(summed)
+    return Cause.of(operator, LATE if fails_late else "", "")
+
+
+def find_keyed_roots(keyed: RootMarks, numbers: I64) -> RootPositions:
+    """Return the roots that bolts behind keyed bolts name by some numbers, one for one.
+
+    A number is the edge of the tuple that a keyed bolt anchored its emission on, as int64. An index
+    into the batch's plan would not do, since a root may be of an earlier batch.
+
+    `keyed`: the `KEYED` marks of all tasks, which give a root one number.
+
+    Raises `TrackingError`: a number has no mark, so no keyed bolt emitted on its root.
+    """
+    keyed_numbers, first_rows = np.unique(keyed.values, return_index=True)
+    rows = rows_among(numbers, keyed_numbers)  # -1 for a number that is missing
+    unknown_count = int(np.count_nonzero(rows < 0))
+    if unknown_count:
+        raise TrackingError(
+            f"{unknown_count:,} tuples behind a keyed bolt have roots on which it emitted nothing:"
+            " nobody can tell which records they are of"
+        )
+    keyed_rows = first_rows[rows]
+    return RootPositions(keyed.sources[keyed_rows], keyed.positions[keyed_rows])
+
+
+def marks_of_older(marks: RootMarks) -> RootMarks:
+    """Return what a batch did to roots of earlier ones, each kind once for each root and cause.
+
+    Of a root that it released, the edges of all tuples are one XOR.
+    """
+    return RootMarks.together(
+        [
+            released_once(marks).summed(RootMark.RELEASED),
+            marks.of(RootMark.FAILED).once(),
+            marks.of(RootMark.TOUCHED).once(),
+            marks.of(RootMark.HELD_ON).once(),
+        ]
+    )
 
 
 def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
@@ -265,12 +143,13 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return values_by_key
 
 
-def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
-    """Return one row for each released tuple, without the tuples of which some row was left open.
+def released_once(marks: RootMarks) -> RootMarks:
+    """Return one row for each tuple that `RELEASED` marks name, without those `LEFT_OPEN` by some row.
 
     A join makes several rows of one tuple, and bolts may ack each of them. Two rows are of one
     tuple if they have one root and one edge; taken twice, the edge would cancel itself.
     """
+    released, left_open = marks.of(RootMark.RELEASED), marks.of(RootMark.LEFT_OPEN)
     if left_open:
         released = released.at(~np.isin(released.edges, left_open.edges))
     if is_ascending(released.positions):
@@ -278,31 +157,6 @@ def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
     if len(distinct(released.values)) == len(released):  # what aggregates write, and most joins
         return released
     return released.once_for_each_value()
-
-
-def _divided_by_age(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:
-    """Return the marks of roots that are in the plan, and those of roots of earlier batches."""
-    return marks.divided(indices_in(plan, marks) >= 0)
-
-
-def indices_in(plan: PlanIndex, marks: RootMarks) -> I64:
-    """Return the index in the plan of the root of each mark; -1: the root is of an earlier
-    batch."""
-    return plan.find_roots(marks.sources, marks.positions)
-
-
-def own_indices(plan: PlanIndex, marks: RootMarks) -> I64:
-    """Return the index in the plan of the root of each mark.
-
-    Raises `TrackingError`: a root is not in the plan.
-    """
-    indices = indices_in(plan, marks)
-    if (indices < 0).any():
-        raise TrackingError(
-            "a task held a tuple of a root that its batch did not emit: nobody could release it;"
-            " do not change anchors"
-        )
-    return indices
 
 
 def held_edges(roots: RootPositions, subscriptions: Iterable[int], ordinals: I64, held_at: HeldAt) -> U64:

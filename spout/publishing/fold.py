@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from acker.hot_paths import distinct, xor_sums
+from acker.hot_paths import distinct
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.kafka.port import DamagedRun
 from acker.root_sets.root_set import NO_ROOTS, RootSet
@@ -42,9 +42,8 @@ from spout.planning.order import LinedRecords
 from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import (
     HighestTime,
-    KeyedRoots,
-    RootEdges,
     by_key,
+    find_keyed_roots,
 )
 from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.anchors import Fingerprint
@@ -241,7 +240,7 @@ def not_done(report: TaskReport) -> I64:
 def left_open_by_bolts(report: TaskReport) -> Iterator[tuple[str, I64]]:
     """Yield bolts that left tuples open, with the roots of these tuples, each as its index in the plan.
 
-    Behind a keyed bolt the roots come by their numbers instead (`KeyedRoots`).
+    Behind a keyed bolt the roots come by their numbers instead (`RootMark.KEYED`).
 
     What a bolt emitted on a tuple that it left open is outstanding, too, though the next bolt may
     be done with it. So only a delivery counts whose parent, one hop up its path, is not outstanding
@@ -324,7 +323,7 @@ def report_behind_keyed(report: TaskReport) -> TaskReport:
     return replace(report, marks=RootMarks.together(parts), outstanding={})
 
 
-def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks:
+def placed(marks: RootMarks, planned: PlanIndex, keyed: RootMarks) -> RootMarks:
     """Return a task's marks with each root named by its source and position.
 
     A task may name a root otherwise: under the pseudo source `PLANNED` the column of positions has
@@ -333,7 +332,7 @@ def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks
     Args:
         marks: of any task.
         planned: the roots of the batch, by index.
-        keyed: the roots on which keyed bolts emitted in the batch, by number.
+        keyed: the `KEYED` marks of all tasks of the batch.
 
     Raises `TrackingError`: a root is not in the plan, or a keyed bolt emitted nothing on it.
     """
@@ -345,7 +344,9 @@ def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks
     sources, positions, kinds = marks.sources.copy(), marks.positions.copy(), marks.kinds.copy()
     indices = marks.positions[is_planned]
     sources[is_planned], positions[is_planned] = planned.sources_and_positions(indices)
-    sources[is_numbered], positions[is_numbered] = keyed.find(marks.positions[is_numbered])
+    if is_numbered.any():
+        numbers = marks.positions[is_numbered]
+        sources[is_numbered], positions[is_numbered] = find_keyed_roots(keyed, numbers)
     # A root behind a keyed bolt may be of an earlier batch, which has published its sum already.
     # `RELEASED` is the kind whose edges are added to such a sum.
     kinds[is_numbered & (kinds == RootMark.OUTSTANDING)] = RootMark.RELEASED
@@ -366,34 +367,15 @@ def _edges_along(start_edges: U64, subscriptions: Subscriptions, rows: I64) -> U
     return edges
 
 
-def plan_root_edges(plan: BatchPlan, indices: I64) -> U64:
-    """Return the root edge of each root of the plan, by index."""
-    return root_edges(*plan.index().roots(indices))
+def outstanding_marks(index: PlanIndex, reports: Iterable[TaskReport]) -> RootMarks:
+    """Return an `OUTSTANDING` mark for each delivery that was not acked, with its edge.
 
-
-def open_roots_of(
-    plan: BatchPlan,
-    outstanding: Iterable[Mapping[Subscriptions, I64]],
-    further_edges: Iterable[RootEdges] = (),
-) -> RootEdges:
-    """Return the roots from whose sums edges are missing, each with the XOR of these edges.
-
-    A root is left out if its missing edges cancel.
-
-    Args:
-        plan: of the batch.
-        outstanding: deliveries that were not acked, as `outstanding` of each report has them.
-        further_edges: edges of other tuples that are missing from the sums of their roots.
+    `index`: finds the roots that reports name by index.
     """
-    # an empty array goes ahead, since NumPy concatenates no empty list
-    index_parts: list[I64] = [np.empty(0, np.int64)]
-    edge_parts: list[U64] = [np.empty(0, np.uint64)]
-    for root_edges_of_tuples in further_edges:
-        index_parts.append(root_edges_of_tuples.indices)
-        edge_parts.append(root_edges_of_tuples.edges)
-    for rows_by_path in outstanding:
-        for subscriptions, rows in rows_by_path.items():
-            indices = _roots_of(rows)
-            index_parts.append(indices)
-            edge_parts.append(_edges_along(plan_root_edges(plan, indices), subscriptions, rows))
-    return RootEdges(*xor_sums(np.concatenate(index_parts), np.concatenate(edge_parts)))
+    parts: list[RootMarks] = []
+    for report in reports:
+        for path, rows in report.outstanding.items():
+            roots = index.roots(_roots_of(rows))
+            edges = _edges_along(root_edges(*roots), path, rows)
+            parts.append(RootMarks.of_roots(RootMark.OUTSTANDING, roots, edges))
+    return RootMarks.together(parts)

@@ -5,9 +5,9 @@ One `Acks` and at most one `Fails` for each block of 32,768 positions of one sou
 canonical: everything ascending, every root whose contribution is its root edge in a run. So a batch
 that is published again is recognised by its bytes.
 
-An outcome has one table of marks, of roots of the batch and of earlier ones. Each kind of them is
-grouped by source and block, and what has no mark is acked. Roots of earlier batches may be in
-blocks of their own.
+An outcome has one table of marks, of roots of the batch and of earlier ones. What the records say
+of them is cut once by source and block, and what has no mark is acked. Roots of earlier batches may
+be in blocks of their own.
 
 A *lane* is one series of numbered batches, of one session of a query: an acker applies each
 number of it once. A *block* is 32,768 positions of one source, numbered from 0. What a batch has
@@ -19,10 +19,10 @@ Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,6 @@ from acker.wire.events import (
     Acks,
     FailCause,
     Fails,
-    HeaderNumbers,
     SourceRun,
     pack_positions,
     pack_root_numbers,
@@ -78,6 +77,18 @@ BATCH_SKIPPED = "BATCH_SKIPPED"
 BlockKey = tuple[int, int]
 """A block of 32,768 positions: the source, and the number of the block in it."""
 
+MarksByKind = Mapping[RootMark, Mapping[BlockKey, RootMarks]]
+"""Marks by kind, then by block; a kind without any may be missing."""
+
+_KINDS_IN_ACKS: Final = (
+    RootMark.TOUCHED,
+    RootMark.RELEASED,
+    RootMark.OPEN,
+    RootMark.FIRST_EMITTED,
+    RootMark.TRACED,
+)
+"""The kinds of marks that `Acks` and their headers are made of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Publication:
@@ -86,9 +97,8 @@ class Publication:
     Attributes:
         held: records that move the deadlines of roots that Spark's state holds, in a lane of their
             own.
-        first_emissions: by block, for some of `acks`: of roots that are copies, when their records
-            were emitted first, ``(n,)``, wall clock, ms.
-        traces: by block, for some of `acks`: of roots, the ids of their traces, ``(n, 3)``.
+        marks: what `acks` say of single roots; their headers say when copies were emitted first,
+            and to which traces roots belong.
         too_late: by block, for some of `acks`: what a watermark dropped of the batch.
         stacks: of the exceptions behind `fails`, by their causes.
         note: the header about calls that passed when they were repeated, which some of `acks` get;
@@ -97,8 +107,7 @@ class Publication:
 
     fails: tuple[Fails, ...]
     acks: tuple[Acks, ...]
-    first_emissions: Mapping[BlockKey, HeaderNumbers] = field(default_factory=dict)
-    traces: Mapping[BlockKey, HeaderNumbers] = field(default_factory=dict)
+    marks: MarksByKind = field(default_factory=dict)
     held: tuple[Acks, ...] = ()
     too_late: Mapping[BlockKey, TooLate] = field(default_factory=dict)
     stacks: Stacks = field(default_factory=dict)
@@ -182,13 +191,12 @@ def publication_of(
             0, or no entry: no longer than others.
         late: what a watermark dropped; None: nothing.
     """
-    traces = _traces_by_block(outcome)
+    marks = _marks_by_kind(outcome)
     too_late = {} if late is None else _too_late(outcome, lane, late)
     return Publication(
         fails=tuple(_fails(outcome, lane)),
-        acks=tuple(_acks(outcome, lane, blocks_with_headers=traces.keys() | too_late.keys())),
-        first_emissions=_first_emissions_by_block(outcome),
-        traces=traces,
+        acks=tuple(_acks(outcome, lane, marks, too_late)),
+        marks=marks,
         held=tuple(_held_acks(outcome, lane, held_longer_ms)),
         too_late=too_late,
         stacks={CauseKey.of(*raised.kind): raised.text for raised in outcome.raised},
@@ -196,34 +204,32 @@ def publication_of(
     )
 
 
-def _first_emissions_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNumbers]:
-    """Return by block when the records of copies were emitted first, wall clock, ms.
+def _marks_by_kind(outcome: BatchOutcome) -> MarksByKind:
+    """Return the marks that `Acks` and their headers are made of.
 
-    A failed root has no `Acks` that could say it, and is left out.
+    Under `OPEN` are also those of released roots: all that is XORed into sums, ascending.
     """
-    first_emissions: dict[BlockKey, HeaderNumbers] = {}
-    for block, marks in _not_failed_by_block(outcome, RootMark.FIRST_EMITTED).items():
-        source, _ = block
-        first_emissions[block] = HeaderNumbers(source, marks.positions, marks.values)
-    return first_emissions
-
-
-def _traces_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNumbers]:
-    """Return by block the traces of roots; a failed root has no `Acks`, and is left out."""
-    traces: dict[BlockKey, HeaderNumbers] = {}
-    for block, marks in _not_failed_by_block(outcome, RootMark.TRACED).items():
-        source, _ = block
-        # a root has three rows in succession, one for each number of its trace
-        traces[block] = HeaderNumbers(source, marks.positions[::3], marks.values.reshape(-1, 3))
-    return traces
-
-
-def _not_failed_by_block(outcome: BatchOutcome, kind: RootMark) -> Mapping[BlockKey, RootMarks]:
-    """Return the marks of one kind by block, without those of failed roots."""
-    marks = outcome.marks.of(kind)
+    marks = outcome.marks.of(*_KINDS_IN_ACKS)
     if not marks:  # as of most batches
         return {}
-    return marks.without(_failed_roots(outcome)).by_block()
+    # `Fails` alone name a failed root, whatever else became of it
+    failed_roots = _failed_roots(outcome)
+    # a root that is acked whole has no timeout to reset
+    not_open = outcome.plan.roots() - marks.of(RootMark.OPEN).roots()
+    touched = marks.of(RootMark.TOUCHED).without(not_open).without(failed_roots)
+    # to XOR 0 into a sum changes nothing
+    released = marks.of(RootMark.RELEASED).with_values().without(failed_roots)
+    contributed = marks.of(RootMark.OPEN).with_values().without(failed_roots)
+    # to sort the rows of both at once would take longer: few blocks have rows of both
+    parts_by_block = by_key([*released.by_block().items(), *contributed.by_block().items()])
+    return {
+        RootMark.TOUCHED: touched.ascending().by_block(),
+        RootMark.OPEN: {
+            block: RootMarks.together(parts).ascending() for block, parts in parts_by_block.items()
+        },
+        RootMark.FIRST_EMITTED: marks.of(RootMark.FIRST_EMITTED).without(failed_roots).by_block(),
+        RootMark.TRACED: marks.of(RootMark.TRACED).without(failed_roots).by_block(),
+    }
 
 
 def _failed_roots(outcome: BatchOutcome) -> RootSet:
@@ -271,7 +277,6 @@ def _held_acks(
     A record has one `touched_at`, and a bolt may have reset the timeout of other roots of the
     block. So these records are of a lane of their own.
     """
-    plan = outcome.plan
     lane_of_held = lane._replace(name=f"{lane.name}/{HELD_LANE}")
     held = outcome.marks.of(RootMark.HELD, RootMark.HELD_ON).ascending()
     for block, marks in held.by_block().items():
@@ -283,13 +288,13 @@ def _held_acks(
         if not touched:
             continue
         yield Acks(
-            *_first_fields(plan, lane_of_held, block),
+            *_first_fields(outcome, lane_of_held, block),
             runs=(),
             positions=b"",
             values=b"",
             absent=(),
             touched=pack_positions(touched.positions),
-            touched_at=plan.now + ahead_ms,
+            touched_at=outcome.plan.now + ahead_ms,
         )
 
 
@@ -297,64 +302,44 @@ def _fails(outcome: BatchOutcome, lane: BatchLane) -> Iterator[Fails]:
     """Yield the records of failed roots, ascending by source and block."""
     failed = outcome.marks.of(RootMark.FAILED).ascending()
     for block, marks in failed.by_block().items():
-        yield Fails(*_first_fields(outcome.plan, lane, block), _packed_causes(marks))
+        yield Fails(*_first_fields(outcome, lane, block), _packed_causes(marks))
 
 
 def _acks(
-    outcome: BatchOutcome, lane: BatchLane, blocks_with_headers: Collection[BlockKey]
+    outcome: BatchOutcome,
+    lane: BatchLane,
+    marks: MarksByKind,
+    too_late: Mapping[BlockKey, TooLate],
 ) -> Iterator[Acks]:
     """Yield the records of roots that did not fail, ascending by source and block.
 
-    `blocks_with_headers`: they get an `Acks` even where it says nothing, since its header does.
+    A block that has a trace, or is `too_late`, gets an `Acks` even where it says nothing, since its
+    header does.
     """
-    plan, marks = outcome.plan, outcome.marks
-    # 1. What becomes of each root.
-    planned = plan.roots()
     failed_roots = _failed_roots(outcome)
-    open_marks = marks.of(RootMark.OPEN)
-    open_roots = open_marks.roots()
+    open_roots = outcome.marks.of(RootMark.OPEN).roots()
     # A position without a record is absent. One that failed in one evaluation may have left the log
     # before the next: it is lost, not absent.
     absent = outcome.missing.absent - failed_roots
-    acked_whole = planned - absent - failed_roots - open_roots
-    # a root that is acked whole has no timeout to reset
-    touched = marks.of(RootMark.TOUCHED).without(planned - open_roots).without(failed_roots)
-
-    # 2. The same by block; most batches have acked roots alone.
+    acked_whole = outcome.plan.roots() - absent - failed_roots - open_roots
     acked_blocks = acked_whole.runs_by_block()
     absent_blocks = absent.runs_by_block()
-    # to XOR 0 into a sum changes nothing
-    released = marks.of(RootMark.RELEASED).with_values().without(failed_roots)
-    contributed = open_marks.with_values().without(failed_roots)
-    contributed_blocks = _together_by_block([released, contributed])
-    touched_blocks = touched.ascending().by_block()
-
-    # 3. The record of each block.
-    blocks = acked_blocks.keys() | absent_blocks.keys() | contributed_blocks.keys()
-    for block in sorted({*blocks, *touched_blocks, *blocks_with_headers}):
-        contributions = contributed_blocks.get(block, NO_MARKS)
+    contributed_blocks = marks.get(RootMark.OPEN, {})
+    touched_blocks = marks.get(RootMark.TOUCHED, {})
+    headed_blocks = {*marks.get(RootMark.TRACED, {}), *too_late}
+    for block in sorted(
+        {*acked_blocks, *absent_blocks, *contributed_blocks, *touched_blocks, *headed_blocks}
+    ):
+        contributed = contributed_blocks.get(block, NO_MARKS)
         yield Acks(
-            *_first_fields(plan, lane, block),
+            *_first_fields(outcome, lane, block),
             runs=acked_blocks.get(block, ()),
-            positions=pack_positions(contributions.positions),
-            values=pack_values(contributions.edges),
+            positions=pack_positions(contributed.positions),
+            values=pack_values(contributed.edges),
             absent=absent_blocks.get(block, ()),
             touched=pack_positions(touched_blocks.get(block, NO_MARKS).positions),
-            touched_at=plan.now,
+            touched_at=outcome.plan.now,
         )
-
-
-def _together_by_block(parts: Iterable[RootMarks]) -> dict[BlockKey, RootMarks]:
-    """Return the rows of all parts by block, and in a block ascending.
-
-    To sort the rows of all parts at once would take longer: few blocks have rows of two of them.
-    """
-    marks_by_block: dict[BlockKey, RootMarks] = {}
-    for part in parts:
-        for block, marks in part.ascending().by_block().items():
-            marks_before = marks_by_block.get(block, NO_MARKS)
-            marks_by_block[block] = RootMarks.together([marks_before, marks]).ascending()
-    return marks_by_block
 
 
 def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:
@@ -364,10 +349,10 @@ def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:
 
 
 def _first_fields(
-    plan: BatchPlan, lane: BatchLane, block: BlockKey
+    outcome: BatchOutcome, lane: BatchLane, block: BlockKey
 ) -> tuple[str, int, str, str, int, int, int]:
     """Return the fields with which `Acks` and `Fails` of a block begin, in their order."""
-    return *lane, plan.group, plan.session, plan.epoch, *block
+    return *lane, outcome.plan.group, outcome.plan.session, outcome.plan.epoch, *block
 
 
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:
@@ -424,17 +409,17 @@ def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Hea
         name, value = too_late_header(too_late)
         room_bytes -= len(value)
         headers.append((name, value))
-    for name, root_numbers, root_bytes in (
-        (FIRST_EMISSIONS, publication.first_emissions.get(block), FIRST_EMISSION_BYTES),
-        (TRACES, publication.traces.get(block), TRACE_BYTES),
+    # a trace has three rows in succession, one for each of its numbers
+    for name, kind, rows_of_root, root_bytes in (
+        (FIRST_EMISSIONS, RootMark.FIRST_EMITTED, 1, FIRST_EMISSION_BYTES),
+        (TRACES, RootMark.TRACED, 3, TRACE_BYTES),
     ):
-        if root_numbers is None:
-            continue
+        noted = publication.marks.get(kind, {}).get(block, NO_MARKS)
         # `room_bytes` is below 0 if what came too late took more than there was room for
-        count = min(len(root_numbers.positions), room_bytes // root_bytes)
+        count = min(len(noted) // rows_of_root, room_bytes // root_bytes)
         if count > 0:
-            source, positions, numbers = root_numbers
-            packed = pack_root_numbers(source, positions[:count], numbers[:count])
+            noted = noted.at(slice(count * rows_of_root))
+            packed = pack_root_numbers(record.source, noted.positions[::rows_of_root], noted.values)
             headers.append((name, packed))
             room_bytes -= count * root_bytes
     return tuple(headers)

@@ -28,10 +28,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from acker.errors import TrackingError
+from acker.hot_paths import xor_sums
 from acker.identity import I64, U64, WIRE_BLOCK_BITS
 from acker.root_sets.numbering import RootNumbers
 from acker.root_sets.root_set import RootSet
-from acker.root_sets.runs import rows_by_block
+from acker.root_sets.runs import is_first_row, rows_by_block, stretches_of_rows
 from acker.wire.causes import Cause
 
 I8 = npt.NDArray[np.int8]
@@ -294,22 +295,14 @@ class RootMarks:
             return NO_MARKS
         if len(filled) == 1:
             return filled[0]
-        # a part's causes get new numbers: 0, 1 of the first part, and 0, 2 of a second one whose
-        # first cause is the same
-        numbers_by_cause: dict[Cause, int] = {}
-        cause_numbers: list[I32] = []
-        for part in filled:
-            renumbered = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for cause in part.causes]
-            # a row without a cause has the number -1, so that it takes the last one
-            new_numbers = np.array([*renumbered, NO_CAUSE], np.int32)
-            cause_numbers.append(new_numbers[part.cause_numbers])
+        cause_numbers, causes = _causes_of_all(filled)
         return cls(
             np.concatenate([part.sources for part in filled]),
             np.concatenate([part.positions for part in filled]),
             np.concatenate([part.kinds for part in filled]),
             np.concatenate([part.values for part in filled]),
-            np.concatenate(cause_numbers),
-            tuple(numbers_by_cause),
+            cause_numbers,
+            causes,
         )
 
     def __len__(self) -> int:
@@ -355,9 +348,10 @@ class RootMarks:
             return self.at(slice(first, first + count))
         return self.at(is_chosen)
 
-    def divided(self, is_first: npt.NDArray[np.bool_]) -> tuple[RootMarks, RootMarks]:
-        """Return the rows of a mask, and the others."""
-        return self._chosen(is_first), self._chosen(~is_first)
+    def divided(self, roots: RootSet) -> tuple[RootMarks, RootMarks]:
+        """Return the rows whose roots are in a set, and the others."""
+        is_inside = self.is_of(roots)
+        return self._chosen(is_inside), self._chosen(~is_inside)
 
     def ascending(self) -> RootMarks:
         """Return the rows by source and position; rows of one root keep their order."""
@@ -365,6 +359,8 @@ class RootMarks:
 
     def _ordered_by(self, numbers: I64) -> RootMarks:
         """Return the rows by source, then by a number of each row; equal ones keep their order."""
+        if len(self) < 2:
+            return self
         higher_source = self.sources[1:] > self.sources[:-1]
         same_source = self.sources[1:] == self.sources[:-1]
         # mostly they are in order, and to see that takes less time than to sort them
@@ -390,13 +386,11 @@ class RootMarks:
         if len(self.causes) == 1 and (self.cause_numbers == 0).all():
             return [(self.causes[0], self)]
         ordered = self.at(np.argsort(self.cause_numbers, kind="stable"))
-        numbers, first_rows = np.unique(ordered.cause_numbers, return_index=True)
-        # the rows of a cause end where those of the next one begin
-        end_rows = [*first_rows[1:].tolist(), len(self)]
         marks_by_cause: list[tuple[Cause, RootMarks]] = []
-        for number, first_row, end_row in zip(numbers.tolist(), first_rows.tolist(), end_rows, strict=True):
+        for rows in stretches_of_rows(ordered.cause_numbers):
+            number = int(ordered.cause_numbers[rows.start])
             if number != NO_CAUSE:
-                marks_by_cause.append((self.causes[number], ordered.at(slice(first_row, end_row))))
+                marks_by_cause.append((self.causes[number], ordered.at(rows)))
         return marks_by_cause
 
     def used_causes(self) -> list[Cause]:
@@ -414,13 +408,34 @@ class RootMarks:
 
     def _once_by(self, numbers: I64 | I32) -> RootMarks:
         """Return each root once for each number of its rows, ascending; of equal rows the first."""
-        # Sorted, equal rows are neighbours: the first of them differs in some column from the row
-        # above.
+        if len(self) < 2:
+            return self
+        # sorted, equal rows are neighbours
         order = np.lexsort((numbers, self.positions, self.sources))
-        columns = self.sources[order], self.positions[order], numbers[order]
-        is_first = np.ones(len(order), np.bool_)
-        is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+        is_first = is_first_row(self.sources[order], self.positions[order], numbers[order])
         return self.at(order[is_first])
+
+    def once_for_each_root(self) -> RootMarks:
+        """Return each root once, ascending, with the first of its rows."""
+        ordered = self.ascending()
+        return ordered._chosen(is_first_row(ordered.sources, ordered.positions))
+
+    def summed(self, kind: RootMark) -> RootMarks:
+        """Return one mark of a kind for each root, ascending; its value is the XOR of the root's edges.
+
+        A root whose edges cancel has none.
+        """
+        if not len(self):  # as of most batches
+            return self
+        order = np.argsort(self.sources, kind="stable")
+        sources, positions, edges = self.sources[order], self.positions[order], self.edges[order]
+        parts: list[RootMarks] = []
+        # by source, since positions alone are added up faster than pairs
+        for rows in stretches_of_rows(sources):
+            summed_positions, sums = xor_sums(positions[rows], edges[rows])
+            roots = roots_of(int(sources[rows.start]), summed_positions)
+            parts.append(RootMarks.of_roots(kind, roots, sums))
+        return RootMarks.together(parts)
 
     def roots(self) -> RootSet:
         """Return all roots that have a mark."""
@@ -492,6 +507,24 @@ class RootMarks:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(f"{type(error).__name__}: {error}") from error
         return _marks_of(batch)
+
+
+def _causes_of_all(parts: Sequence[RootMarks]) -> tuple[I32, tuple[Cause, ...]]:
+    """Return the numbers of the causes of all rows of some parts, and these causes, each once."""
+    # parts of one table have its causes: their numbers stay, however many there are
+    causes = parts[0].causes
+    if all(part.causes is causes for part in parts):
+        return np.concatenate([part.cause_numbers for part in parts]), causes
+    # a part's causes get new numbers: 0, 1 of the first part, and 0, 2 of a second one whose
+    # first cause is the same
+    numbers_by_cause: dict[Cause, int] = {}
+    cause_numbers: list[I32] = []
+    for part in parts:
+        renumbered = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for cause in part.causes]
+        # a row without a cause has the number -1, so that it takes the last one
+        new_numbers = np.array([*renumbered, NO_CAUSE], np.int32)
+        cause_numbers.append(new_numbers[part.cause_numbers])
+    return np.concatenate(cause_numbers), tuple(numbers_by_cause)
 
 
 def _packed_causes(causes: Sequence[Cause]) -> pa.StructArray:

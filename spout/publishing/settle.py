@@ -18,10 +18,10 @@ stage or attempt:
 Where two branches of one stream are joined, Spark reads the batch for each of them: the source is
 evaluated twice, and the operator that holds each side once.
 
-In this file an *index* is a root's number in the plan, from 0. Roots of earlier batches have none:
-they are named by source and position. Marks are *placed* when all their roots are named so. What
-happens to a tuple that Spark's state *holds* is described in `spout.publishing.delayed`; an operator
-that holds tuples is their *holder*.
+A task may name a root by its *index*, its number in the plan, from 0. Marks are *placed* when all
+their roots are named by source and position. A batch's *own* roots are those in its plan; *older*
+ones were emitted by earlier batches. What happens to a tuple that Spark's state *holds* is
+described in `spout.publishing.delayed`; an operator that holds tuples is their *holder*.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -31,46 +31,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from acker.errors import TrackingError
-from acker.hot_paths import among, distinct
+from acker.hot_paths import distinct
 from acker.identity import I64, root_edges
 from acker.kafka.port import DamagedRun
-from acker.root_sets.root_set import RootSet
+from acker.root_sets.root_set import NO_ROOTS, RootSet
 from acker.units import any_time_text
 from acker.wire.causes import HELD, LATE
 from acker.wire.events import SourceRun
 from acker.wire.passed_calls import PassedCall
-from spout.planning.order import find_blocked_behind
+from spout.planning.order import LinedRecords, find_blocked_behind
 from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import (
     NEVER_MS,
     HighestTime,
-    KeyedRoots,
-    RootEdges,
     by_key,
-    indices_in,
-    own_and_older,
-    own_indices,
+    marks_of_older,
+    released_once,
 )
 from spout.publishing.fold import (
     BatchOutcome,
     Missing,
-    Subscriptions,
     TaskReport,
-    open_roots_of,
+    outstanding_marks,
     placed,
 )
 from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import sum_of_counts
 from spout.tuples.failures import Cause
-
-_NO_ROOTS: I64 = np.empty(0, np.int64)
 
 Evaluation = list[TaskReport]
 """One evaluation of an operator: the reports of the tasks of one stage, at least one."""
@@ -86,6 +80,15 @@ _OF_COUNTED_EVALUATIONS = [kind for kind in RootMark if kind is not RootMark.PAS
 
 _OF_ANY_EVALUATION = [kind for kind in _OF_COUNTED_EVALUATIONS if kind.is_of_any_evaluation]
 """The kinds of marks that are read of evaluations that do not count."""
+
+_OF_OWN_AND_OLDER_ROOTS: Final = (
+    RootMark.FAILED,
+    RootMark.TOUCHED,
+    RootMark.RELEASED,
+    RootMark.LEFT_OPEN,
+    RootMark.HELD_ON,
+)
+"""The kinds of marks of which some are of the batch's own roots, and some of earlier ones."""
 
 
 def settle(
@@ -116,17 +119,27 @@ def settle(
 
     # 2. Name each root by its source and position.
     index = plan.index()
-    keyed_marks = [report.marks.of(RootMark.KEYED) for report in reports]
-    keyed = KeyedRoots.of_marks(RootMarks.together(keyed_marks))
-    missing = _missing(reports, counted)
+    keyed = RootMarks.together(report.marks.of(RootMark.KEYED) for report in reports)
     passed_calls = tuple(call for report in reports for call in _passed_calls(report, index, keyed))
-    counted = [_placed_report(report, index, keyed, _OF_COUNTED_EVALUATIONS) for report in counted]
-    uncounted = [_placed_report(report, index, keyed, _OF_ANY_EVALUATION) for report in uncounted]
+    marks = _placed_marks(counted, index, keyed, _OF_COUNTED_EVALUATIONS)
+    uncounted_marks = _placed_marks(uncounted, index, keyed, _OF_ANY_EVALUATION)
 
     # 3. Sum up. Of reports that do not count, only what failed or is open is taken.
-    late_ms = -1 if moment is None else moment.late_ms
-    outcome = _summed(plan, counted, uncounted, late_ms)
-    return replace(outcome, missing=missing, passed=passed_calls)
+    held = _Held.of_marks(marks, plan.roots(), late_ms=-1 if moment is None else moment.late_ms)
+    counted_first = (*counted, *uncounted)
+    lined_records = tuple(lines for report in counted_first for lines in report.lined_records)
+    column_times = [highest for report in counted for highest in report.highest_times]
+    return BatchOutcome(
+        plan,
+        _outcome_marks(plan, marks, uncounted_marks, held, lined_records),
+        missing=_missing(reports, counted),
+        counts=sum_of_counts(report.counts for report in counted),
+        errors=tuple(error for report in counted for error in report.errors),
+        lined_records=lined_records,
+        late_count=int(held.is_dropped.sum()),
+        highest_times=_highest_times([*column_times, *held.highest_times()]),
+        passed=passed_calls,
+    )
 
 
 def _complete_evaluations(
@@ -169,22 +182,20 @@ def _complete_evaluations(
     return plan, complete
 
 
-def _placed_report(
-    report: TaskReport, index: PlanIndex, keyed: KeyedRoots, kinds: Iterable[RootMark]
-) -> TaskReport:
-    """Return a report with each root named by source and position; marks of other kinds are left out.
+def _placed_marks(
+    reports: Sequence[TaskReport], index: PlanIndex, keyed: RootMarks, kinds: Iterable[RootMark]
+) -> RootMarks:
+    """Return the marks of some kinds of all reports, and what they left outstanding, placed.
 
     Args:
         index: finds the roots that tasks name by index.
-        keyed: finds the roots that bolts behind a keyed bolt name by number.
+        keyed: the `KEYED` marks of all tasks, for roots that bolts name by number.
     """
-    marks = placed(report.marks.of(*kinds), index, keyed)
-    if marks is report.marks:  # as of most tasks, which have none
-        return report
-    return replace(report, marks=marks)
+    marks = RootMarks.together(report.marks for report in reports).of(*kinds)
+    return RootMarks.together([placed(marks, index, keyed), outstanding_marks(index, reports)])
 
 
-def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> Iterator[PassedCall]:
+def _passed_calls(report: TaskReport, index: PlanIndex, keyed: RootMarks) -> Iterator[PassedCall]:
     """Yield the bolt calls of one task that hung or ended their process, and passed when repeated.
 
     What is known of such a call may come from an earlier run of the query. So roots that this batch
@@ -197,7 +208,7 @@ def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> It
     # indices, and under `NUMBERED` the numbers that a keyed bolt gave the roots.
     is_in_plan = (marks.positions >= 0) & (marks.positions < index.count)
     is_planned = (marks.sources == PLANNED) & is_in_plan
-    is_keyed = (marks.sources == NUMBERED) & np.isin(marks.positions, keyed.numbers)
+    is_keyed = (marks.sources == NUMBERED) & np.isin(marks.positions, keyed.values)
     placed_marks = placed(marks.at(is_planned | is_keyed), index, keyed)
     # the value of such a mark is the number of the call, among those of the task
     for call_number in distinct(placed_marks.values).tolist():
@@ -261,20 +272,30 @@ class _Held(NamedTuple):
         tuples: `HELD_TUPLE` marks: the root, the edge, and as operator of the cause the holder.
         until_ms: the event time from which on a watermark drops the tuple; -1: every one does;
             `NEVER_MS`: none does.
-        is_dropped: whether the watermark of this batch dropped it at once.
+        late_ms: the watermark of this batch, event time; -1: there is none.
+        is_dropped: whether it dropped the tuple at once.
     """
 
     tuples: RootMarks
     until_ms: I64
+    late_ms: int
     is_dropped: npt.NDArray[np.bool_]
 
     @classmethod
-    def of_marks(cls, marks: RootMarks, late_ms: int) -> _Held:
-        """Return what the tasks held in a batch whose watermark was at `late_ms`."""
+    def of_marks(cls, marks: RootMarks, planned: RootSet, late_ms: int) -> _Held:
+        """Return what the tasks held in a batch, of its roots `planned`, by its watermark.
+
+        Raises `TrackingError`: a tuple has no time, or its root is not the batch's.
+        """
         tuples, until_ms = marks.of(RootMark.HELD_TUPLE), marks.of(RootMark.HELD_UNTIL).values
         if len(tuples) != len(until_ms):
             raise TrackingError(f"{len(tuples):,} tuples were held until {len(until_ms):,} times")
-        return cls(tuples, until_ms, until_ms <= late_ms)
+        if tuples.without(planned):
+            raise TrackingError(
+                "a task held a tuple of a root that its batch did not emit: nobody could release"
+                " it; do not change anchors"
+            )
+        return cls(tuples, until_ms, late_ms, is_dropped=until_ms <= late_ms)
 
     def staying(self) -> RootMarks:
         """Return the tuples that the watermark did not drop."""
@@ -284,8 +305,8 @@ class _Held(NamedTuple):
         """Return the tuples that the watermark dropped."""
         return self.tuples.at(self.is_dropped)
 
-    def failures(self, late_ms: int) -> RootMarks:
-        """Return a `FAILED` mark for the root of each tuple that the watermark `late_ms` dropped.
+    def failures(self) -> RootMarks:
+        """Return a `FAILED` mark for the root of each tuple that the watermark dropped.
 
         A tuple that its holder may lose without a failure has none: it counts as acked.
         """
@@ -293,7 +314,7 @@ class _Held(NamedTuple):
         for holder, tuples in self.dropped().by_cause():
             # the error of this cause only says whether the holder fails what is dropped
             if holder.error == LATE:
-                message = f"a watermark of {any_time_text(late_ms)} dropped it"
+                message = f"a watermark of {any_time_text(self.late_ms)} dropped it"
                 cause = Cause.of(holder.operator, LATE, message)
                 roots = tuples.sources, tuples.positions
                 failed.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
@@ -317,88 +338,109 @@ class _Held(NamedTuple):
         return highest_times
 
 
-def _summed(
+def _outcome_marks(
     plan: BatchPlan,
-    counted: Sequence[TaskReport],
-    uncounted: Sequence[TaskReport],
-    late_ms: int,
-) -> BatchOutcome:
-    """Return the outcome of a batch, without what is `missing`, `raised` and `passed`.
+    marks: RootMarks,
+    uncounted: RootMarks,
+    held: _Held,
+    lined_records: Sequence[LinedRecords],
+) -> RootMarks:
+    """Return what became of the roots of a batch, and of older ones, as one table.
 
     A root may be open, held and failed at once; `spout.publishing.publish` lets a failure go first.
 
     Args:
-        counted: reports that count, placed.
-        uncounted: further reports, placed. Roots that one of them fails are failed, and those that
-            it leaves open are open; it has no other effect.
-        late_ms: the watermark, event time; -1: there is none.
+        marks: of reports that count, placed.
+        uncounted: of further reports, placed. Roots that one of them fails are failed, and those
+            that it leaves open are open; it has no other effect.
+        held: what the batch handed to Spark's state.
+        lined_records: of the partitions that are read in order.
     """
-    index = plan.index()
-    reports = (*counted, *uncounted)
-    marks = RootMarks.together(report.marks for report in counted)
     # a failure counts whoever reports it, so the marks of all are divided
-    done = own_and_older(index, RootMarks.together(report.marks for report in reports))
-    held = _Held.of_marks(marks, late_ms)
+    all_marks = RootMarks.together([marks, uncounted])
+    own_marks, older_marks = all_marks.of(*_OF_OWN_AND_OLDER_ROOTS).divided(plan.roots())
     # of Storm's emit without a message id: nobody learns what becomes of these roots
-    best_effort_indices = distinct(indices_in(index, marks.of(RootMark.UNTRACKED)))
+    best_effort = marks.of(RootMark.UNTRACKED).roots()
 
-    # 1. The roots that are not complete.
-    counted_open, held_indices = _open_and_held(plan, counted, held.staying(), done.released_edges)
-    open_roots = _with_uncounted(plan, counted_open, uncounted).without(best_effort_indices)
+    # 1. The roots that are not complete; a value is the XOR of the edges that the root lacks.
+    # An edge that was held and released in this batch comes twice, and so cancels itself.
+    held_open = RootMarks.together([held.staying(), released_once(own_marks)]).summed(RootMark.OPEN)
+    outstanding = marks.of(RootMark.OUTSTANDING)
+    counted_open = RootMarks.together([held_open, outstanding]).summed(RootMark.OPEN)
+    lacking = _with_uncounted(counted_open, uncounted).without(best_effort)
 
     # 2. What failed, and what is blocked behind it where a partition is read in order.
-    failures = RootMarks.together([done.own_failures, held.failures(late_ms)])
-    lined_records = tuple(lines for report in reports for lines in report.lined_records)
-    failed_indices = _NO_ROOTS
-    # only these two ask for them, and to find them in the plan takes time
-    if lined_records or len(held_indices):
-        failed_indices = indices_in(index, failures)
-    blocked: list[RootMarks] = []
-    if lined_records:
-        indices_by_cause = find_blocked_behind(
-            lined_records, failed_indices, open_roots.indices, best_effort_indices
-        )
-        for cause, indices in indices_by_cause:
-            blocked.append(RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause))
-    failed = _failed_once(index, RootMarks.together([failures, *blocked]), best_effort_indices)
+    failures = RootMarks.together([own_marks.of(RootMark.FAILED), held.failures()])
+    blocked = _blocked(plan, lined_records, failures, lacking, best_effort)
+    failed = _failed_once(RootMarks.together([failures, blocked]).without(best_effort))
 
-    # 3. What Spark's state holds on: a root that failed, or whose verdict nobody awaits, needs no
-    # later deadline.
-    if len(held_indices):
-        settled_indices = distinct(np.concatenate([failed_indices, best_effort_indices]))
-        held_indices = held_indices[~among(held_indices, settled_indices)]
+    # 3. What Spark's state holds on, each an open root: one that failed, or whose verdict nobody
+    # awaits, needs no later deadline.
+    held_roots = held_open.roots() if held.staying() else NO_ROOTS
+    if held_roots:
+        held_roots = held_roots - failures.roots() - best_effort
 
     # 4. One table of it all.
-    touched_indices = distinct(done.own_touched)
-    late_indices = distinct(own_indices(index, held.dropped()))
-    outcome_marks = [
-        failed,
-        _open_marks(index, open_roots),
-        RootMarks.of_roots(RootMark.HELD, index.roots(held_indices)),
-        RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched_indices)),
-        RootMarks.of_roots(RootMark.LATE, index.roots(late_indices)),
-        marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED, RootMark.LEFT_OPEN),
-        done.older,
-    ]
-    column_times = [highest for report in counted for highest in report.highest_times]
-    return BatchOutcome(
-        plan,
-        RootMarks.together(outcome_marks),
-        counts=sum_of_counts(report.counts for report in counted),
-        errors=tuple(error for report in counted for error in report.errors),
-        lined_records=lined_records,
-        late_count=int(held.is_dropped.sum()),
-        highest_times=_highest_times([*column_times, *held.highest_times()]),
+    return RootMarks.together(
+        [
+            failed,
+            _open_marks(lacking),
+            RootMarks.of_roots(RootMark.HELD, held_roots.each_root()),
+            own_marks.of(RootMark.TOUCHED).once_for_each_root(),
+            RootMarks.of_roots(RootMark.LATE, held.dropped().roots().each_root()),
+            marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED, RootMark.LEFT_OPEN),
+            marks_of_older(older_marks),
+        ]
     )
 
 
-def _open_marks(index: PlanIndex, open_roots: RootEdges) -> RootMarks:
-    """Return the mark of each open root, with what the batch contributes to it."""
-    if not len(open_roots.indices):  # as of most batches
-        return NO_MARKS
-    roots = index.roots(open_roots.indices)
+def _open_marks(lacking: RootMarks) -> RootMarks:
+    """Return the mark of each open root, with what the batch contributes to it.
+
+    `lacking`: one mark for each root, with the XOR of the edges that it lacks.
+    """
     # of the edges of a tree all but the root's come twice, so the sum lacks just these edges
-    return RootMarks.of_roots(RootMark.OPEN, roots, root_edges(*roots) ^ open_roots.edges)
+    contributions = root_edges(lacking.sources, lacking.positions) ^ lacking.edges
+    return replace(lacking, values=contributions.view(np.int64))
+
+
+def _with_uncounted(counted_open: RootMarks, uncounted: RootMarks) -> RootMarks:
+    """Return the open roots, with those that only uncounted reports left open, ascending.
+
+    Args:
+        counted_open: the open roots by the reports that count.
+        uncounted: the marks of the other reports.
+    """
+    # two reports may have left the same delivery open: taken twice, its edge would cancel itself
+    outstanding = uncounted.of(RootMark.OUTSTANDING).once_for_each_value()
+    if not outstanding:  # as of most batches
+        return counted_open
+    # what counts goes first, where it says of a root that it is open, too
+    further = outstanding.summed(RootMark.OPEN).without(counted_open.roots())
+    return RootMarks.together([counted_open, further]).ascending()
+
+
+def _blocked(
+    plan: BatchPlan,
+    lined_records: Sequence[LinedRecords],
+    failures: RootMarks,
+    lacking: RootMarks,
+    best_effort: RootSet,
+) -> RootMarks:
+    """Return a `FAILED` mark for each record that is blocked behind one that failed, or is open."""
+    if not lined_records:  # nothing is read in order: only lines name roots by index
+        return NO_MARKS
+    index = plan.index()
+    indices_by_cause = find_blocked_behind(
+        lined_records,
+        index.find_roots(failures.sources, failures.positions),
+        index.find_roots(lacking.sources, lacking.positions),
+        index.find_roots(*best_effort.each_root()),
+    )
+    return RootMarks.together(
+        RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause)
+        for cause, indices in indices_by_cause
+    )
 
 
 def _highest_times(reported: Iterable[HighestTime]) -> tuple[HighestTime, ...]:
@@ -412,55 +454,6 @@ def _highest_times(reported: Iterable[HighestTime]) -> tuple[HighestTime, ...]:
         if highest_so_far is None or highest.at_ms > highest_so_far.at_ms:
             highest_by_kind[kind] = highest
     return tuple(highest_by_kind.values())
-
-
-def _open_and_held(
-    plan: BatchPlan,
-    counted: Sequence[TaskReport],
-    staying: RootMarks,
-    released_edges: RootEdges,
-) -> tuple[RootEdges, I64]:
-    """Return the open roots by the reports that count, and the held roots, as ascending indices.
-
-    A root is held if Spark's state has a tuple of it after the batch; each held root is open.
-
-    Args:
-        staying: the tuples of the batch that Spark's state got and no watermark dropped.
-        released_edges: of tuples of the batch that were released again in it.
-    """
-    staying_edges = RootEdges(own_indices(plan.index(), staying), staying.edges)
-    # an edge that was held and released in this batch comes twice, and so cancels itself
-    held_edges = [staying_edges, released_edges]
-    outstanding = [report.outstanding for report in counted]
-    open_roots = open_roots_of(plan, outstanding, held_edges)
-    if not len(staying):
-        return open_roots, _NO_ROOTS
-    # where no bolt left a tuple open, a root is open only because a tuple of it is held
-    if not any(outstanding):
-        return open_roots, open_roots.indices
-    return open_roots, open_roots_of(plan, (), held_edges).indices
-
-
-def _with_uncounted(plan: BatchPlan, counted_open: RootEdges, uncounted: Iterable[TaskReport]) -> RootEdges:
-    """Return the open roots, with those that only uncounted reports left open.
-
-    Args:
-        counted_open: the open roots by the reports that count.
-        uncounted: the other reports.
-    """
-    parts_by_path = by_key(pair for report in uncounted for pair in report.outstanding.items())
-    if not parts_by_path:
-        return counted_open
-    # two reports may have left the same delivery open: taken twice, its edge would cancel itself
-    distinct_rows: dict[Subscriptions, I64] = {}
-    for path, parts in parts_by_path.items():
-        distinct_rows[path] = np.unique(np.concatenate(parts), axis=0)
-    # what counts goes first, where it says of a root that it is open, too
-    further = open_roots_of(plan, [distinct_rows]).without(counted_open.indices)
-    indices = np.concatenate([counted_open.indices, further.indices])
-    edges = np.concatenate([counted_open.edges, further.edges])
-    order = np.argsort(indices)
-    return RootEdges(indices[order], edges[order])
 
 
 def _reads_by_branch(reads: Iterable[TaskReport]) -> dict[str, Stages]:
@@ -674,13 +667,12 @@ def _check_received(evaluations: Iterable[Evaluation], root_count: int) -> None:
             is_received_before |= report.received
 
 
-def _failed_once(index: PlanIndex, failed: RootMarks, best_effort_indices: I64) -> RootMarks:
+def _failed_once(failed: RootMarks) -> RootMarks:
     """Return one mark for each failed root: by the first of its causes, as they ascend.
 
-    A root that only waited for others, `HELD`, has that cause if it has no other. Best-effort roots
-    have no mark.
+    A root that only waited for others, `HELD`, has that cause if it has no other.
     """
-    if not len(failed):
+    if not failed:
         return NO_MARKS
     # causes are compared by their ranks, all rows at once: a batch may fail each of its records
     # with a message of its own
@@ -688,10 +680,6 @@ def _failed_once(index: PlanIndex, failed: RootMarks, best_effort_indices: I64) 
     ranks_by_cause = {cause: rank for rank, cause in enumerate(causes)}
     ranks_of_causes = np.array([ranks_by_cause[cause] for cause in failed.causes], np.int32)
     ranks = ranks_of_causes[failed.cause_numbers]
-    order = np.argsort(ranks, kind="stable")
-    # `unique` returns the first row of each root, which is of the first of its causes
-    indices, first_rows = np.unique(indices_in(index, failed)[order], return_index=True)
-    is_tracked = ~among(indices, best_effort_indices)
-    ranks_of_roots = ranks[order][first_rows[is_tracked]]
-    failed_roots = index.roots(indices[is_tracked])
-    return RootMarks.of_causes(RootMark.FAILED, failed_roots, ranks_of_roots, causes)
+    ranked = replace(failed, cause_numbers=ranks, causes=tuple(causes))
+    # the rows of a root ascend by their causes then
+    return ranked.once().once_for_each_root()

@@ -9,8 +9,9 @@ from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import SourceRun, positions
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import open_roots_of
+from spout.publishing.fold import TaskReport, outstanding_marks
 from spout.publishing.publish import CAUSES_MAX, BatchLane, publication_of
+from spout.publishing.root_marks import RootMark
 from spout.publishing.settle import settle
 from spout.tuples.failures import Cause, cause_of
 from tests.support.cpu_time import within
@@ -78,9 +79,10 @@ def test_a_million_open_roots_of_a_thousand_partitions_are_published_with_their_
     every = np.arange(plan.count)
     rows = np.stack([every, np.zeros_like(every)], axis=1)
     with within(cpu_seconds=10):
-        partial, residual = open_roots_of(plan, [{(5,): rows}])
+        lacking = outstanding_marks(plan.index(), [TaskReport("b", outstanding={(5,): rows})])
+        residual = lacking.summed(RootMark.OPEN).edges
         publication = publication_of(
-            outcome_from(plan, partial=partial, residual=residual, touched=partial), LANE
+            outcome_from(plan, partial=every, residual=residual, touched=every), LANE
         )
     assert len(publication.acks) == PARTITIONS
     last = publication.acks[-1]

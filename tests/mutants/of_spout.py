@@ -604,7 +604,7 @@ MUTANTS = (
     Mutant(
         "what-was-seen-to-be-empty-is-no-record",
         "spout/planning/supply.py",
-        "return _SightedRun(run.start, seen_to, run.end, sighting.records[low:high])",
+        "return _SightedRun(run.start, seen_to, run.end, records)",
         "return _SightedRun(run.start, seen_to, run.end, np.arange(run.start, seen_to))",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
         "a hole would take a batch for each of its parts that is as long as the limit",
@@ -1074,7 +1074,7 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "for report in reports for lines in report.lined_records",
+        "for report in counted_first for lines in report.lined_records",
         "for report in counted for lines in report.lined_records",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
@@ -1242,9 +1242,9 @@ MUTANTS = (
     ),
     Mutant(
         "a-tuple-is-held-of-a-root-of-its-batch",
-        "spout/publishing/delayed.py",
-        "    if (indices < 0).any():",
-        "    if False:",
+        "spout/publishing/settle.py",
+        "        if tuples.without(planned):",
+        "        if False:",
         "tests/unit/spout/publishing/test_reports_together.py"
         "::test_a_tuple_that_was_held_of_a_root_of_another_batch_is_refused",
         "the edge of a held tuple would be missing from the sum of another root",
@@ -1252,8 +1252,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "done = own_and_older(index, RootMarks.together(report.marks for report in reports))",
-        "done = own_and_older(index, marks)",
+        "own_marks, older_marks = all_marks.of(",
+        "own_marks, older_marks = marks.of(",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1261,16 +1261,16 @@ MUTANTS = (
     Mutant(
         "what-another-evaluation-left-open-is-not-acked",
         "spout/publishing/settle.py",
-        "further = open_roots_of(plan, [distinct_rows])",
-        "further = open_roots_of(plan, [])",
+        "further = outstanding.summed(RootMark.OPEN)",
+        "further = NO_MARKS",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that was left open where the sink got its rows could be acked",
     ),
     Mutant(
         "what-two-other-evaluations-left-open-does-not-cancel",
         "spout/publishing/settle.py",
-        "np.unique(np.concatenate(parts), axis=0)",
-        "np.concatenate(parts)",
+        "uncounted.of(RootMark.OUTSTANDING).once_for_each_value()",
+        "uncounted.of(RootMark.OUTSTANDING)",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that two runs left open would be acked by the third",
     ),
@@ -1296,8 +1296,8 @@ MUTANTS = (
     Mutant(
         "a-failed-root-is-not-acked",
         "spout/publishing/publish.py",
-        "acked_whole = planned - absent - failed_roots - open_roots",
-        "acked_whole = planned - absent - open_roots",
+        "acked_whole = outcome.plan.roots() - absent - failed_roots - open_roots",
+        "acked_whole = outcome.plan.roots() - absent - open_roots",
         "tests/unit/spout/publishing/test_publish.py::test_failed_roots_are_left_out_of_the_acks",
         "a failed record would be acked where its fail comes late",
     ),
@@ -1338,8 +1338,8 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "held_edges = [staying_edges, released_edges]",
-        "held_edges = [released_edges]",
+        "RootMarks.together([held.staying(), released_once(own_marks)])",
+        "RootMarks.together([released_once(own_marks)])",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
         "a record that waits in a window would be acked before the window is written",
@@ -2194,8 +2194,8 @@ MUTANTS = (
     Mutant(
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
-        "blocks_with_headers=traces.keys() | too_late.keys())",
-        "blocks_with_headers=too_late.keys())",
+        "headed_blocks = {*marks.get(RootMark.TRACED, {}), *too_late}",
+        "headed_blocks = {*too_late}",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
         "records that a window holds at once would have no span",
@@ -2330,8 +2330,8 @@ MUTANTS = (
     Mutant(
         "what-is-held-has-a-later-deadline",
         "spout/publishing/publish.py",
-        "touched_at=plan.now + ahead_ms,",
-        "touched_at=plan.now,",
+        "touched_at=outcome.plan.now + ahead_ms,",
+        "touched_at=outcome.plan.now,",
         "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_what_the_state_holds_outlives_a_quiet_topic_and_what_a_bolt_left_open_does_not",
         "a topic that is quiet for longer than the timeout would be counted twice in its window",
@@ -2339,8 +2339,8 @@ MUTANTS = (
     Mutant(
         "what-a-bolt-left-open-has-no-later-deadline",
         "spout/publishing/settle.py",
-        "    if not any(outstanding):\n        return open_roots, open_roots.indices",
-        "    if True:\n        return open_roots, open_roots.indices",
+        "held_roots = held_open.roots() if",
+        "held_roots = counted_open.roots() if",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_what_a_bolt_left_open_beside_what_is_held_has_no_later_deadline",
         "a record that a bolt forgot would come again after days",
@@ -2491,8 +2491,8 @@ MUTANTS = (
     Mutant(
         "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
         "spout/publishing/publish.py",
-        "plan.roots() - absent",
-        "plan.roots() - RootSet.of_runs(absent.runs()[:1])",
+        "records = plan.roots() - absent",
+        "records = plan.roots() - RootSet.of_runs(absent.runs()[:1])",
         "tests/unit/spout/publishing/test_several_ranges.py"
         "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
         "a position without a record would be failed, though nothing is there to be replayed",
@@ -2971,8 +2971,8 @@ MUTANTS = (
     Mutant(
         "a-root-behind-a-keyed-bolt-is-found-by-the-next-number",
         "spout/publishing/delayed.py",
-        "rows = rows_among(numbers, self.numbers)",
-        "rows = np.searchsorted(self.numbers, numbers)",
+        "rows = rows_among(numbers, keyed_numbers)",
+        "rows = np.searchsorted(keyed_numbers, numbers)",
         "tests/unit/spout/publishing/test_reports_together.py::test_a_number_on_which_a_keyed_bolt_emitted_nothing_is_refused",
         "another root would be acked in its place",
     ),

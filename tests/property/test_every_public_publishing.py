@@ -14,6 +14,7 @@ from acker.identity import (
     acker_partition,
     child_edge,
     root_edge,
+    root_edges,
     source_of,
     subscription_key,
 )
@@ -26,7 +27,6 @@ from acker.wire.events import (
     TRACES,
     Acks,
     Fails,
-    HeaderNumbers,
     SourceRun,
     pack_root_numbers,
 )
@@ -49,9 +49,8 @@ from spout.publishing.fold import (
     left_open_by_bolts,
     merged,
     not_done,
-    open_roots_of,
+    outstanding_marks,
     outstanding_of,
-    plan_root_edges,
     report_behind_keyed,
 )
 from spout.publishing.publish import (
@@ -65,7 +64,7 @@ from spout.publishing.publish import (
     publication_of,
     skipped_outcome,
 )
-from spout.publishing.root_marks import NUMBERED, RootMark
+from spout.publishing.root_marks import NUMBERED, RootMark, RootMarks, roots_of
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
@@ -106,7 +105,7 @@ def test_the_root_edges_of_a_plan_are_those_of_its_positions_in_any_order(
 ) -> None:
     plan, roots = drawn
     places = places_of(plan)
-    edges = plan_root_edges(plan, np.array(roots, np.int64)).tolist()
+    edges = root_edges(*plan.index().roots(np.array(roots, np.int64))).tolist()
     assert edges == [root_edge(*places[root]) for root in roots]
 
 
@@ -124,10 +123,13 @@ def test_what_is_outstanding_is_the_xor_of_its_edges_and_zero_is_left_out(
         for subscription, ordinal in path:
             edge = child_edge(edge, subscription, ordinal)
         expected[root] = expected.get(root, 0) ^ edge
-    indices, sums = open_roots_of(plan, [outstanding_of(deliveries)])
-    found = dict(zip(indices.tolist(), sums.tolist(), strict=True))
+    index = plan.index()
+    report = TaskReport("bolt", outstanding=outstanding_of(deliveries))
+    lacking = outstanding_marks(index, [report]).summed(RootMark.OPEN)
+    indices = index.find_roots(lacking.sources, lacking.positions).tolist()
+    found = dict(zip(indices, lacking.edges.tolist(), strict=True))
     assert found == {root: value for root, value in expected.items() if value}
-    assert indices.tolist() == sorted(found)
+    assert indices == sorted(found)
 
 
 @given(
@@ -369,10 +371,14 @@ def test_headers_of_acks_name_the_first_roots_as_far_as_the_record_has_room(
     ids = np.arange(18, dtype=np.int64).reshape(6, 3)
     key = (source, block)
     note = TooLate("q", "c", 1, False, 1, 2, 3, 4, (), (), ())
+    first_copies, first_traced = positions[:copies], positions[:traced]
+    emitted = RootMarks.of_roots(
+        RootMark.FIRST_EMITTED, roots_of(source, first_copies), first_copies + time_ms
+    )
+    of_traces = RootMarks.of_traces(roots_of(source, first_traced), ids[:traced])
     publication = Publication(
         (), (),
-        first_emissions={key: HeaderNumbers(source, positions[:copies], positions[:copies] + time_ms)},
-        traces={key: HeaderNumbers(source, positions[:traced], ids[:traced])},
+        marks={RootMark.FIRST_EMITTED: {key: emitted}, RootMark.TRACED: {key: of_traces}},
         too_late={key: note} if has_late else {},
     )  # fmt: skip
     record = Acks("lane", 1, "g", "s", 1, source, block, (), b"", b"", (), b"", 0)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acker.config.settings import AckTopics
 from acker.identity import child_edge, root_edge, subscription_key
 from acker.wire.events import SourceRun
 from spout.bolts.bolts import Bolt
@@ -19,7 +20,7 @@ from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskReport
-from spout.publishing.publish import BatchLane, publication_of
+from spout.publishing.publish import BatchLane, ack_records, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
@@ -201,5 +202,9 @@ def test_the_records_do_not_depend_on_the_order_in_which_tasks_reported(
     shuffled = list(evaluated)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     lane = BatchLane("q/s", 5)
-    expected = publication_of(settle(evaluated, (), lambda stage: None), lane)
-    assert publication_of(settle(shuffled, (), lambda stage: None), lane) == expected
+    topics = AckTopics.with_prefix("")
+    expected, records = (
+        ack_records(publication_of(settle(reports, (), lambda stage: None), lane), topics, plan.partitions)
+        for reports in (evaluated, shuffled)
+    )
+    assert records == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
 from acker.root_sets.root_set import NO_ROOTS, RootSet
-from acker.root_sets.runs import SOURCE_MAX
+from acker.root_sets.runs import SOURCE_MAX, is_first_row, rows_within, runs_between, stretches_of_rows
 
 Root = tuple[int, int]
 Run = tuple[int, int, int]
@@ -221,6 +221,27 @@ def test_whole_sources_are_sets_like_others() -> None:
     with pytest.raises(OverflowError):
         len(whole)
     assert RootSet.unpacked(whole.packed()) == whole
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1)), max_size=12))
+def test_rows_are_cut_into_stretches_where_a_column_changes(rows: list[tuple[int, int]]) -> None:
+    columns = np.array(rows, np.int64).reshape(-1, 2).T
+    expected = [list(stretch) for _, stretch in groupby(rows)]
+    assert [rows[stretch] for stretch in stretches_of_rows(*columns)] == expected
+    changes = [not number or row != rows[number - 1] for number, row in enumerate(rows)]
+    assert is_first_row(*columns).tolist() == changes
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.sets(st.integers(0, 12)), st.sampled_from([0, 1 << 48]))
+def test_a_run_is_cut_at_the_positions_in_it(first: int, size: int, members: set[int], shift: int) -> None:
+    start, end = first + shift, first + size + shift
+    positions = np.array(sorted(members), np.int64) + shift
+    inside = positions[rows_within(positions, start, end)]
+    assert inside.tolist() == [at for at in positions.tolist() if start <= at < end]
+    missing = [at for run in runs_between(start, end, inside) for at in range(*run)]
+    assert missing == [at for at in range(start, end) if at - shift not in members]
+    runs = runs_between(start, end, inside)
+    assert all(before.end < after.start for before, after in pairwise(runs)), "as few runs as there can be"
 
 
 def test_nothing_is_a_set_too() -> None:

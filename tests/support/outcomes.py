@@ -60,6 +60,11 @@ def outcome_from(
     return BatchOutcome(plan, RootMarks.together([*marks, firsts, traces]), missing, **facts)
 
 
+def plan_root_edges(plan: BatchPlan, indices: I64) -> U64:
+    """Return the root edge of each root of a plan, by index."""
+    return root_edges(*plan.index().roots(indices))
+
+
 def released_marks(
     places: RootPositions = NO_PLACES,
     edges: U64 = NO_EDGES,

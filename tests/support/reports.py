@@ -12,7 +12,7 @@ from acker.identity import I64, U64
 from acker.root_sets.root_set import RootSet
 from acker.wire.causes import LATE
 from acker.wire.events import SourceRun
-from spout.publishing.delayed import HeldTuples, KeyedRoots, RootPositions
+from spout.publishing.delayed import RootPositions, held_marks, holder_of
 from spout.publishing.fold import Missing, TaskId, TaskReport, report_behind_keyed
 from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.failures import Cause
@@ -35,7 +35,8 @@ class Held:
     def marks(self, operator: str) -> RootMarks:
         """Return them as a task marks them."""
         places = RootPositions(*roots_of(PLANNED, self.indices))
-        return HeldTuples(places, self.edges, self.until_ms).marks(operator, fails_late=self.fails_late)
+        holder = holder_of(operator, fails_late=self.fails_late)
+        return held_marks(holder, places, self.edges, self.until_ms)
 
 
 def task_report(operator: str, upstream: str = "", consumer: str = "", **facts: Any) -> TaskReport:
@@ -51,7 +52,7 @@ def changed_report(
     untracked: I64 = _NONE,
     passed: Failures = (),
     held: Held | None = None,
-    keyed_roots: KeyedRoots | None = None,
+    keyed_roots: RootMarks | None = None,
     absent: tuple[SourceRun, ...] = (),
     lost_count: int = 0,
     **facts: Any,
@@ -73,9 +74,14 @@ def changed_report(
     if held is not None:
         marks.append(held.marks(report.operator))
     if keyed_roots is not None:
-        marks.append(keyed_roots.marks())
+        marks.append(keyed_roots)
     changed = replace(changed, marks=RootMarks.together(marks))
     return changed if keyed_roots is None else report_behind_keyed(changed)
+
+
+def keyed_marks(numbers: I64 = _NONE, roots: tuple[I64, I64] = (_NONE, _NONE)) -> RootMarks:
+    """Return the marks of roots on which a keyed bolt emitted, each with its number."""
+    return RootMarks.of_roots(RootMark.KEYED, roots, numbers)
 
 
 def reported(stage: int, attempt: int, partition: int, report: TaskReport) -> TaskReport:

@@ -17,10 +17,11 @@ from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.builder.topology import TopologyBuilder
 from spout.publishing.batch_warnings import held_left_open
-from spout.publishing.delayed import KeyedRoots, RootPositions
+from spout.publishing.delayed import find_keyed_roots
 from spout.tuples.tuple import Tuple
 from tests.support.bolts.keyed_topology_bolts import Words
 from tests.support.outcomes import failed_by_cause, older_failed, older_sums, open_edges_of, open_roots_of
+from tests.support.reports import keyed_marks
 from tests.support.worlds.keyed_world import KeyedQuery
 from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, schema_of
 
@@ -185,15 +186,13 @@ def test_rows_with_other_anchors_stop_the_batch() -> None:
 
 
 def test_a_root_that_the_keyed_bolt_never_named_is_refused() -> None:
-    roots = KeyedRoots.together(
-        KeyedRoots(np.array([edge]), RootPositions(np.array([SOURCE]), np.array([edge + 1])))
-        for edge in (7, -3, 7)
-    )
-    assert roots.find(np.array([7, -3])).positions.tolist() == [8, -2]
-    assert roots.find(np.array([], np.int64)).positions.tolist() == []
+    edges = np.array([7, -3, 7])
+    keyed = keyed_marks(edges, (np.full(3, SOURCE), edges + 1))
+    assert find_keyed_roots(keyed, np.array([7, -3])).positions.tolist() == [8, -2]
+    assert find_keyed_roots(keyed, np.array([], np.int64)).positions.tolist() == []
     for unknown in (8, 6, -4):
         with pytest.raises(TrackingError, match="1 tuples behind a keyed bolt have roots on which"):
-            roots.find(np.array([7, unknown]))
+            find_keyed_roots(keyed, np.array([7, unknown]))
 
 
 def test_a_global_grouping_gives_all_tuples_one_key() -> None:

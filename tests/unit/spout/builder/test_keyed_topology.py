@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.held.keyed_entry import EntryTask, held_batch, keyed_streams
 from spout.isolation.isolation import IsolatedRun
-from spout.publishing.delayed import own_and_older
+from spout.publishing.delayed import holder_of, marks_of_older
 from spout.publishing.fold import TaskReport
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.topology.keyed_graph import check_trigger
@@ -222,7 +221,7 @@ def acked_at_last(ran: Ran) -> bool:
     held = batch.column(ANCHOR).filter(batch.column(ANCHOR).is_valid())
     numbers = [np.asarray(held.field(name), np.int64) for name in ("source", "position", "edge")]
     released = RootMarks.of_roots(RootMark.RELEASED, (numbers[0], numbers[1]), numbers[2])
-    older = own_and_older(replace(outcome.plan, ranges=()).index(), released).older
+    older = marks_of_older(released)
     expected = {
         int(position) + outcome.plan.ranges[0].start: int(edge)
         for position, edge in zip(open_roots_of(outcome), open_edges_of(outcome), strict=True)
@@ -355,9 +354,10 @@ def test_what_does_not_reach_the_keyed_bolt_stops_the_batch() -> None:
 
 def test_an_unanchored_tuple_is_held_and_best_effort() -> None:
     roots = pa.array([None, {"source": SOURCE, "position": 5}], ROOT_TYPE)
-    found = held_batch(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots)
+    found = held_batch(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots, holder_of("sum/hold"))
     assert found.anchors.is_valid().to_pylist() == [False, True]
-    assert (found.held.roots.positions.tolist(), found.refused_rows.tolist()) == ([5], [])
+    held = found.marks.of(RootMark.HELD_TUPLE)
+    assert (held.positions.tolist(), found.refused_rows.tolist()) == ([5], [])
 
 
 def test_untracked_nothing_is_held_open() -> None:

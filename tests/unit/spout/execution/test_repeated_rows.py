@@ -19,7 +19,8 @@ from spout.bolts.bolts import AnyBolt
 from spout.execution.stage_run import StageRun, TaskRun
 from spout.isolation.isolation import BLOCK_ROWS, IsolatedRun
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import TaskReport, open_roots_of
+from spout.publishing.fold import TaskReport, outstanding_marks
+from spout.publishing.root_marks import RootMark
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.rows import ArrowRows
@@ -91,7 +92,9 @@ def reported(task: TaskRun) -> TaskReport:
 
 def is_open(*reports: TaskReport) -> list[int]:
     """Return the roots that are open when these tasks have reported."""
-    roots: list[int] = open_roots_of(PLAN, [report.outstanding for report in reports]).indices.tolist()
+    index = PLAN.index()
+    lacking = outstanding_marks(index, reports).summed(RootMark.OPEN)
+    roots: list[int] = index.find_roots(lacking.sources, lacking.positions).tolist()
     return roots
 
 

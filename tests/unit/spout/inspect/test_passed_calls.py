@@ -28,14 +28,14 @@ from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.delayed import KeyedRoots, RootPositions
+from spout.publishing.delayed import RootPositions
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.options import plan_between
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG
 from tests.support.outcomes import outcome_from
-from tests.support.reports import reported, task_report
+from tests.support.reports import keyed_marks, reported, task_report
 from tests.support.worlds.planning import World, batch
 
 A = source_of(1, 0)
@@ -68,8 +68,8 @@ def test_the_driver_finds_the_records_of_a_task_that_reports_it(is_behind_keyed:
     reports = [decode(encode(reads))]
     if is_behind_keyed:
         places = RootPositions(np.array([A, A]), np.array([3, 4]))
-        reports.append(task_report("keyed", keyed_roots=KeyedRoots(np.array([70, 71]), places)))
-        reports.append(decode(encode(task_report("last", keyed_roots=KeyedRoots(), passed=passed))))
+        reports.append(task_report("keyed", keyed_roots=keyed_marks(np.array([70, 71]), places)))
+        reports.append(decode(encode(task_report("last", keyed_roots=keyed_marks(), passed=passed))))
     evaluations = [reported(number, number, 0, report) for number, report in enumerate(reports[:1])]
     evaluations += [reported(number, 9, 0, report) for number, report in enumerate(reports[1:], start=1)]
     (call,) = settle(evaluations, (), lambda _stage: 1).passed

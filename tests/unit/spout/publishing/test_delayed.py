@@ -18,7 +18,6 @@ from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import (
     NEVER_MS,
     HeldAt,
-    KeyedRoots,
     RootPositions,
     held_edges,
 )
@@ -30,7 +29,7 @@ from spout.streaming.batch_log import Logged
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Delivery
 from tests.support.outcomes import absent_of, held_of, places_of_marks, released_marks
-from tests.support.reports import changed_report, held_in, reported, task_report
+from tests.support.reports import changed_report, held_in, keyed_marks, reported, task_report
 from tests.support.worlds.held_batches import (
     LONGER_MS,
     A,
@@ -186,10 +185,10 @@ def test_a_tuple_that_another_evaluation_left_open_behind_a_keyed_bolt_is_not_ac
     tuples = held(FIRST, 0)
     opened = batch(FIRST, task_report("hold", held=tuples))
     places = places_of_marks(released(FIRST, tuples))
-    acked = task_report("keyed", marks=released(FIRST, tuples), keyed_roots=KeyedRoots(array(77), places))
-    fine = task_report("last", keyed_roots=KeyedRoots())
+    acked = task_report("keyed", marks=released(FIRST, tuples), keyed_roots=keyed_marks(array(77), places))
+    fine = task_report("last", keyed_roots=keyed_marks())
     left = task_report(
-        "last", keyed_roots=KeyedRoots(), outstanding=outstanding_of([Delivery(77, ((7, 0),))])
+        "last", keyed_roots=keyed_marks(), outstanding=outstanding_of([Delivery(77, ((7, 0),))])
     )
     assert open_roots(opened, batch(NOTHING, acked, left, left, fine)) == {(A, 10)}
     assert open_roots(opened, batch(NOTHING, acked, fine)) == set()

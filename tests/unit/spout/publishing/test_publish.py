@@ -33,7 +33,7 @@ from spout.group.announce import Announcer
 from spout.planning.plan import BatchPlan
 from spout.planning.session import SessionName
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import BatchOutcome, plan_root_edges
+from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import (
     CAUSES_MAX,
     BatchLane,
@@ -47,7 +47,7 @@ from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
 from tests.support.cpu_time import within
 from tests.support.memory.cluster import MemoryCluster
-from tests.support.outcomes import outcome_from
+from tests.support.outcomes import outcome_from, plan_root_edges
 
 A, B = 1 << 16, 1 << 16 | 1
 BLOCK = 1 << WIRE_BLOCK_BITS

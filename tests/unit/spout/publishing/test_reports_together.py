@@ -23,12 +23,12 @@ from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import (
     NEVER_MS,
     HeldAt,
-    HeldTuples,
     HighestTime,
-    KeyedRoots,
     RootPositions,
+    find_keyed_roots,
     held_edges,
-    own_and_older,
+    held_marks,
+    holder_of,
 )
 from spout.publishing.fold import BatchOutcome, LateNote, TaskReport, merged, not_done, placed
 from spout.publishing.report_accumulator import (
@@ -58,8 +58,9 @@ from tests.support.outcomes import (
     outcome_from,
     positions_by_cause,
     released_marks,
+    touched_of,
 )
-from tests.support.reports import Held, failures_in, held_in, reported, task_report, touched_in
+from tests.support.reports import Held, failures_in, held_in, keyed_marks, reported, task_report, touched_in
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, tracked=True, ranges=(SourceRun(A, 10, 20), SourceRun(B, 5, 8)))
@@ -126,16 +127,16 @@ def replace_operator(cause: Cause) -> Cause:
     return cause._replace(operator="other")
 
 
-ROOTS = KeyedRoots(numbers(-5, 3, 77), at((A, 10), (B, 5), (A, 2)))
+ROOTS = keyed_marks(numbers(-5, 3, 77), at((A, 10), (B, 5), (A, 2)))
 
 
 @pytest.mark.parametrize("missing", [-6, -4, 4, 78])
 def test_a_number_on_which_a_keyed_bolt_emitted_nothing_is_refused(missing: int) -> None:
     """Rule 3: another root would be acked in its place."""
-    for roots, count in ((ROOTS, "1"), (KeyedRoots(), "2")):
+    for roots, count in ((ROOTS, "1"), (keyed_marks(), "2")):
         with pytest.raises(TrackingError, match=f"^{count} tuples behind a keyed bolt"):
-            roots.find(numbers(3, missing))
-    assert ROOTS.find(numbers(77, -5)).positions.tolist() == [2, 10]
+            find_keyed_roots(roots, numbers(3, missing))
+    assert find_keyed_roots(ROOTS, numbers(77, -5)).positions.tolist() == [2, 10]
 
 
 def test_what_is_outstanding_behind_a_keyed_bolt_is_missing_from_the_sum_of_its_root() -> None:
@@ -168,25 +169,26 @@ def test_an_index_that_the_plan_does_not_have_is_refused(index: int) -> None:
 def test_a_tuple_that_was_held_of_a_root_of_another_batch_is_refused() -> None:
     """Its edge would be missing from the sum of another root."""
     for root in ((A, 9), (B, 8), (A + 2, 10)):
-        tuples = HeldTuples(at((A, 10), root), np.arange(1, 3).astype(np.uint64), numbers(5, 5))
+        edges = np.arange(1, 3).astype(np.uint64)
+        marks = held_marks(holder_of("hold"), at((A, 10), root), edges, numbers(5, 5))
         with pytest.raises(TrackingError, match="its batch did not emit"):
-            settled(task_report("hold", marks=tuples.marks("hold")), late_ms=0)
+            settled(task_report("hold", marks=marks), late_ms=0)
 
 
 def test_held_tuples_without_their_times_are_refused() -> None:
     """Each tuple has one time, in their order; else a watermark would drop another one."""
-    marks = HeldTuples(at((A, 10)), np.ones(1, np.uint64), numbers(5)).marks("hold")
+    marks = held_marks(holder_of("hold"), at((A, 10)), np.ones(1, np.uint64), numbers(5))
     with pytest.raises(TrackingError, match="1 tuples were held until 0 times"):
         settled(task_report("hold", marks=marks.of(RootMark.HELD_TUPLE)))
 
 
 def test_the_first_root_of_a_batch_is_not_an_older_one() -> None:
     first = at((A, 10))
-    found = own_and_older(
-        PLAN.index(), released_marks(touched=first, held_on=first, failures=((BAD, first),))
-    )
-    assert len(found.older) == 0
-    assert found.own_touched.tolist() == [0]
+    marks = released_marks(touched=first, held_on=first, failures=((BAD, first),))
+    outcome = settled(task_report("count", marks=marks))
+    assert not outcome.marks.without(PLAN.roots())
+    assert not outcome.marks.of(RootMark.HELD_ON), "a root of the batch has its whole timeout yet"
+    assert touched_of(outcome).tolist() == [0]
 
 
 @pytest.mark.parametrize("subscriptions", [(), (7,)])

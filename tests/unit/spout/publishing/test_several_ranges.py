@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from acker.config.settings import AckTopics
 from acker.config.topics import parse
 from acker.errors import TrackingError
 from acker.identity import (
@@ -28,7 +29,17 @@ from acker.identity import (
     root_edge,
 )
 from acker.root_sets.root_set import RootSet
-from acker.wire.events import SourceRun, positions, values
+from acker.wire.codec import wire_codec
+from acker.wire.events import (
+    FIRST_EMISSIONS,
+    TRACES,
+    Acks,
+    SourceRun,
+    first_emissions,
+    positions,
+    traces,
+    values,
+)
 from spout.planning.order import LinedRecords, NotAcked
 from spout.planning.plan import BatchPlan, read_tasks
 from spout.publishing.batch_warnings import held_left_open, isolated_records
@@ -38,11 +49,11 @@ from spout.publishing.fold import (
     LateNote,
     TaskReport,
     outstanding_of,
-    plan_root_edges,
 )
 from spout.publishing.publish import (
     HELD_LANE,
     BatchLane,
+    ack_records,
     held_runs,
     not_acked,
     publication_of,
@@ -61,6 +72,7 @@ from tests.support.outcomes import (
     open_edges_of,
     open_roots_of,
     outcome_from,
+    plan_root_edges,
     released_marks,
     touched_of,
 )
@@ -240,16 +252,22 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
         firsts=RootMarks.of_roots(RootMark.FIRST_EMITTED, places_of(every), wall_ms),
         traces=RootMarks.of_traces(places_of(every), ids),
     )
-    publication = publication_of(outcome, LANE)
-    headers = ((publication.first_emissions, wall_ms.tolist()), (publication.traces, ids.tolist()))
-    for named, expected in headers:
-        found = {
-            (source, position): value
-            for (source, block), of_block in named.items()
-            for position, value in zip(of_block.positions.tolist(), of_block.numbers.tolist(), strict=True)
-            if position >> WIRE_BLOCK_BITS == block and of_block.source == source
-        }
-        assert found == {root: value for root, value in zip(every, expected, strict=True) if root not in some}
+    readers = {FIRST_EMISSIONS: first_emissions, TRACES: traces}
+    named: dict[str, dict[tuple[int, int], list[int]]] = {header: {} for header in readers}
+    for record in ack_records(publication_of(outcome, LANE), AckTopics.with_prefix(""), 1).acks:
+        acks = wire_codec().decode(record.value)
+        assert isinstance(acks, Acks)
+        for name_of_header, value in record.headers:
+            header = readers[name_of_header](value)
+            assert header is not None
+            assert header.source == acks.source
+            assert (header.positions >> WIRE_BLOCK_BITS == acks.block).all()
+            numbers_of_roots = header.numbers.reshape(len(header.positions), -1).tolist()
+            for position, of_root in zip(header.positions.tolist(), numbers_of_roots, strict=True):
+                named[name_of_header][header.source, position] = of_root
+    not_failed = {root: index for index, root in enumerate(every) if root not in some}
+    assert named[FIRST_EMISSIONS] == {root: [wall_ms[index]] for root, index in not_failed.items()}
+    assert named[TRACES] == {root: ids[index].tolist() for root, index in not_failed.items()}
 
 
 @of_some_roots

@@ -12,6 +12,9 @@ from acker.wire.events import Init, Take, Tick
 from tests.simulation.truth.facts import Holder, KnownSource, RootTruth, Stamp
 from tests.simulation.truth.truth import Truth
 
+_WALL_AHEAD_MS_MAX = 2 * 3_600_000
+"""Source: docs/design/protocol.md, "What one record can claim"."""
+
 
 class InitTruth:
     """Reads takes, ticks and inits into the truth."""
@@ -96,6 +99,11 @@ class InitTruth:
         self._truth.tell("init", number, f"{init.epoch}/{init.session}", *map(str, fresh))
         self._initialised(fresh)
 
+    def _wall_ms(self, init: Init) -> int:
+        """Return when the roots of an init were emitted; a wall time of the future is that of its record."""
+        is_of_future = init.wall > self._truth.now_ms + _WALL_AHEAD_MS_MAX
+        return self._truth.now_ms if is_of_future else init.wall
+
     def _root(self, number: int, holder: Holder, init: Init, source: int, position: int) -> RootTruth:
         place = init.topic, partition_of(source), int(offset_of(position))
         location = f"{place[0]}/{place[1]}@{place[2]}"
@@ -103,7 +111,7 @@ class InitTruth:
         clock_ms = self._truth.partitions[number].clocks[init.group, holder]
         root = RootTruth(
             source, position, number, init.group, holder, init.topic, init.topic_id,
-            init.now, init.wall, init.timeout_ms + clock_ms - init.now if init.timeout_ms else 0,
+            init.now, self._wall_ms(init), init.timeout_ms + clock_ms - init.now if init.timeout_ms else 0,
             clock_ms, self._truth.at, self._truth.now_ms,
             attempt=1 if parent is None else parent.attempt + 1,
             origin=location if parent is None else parent.origin,

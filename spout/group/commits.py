@@ -67,7 +67,7 @@ class Committer:
         # by source, the generation of the last commit; below 0: the next commit is the first of a new one
         self._generations: dict[int, int] = {}
         self._last_try = LastTime()  # to commit
-        self._last_look = LastTime()
+        self._last_check = LastTime()
         self._last_renewal = LastTime()  # of all commits
         self.failures = 0
         self.refused = ""
@@ -106,9 +106,9 @@ class Committer:
         wait_ms = COMMIT_IDLE_MS if idle else COMMIT_EVERY_MS
         if not self._last_try.begin_if_due(now_ms, wait_ms):
             return False
-        if self._last_look.at_ms is None:  # what was committed is known from the start
-            self._last_look.at_ms = now_ms
-        elif self._last_look.begin_if_due(now_ms, VERIFY_EVERY_MS):
+        if self._last_check.at_ms is None:  # what was committed is known from the start
+            self._last_check.at_ms = now_ms
+        elif self._last_check.begin_if_due(now_ms, VERIFY_EVERY_MS):
             self._check_commits(now_ms)
         return self.commit(committable())
 

@@ -46,7 +46,7 @@ class Growth:
         """Begin with the sources of `context`; the broker is asked for new ones `SOURCES_EVERY_MS` later."""
         self._context = context
         self._name = name
-        self._last_look = LastTime(now_ms)  # at the broker's topics
+        self._last_check = LastTime(now_ms)  # at the broker's topics
         self._last_send = LastTime()  # of the `Take`
         # by source: those that join, and the position at which each begins
         self._joining: dict[int, SourceSpec] = {}
@@ -82,7 +82,7 @@ class Growth:
         Raises `Disagreement`: a topic was re-created, or the ackers refuse a new partition;
         `TopicError`: a topic is gone.
         """
-        if self._last_look.begin_if_due(now_ms, SOURCES_EVERY_MS):
+        if self._last_check.begin_if_due(now_ms, SOURCES_EVERY_MS):
             # also while acker partitions are silent: a topic may be created again
             new_specs = self._find_new()
             if new_specs and not self._joining:

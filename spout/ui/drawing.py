@@ -115,7 +115,7 @@ def histogram_path(bins: Sequence[Row], name: str) -> str:
 def histogram_place(bins: Sequence[Row], at_ms: int) -> int:
     """Return the x of a duration in a histogram of `histogram_path`, in proportion in its bin.
 
-    Of bins 0-10 ms and 10-20 ms, 5 ms is at 15, and 10 ms at 30.
+    Of bins 0-10 ms and 10-20 ms, 5 ms has the x 15, and 10 ms has 30.
     """
     for index, bin in enumerate(bins):
         from_ms, to_ms = int(bin["from_ms"]), int(bin["to_ms"])

@@ -3,7 +3,8 @@
 Their entries in `_ack_due` (`replay.records.due.RefusedRoot`) have the
 broker's words. They are tried again from time to time, apart from all others,
 so that those are not refused with them: one of an input after a while
-(`next_wait_ms`). Once one is accepted, twice as many are tried each time.
+(`next_wait_ms`, at most `ReplayLimits.input_retry_ms`). Once one is accepted,
+twice as many are tried each time.
 """
 
 from __future__ import annotations
@@ -147,7 +148,10 @@ class RefusedAside:
                 del self._aside_by_input[input_id]
 
     def count_by_input(self) -> Mapping[int, AsideCount]:
-        """Return how many are put aside, by the input's id, with the broker's words on one of them."""
+        """Return how many are put aside by the input's id, with the broker's words on one of them.
+
+        An input without one is missing.
+        """
         count_by_input: dict[int, AsideCount] = {}
         for input_id, aside in self._aside_by_input.items():
             count_by_input[input_id] = AsideCount(len(aside.offsets), aside.why)

@@ -39,6 +39,7 @@ from spout.bolts.bolts import (
     ArrowBolt,
     BasicBolt,
     BatchCollector,
+    Bolt,
     invoke,
     returned_error,
     stop_on,
@@ -306,6 +307,16 @@ class TupleCall:
                     del collector.sent[sent_count_before:]
                 collector.refuse(received, cause)
         return Outcome(settled_by_collector=True)
+
+
+def execute_function_of_rich(name: str, bolt: Bolt) -> Callable[[AnchoredTuple], None]:
+    """Return a function that calls a rich bolt for a tuple; the bolt itself acks it."""
+
+    def execute(received: AnchoredTuple) -> None:
+        # looked up for each tuple: the bolt may replace its `execute`, as by the first tuple
+        invoke(name, bolt.execute, received)
+
+    return execute
 
 
 def execute_function_with_hooks(

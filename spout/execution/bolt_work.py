@@ -15,13 +15,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from threading import Lock
 
 import numpy as np
 
 from acker.errors import UsageError
-from spout.bolts.bolts import ArrowBolt, BasicBolt, Bolt, invoke
+from spout.bolts.bolts import ArrowBolt, BasicBolt, Bolt
 from spout.bolts.collectors import EmittedStream, OutputCollector, Sent
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.bolts.trace_hook import TraceHook
@@ -32,6 +31,7 @@ from spout.execution.adapters import (
     RowCall,
     TupleCall,
     WatchedBatchCall,
+    execute_function_of_rich,
     execute_function_with_hooks,
 )
 from spout.execution.calls import (
@@ -281,8 +281,7 @@ class BoltWork:
                 self._tree_collector,
             )
         else:
-            # the bolt itself acks the tuple
-            execute = partial(invoke, self.name, self._bolt.execute)
+            execute = execute_function_of_rich(self.name, self._bolt)
         return TupleCall(
             self.name,
             execute,

@@ -123,6 +123,33 @@ def test_values_go_by_field_name_or_in_their_order_and_nothing_else_does(
         assert error_class(cause.error).startswith("Arrow"), "rules name the class that it has"
 
 
+class ReplacesItsExecute(spout.Bolt):
+    """Takes the first line for a header, and all others by another method."""
+
+    output = "word string, n int"
+
+    def prepare(self, context: spout.BoltContext, collector: spout.OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit the header, and replace this method."""
+        self._collector.emit(("header", 0), anchors=tuple)
+        self._collector.ack(tuple)
+        self.execute = self._execute_row  # type: ignore[method-assign]  # that is what is tested
+
+    def _execute_row(self, tuple: Tuple) -> None:
+        self._collector.emit(("row", 1), anchors=tuple)
+        self._collector.ack(tuple)
+
+
+@pytest.mark.parametrize("where", ["rows", "topology", "child"])
+def test_a_bolt_that_replaces_its_execute_has_the_next_tuple_by_the_new_one(where: str) -> None:
+    rows: list[Any] = []
+    assert ran(ReplacesItsExecute(), [b"a", b"b", b"c"], [], where, rows) == {}
+    assert rows == [("header", 0), ("row", 1), ("row", 1)]
+
+
 class EmitsOne(spout.BasicBolt):
     """Fills one mapping again and again."""
 

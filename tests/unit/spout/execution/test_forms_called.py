@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 import spout
 from acker.errors import BoltStopped, TupleError
 from acker.wire.causes import error_class
-from spout.bolts.bolts import invoke
 from spout.bolts.collectors import BoltObserver, OutputCollector
 from spout.bolts.hooks import AckInfo, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.execution.adapters import (
@@ -24,6 +22,7 @@ from spout.execution.adapters import (
     RowCall,
     TupleCall,
     WatchedBatchCall,
+    execute_function_of_rich,
     execute_function_with_hooks,
 )
 from spout.execution.calls import Block, BoltCall, Outcome, RowsToCall
@@ -155,7 +154,7 @@ class Alone:
         bolt = {"row": row, "watched row": row, "rich": rich}.get(self.form, columns)
         causes = Causes("it", bolt, collector, self.tracked)
         batch = BatchCall("it", columns, STREAMS, collector, causes, collector.tracebacks)
-        execute = partial(invoke, "it", rich.execute)
+        execute = execute_function_of_rich("it", rich)
         if self.form == "row":
             self.call = RowCall("it", row, RowCollector(STREAMS, collector.report_error), causes)
         elif self.form == "batch":

@@ -26,7 +26,8 @@ from pyspark.sql.types import BooleanType
 
 from spout.publishing.report_accumulator import Batch, ReportLedger, SentReport, Value
 from spout.spark.column_functions import column_function
-from spout.spark.private import partitions_of
+from spout.spark.private import are_of_batch, in_one_partition_each, partitions_of
+from spout.spark.versions import CONTINUES_PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -56,6 +57,8 @@ class Drain:
 
     def with_drain(self, rows: DataFrame) -> DataFrame:
         """Return the same rows, with a drain behind them."""
+        if CONTINUES_PARTITIONS and are_of_batch(rows):
+            return self._with_ends(rows)
         accumulator = self._ledger.accumulator
         report_partition = partition_reporter(accumulator, self._ledger_batch, self._run_id)
         # Spark neither merges it with other conditions nor moves it
@@ -64,6 +67,16 @@ class Drain:
         # be the task's.
         numbered = rows.withColumn(PARTITION, sql.spark_partition_id())
         return numbered.filter(keeps_row(sql.col(PARTITION))).drop(PARTITION)
+
+    def _with_ends(self, rows: DataFrame) -> DataFrame:
+        """Return rows of foreachBatch, with an end behind each of their partitions."""
+        partition_count = partitions_of(rows)
+        if not partition_count:
+            return rows
+        # one number in each partition, which is the partition's
+        numbers = rows.sparkSession.range(0, partition_count, 1, partition_count)
+        report_ends = end_reporter(self._ledger.accumulator, self._ledger_batch, self._run_id)
+        return in_one_partition_each(rows, numbers.mapInArrow(report_ends, numbers.schema))
 
     @property
     def ended_partitions(self) -> frozenset[int]:
@@ -97,6 +110,21 @@ class Drain:
 def partitions_ended_in(reports: Iterable[SentReport], run_id: str) -> frozenset[int]:
     """Return the partitions that tasks of one run of a sink's function have read to their end."""
     return frozenset(int(partition) for reporter_id, partition in reports if reporter_id == run_id)
+
+
+def end_reporter(
+    accumulator: Accumulator[Value], ledger_batch: Batch, run_id: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what runs in the ends of partitions: it reports the number it gets, and has no rows."""
+
+    def report_ends(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for partition in batch.column(0).to_pylist():
+                report: SentReport = run_id, str(partition).encode()
+                accumulator.add({ledger_batch: {uuid.uuid4().hex: report}})
+        yield from ()
+
+    return report_ends
 
 
 def partition_reporter(

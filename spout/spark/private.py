@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import TrackingError
+from spout.spark.versions import ROWS_HAVE_FOUR_ARGUMENTS
 
 RUN_ON: Final = "4.2 and 4.3"
 """The versions of PySpark on which these names were run."""
@@ -75,6 +76,11 @@ def physical_plan(rows: DataFrame) -> JavaObject:
         return rows._jdf.queryExecution().executedPlan()
 
 
+def are_of_batch(rows: DataFrame) -> bool:
+    """Return whether rows are as foreachBatch gives them, and nothing was done with them."""
+    return bool(logical_plan(rows).nodeName() == BATCH_ROWS)
+
+
 def partitions_of(rows: DataFrame) -> int:
     """Return how many partitions rows have.
 
@@ -86,6 +92,45 @@ def partitions_of(rows: DataFrame) -> int:
         # rows of foreachBatch are an RDD already; to plan them takes 5 ms of a batch
         rdd = plan.rdd() if plan.nodeName() == BATCH_ROWS else execution.toRdd()
         return int(rdd.getNumPartitions())
+
+
+def in_one_partition_each(rows: DataFrame, ends: DataFrame) -> DataFrame:
+    """Return rows of foreachBatch; each of their partitions goes on with that of `ends`.
+
+    Spark begins a partition of `ends` when somebody has taken the last row before it, and asks for
+    more. The result has the batch's columns and statistics, and keeps how its rows are spread and
+    sorted, so `ends` must have no rows.
+
+    Source: Spark's `ForeachBatchSink`, `PartitionerAwareUnionRDDBase`.
+    """
+    with requiring("SQLPartitioningAwareUnionRDD or LogicalRDD.fromDataset"):
+        jvm: Any = rows.sparkSession.sparkContext._jvm
+        client = jvm._gateway_client
+        batch_rdd = rows._jdf.queryExecution().analyzed().rdd()
+        # in this order: a task takes all of the first before it begins the second
+        rdds = [batch_rdd, ends._jdf.queryExecution().toRdd()]
+        union_class = JavaClass("org.apache.spark.rdd.SQLPartitioningAwareUnionRDD", client)
+        union = union_class(
+            batch_rdd.sparkContext(),
+            JavaClass("org.apache.spark.api.python.PythonUtils", client).toSeq(rdds),
+            batch_rdd.getNumPartitions(),
+            batch_rdd.elementClassTag(),
+        )
+        rows_class = _object_of(client, "org.apache.spark.sql.execution.LogicalRDD")
+        is_streaming = False
+        arguments = [union, rows._jdf, is_streaming]
+        if ROWS_HAVE_FOUR_ARGUMENTS:
+            arguments.append(getattr(rows_class, "fromDataset$default$4")())
+        plan = rows_class.fromDataset(*arguments)
+        dataset_class = JavaClass("org.apache.spark.sql.classic.Dataset", client)
+        return DataFrame(
+            dataset_class.ofRows(rows.sparkSession._jsparkSession, plan), rows.sparkSession
+        )
+
+
+def _object_of(client: JavaObject, name: str) -> JavaObject:
+    """Return the companion object of a class of Scala's."""
+    return getattr(JavaClass(f"{name}$", client), "MODULE$")
 
 
 def execution_of(session: SparkSession, query: str) -> JavaObject | None:

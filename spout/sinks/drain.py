@@ -2,10 +2,18 @@
 
 Behind a shuffle, a function that takes one row leaves the same reports of bolts as one that
 writes all of them. So the rows pass one more operator, the drain, whose tasks report the
-partitions that were read to their end. Only the partition's number goes through Python, in a
-filter that keeps every row. It travels with the rows, since a function may coalesce, join and
-repeat them in other tasks. A partition without rows cannot report its number, so those that
-nobody reported are checked for rows. Reports of several jobs count together.
+partitions that were read to their end. There are two drains:
+
+- *Ends.* Behind the rows of each partition comes its end. That is a partition without rows, which
+  Spark begins when a task asks for more than the last row. It runs in Python and reports its
+  number; the rows themselves stay in the JVM.
+- *The filter* keeps every row, and sends the number of the row's partition through Python. A
+  partition without rows reports nothing. It is used where Spark cannot put one partition behind
+  another (before 4.1), and where the sink does not get the rows as foreachBatch gives them.
+
+In both, a partition has the number that it has in the batch, since a function may coalesce, join
+and repeat the rows in other tasks. Partitions that nobody reported are checked for rows. Reports
+of several jobs count together.
 
 The reports go the way of the bolts' reports: through the ledger, an accumulator of Spark, under a
 key that no query has.
@@ -26,7 +34,7 @@ from pyspark.sql.types import BooleanType
 
 from spout.publishing.report_accumulator import Batch, ReportLedger, SentReport, Value
 from spout.spark.column_functions import column_function
-from spout.spark.private import are_of_batch, in_one_partition_each, partitions_of
+from spout.spark.private import are_of_batch, continue_partitions, partitions_of
 from spout.spark.versions import CONTINUES_PARTITIONS
 
 if TYPE_CHECKING:
@@ -72,11 +80,12 @@ class Drain:
         """Return rows of foreachBatch, with an end behind each of their partitions."""
         partition_count = partitions_of(rows)
         if not partition_count:
+            # adaptive execution may leave no partition of a batch; then there is nothing to end
             return rows
-        # one number in each partition, which is the partition's
+        # partition 0 has the number 0, partition 1 has 1, and so on
         numbers = rows.sparkSession.range(0, partition_count, 1, partition_count)
         report_ends = end_reporter(self._ledger.accumulator, self._ledger_batch, self._run_id)
-        return in_one_partition_each(rows, numbers.mapInArrow(report_ends, numbers.schema))
+        return continue_partitions(rows, numbers.mapInArrow(report_ends, numbers.schema))
 
     @property
     def ended_partitions(self) -> frozenset[int]:
@@ -115,13 +124,15 @@ def partitions_ended_in(reports: Iterable[SentReport], run_id: str) -> frozenset
 def end_reporter(
     accumulator: Accumulator[Value], ledger_batch: Batch, run_id: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what runs in the ends of partitions: it reports the number it gets, and has no rows."""
+    """Return what runs in the end of a partition: it gets its number, and returns no rows.
 
-    def report_ends(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
+    It adds a report to the accumulator, that this run has read the rows' partition to its end.
+    """
+
+    def report_ends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
             for partition in batch.column(0).to_pylist():
-                report: SentReport = run_id, str(partition).encode()
-                accumulator.add({ledger_batch: {uuid.uuid4().hex: report}})
+                accumulator.add(_end_of(partition, ledger_batch, run_id))
         yield from ()
 
     return report_ends
@@ -144,8 +155,13 @@ def partition_reporter(
                 partition = column[0].as_py()
             yield pa.repeat(pa.scalar(value=True), len(column))
         if partition is not None:
-            # in the place of the stream's id the run, in that of the report the partition
-            report: SentReport = run_id, str(partition).encode()
-            accumulator.add({ledger_batch: {uuid.uuid4().hex: report}})
+            accumulator.add(_end_of(partition, ledger_batch, run_id))
 
     return keep_all
+
+
+def _end_of(partition: int, ledger_batch: Batch, run_id: str) -> Value:
+    """Return the report that a run has read a partition of a batch to its end."""
+    # in the place of the stream's id the run, in that of the report the partition
+    report: SentReport = run_id, str(partition).encode()
+    return {ledger_batch: {uuid.uuid4().hex: report}}

@@ -77,7 +77,7 @@ def physical_plan(rows: DataFrame) -> JavaObject:
 
 
 def are_of_batch(rows: DataFrame) -> bool:
-    """Return whether rows are as foreachBatch gives them, and nothing was done with them."""
+    """Return whether rows are those that foreachBatch gives, and no operator is behind them."""
     return bool(logical_plan(rows).nodeName() == BATCH_ROWS)
 
 
@@ -94,43 +94,38 @@ def partitions_of(rows: DataFrame) -> int:
         return int(rdd.getNumPartitions())
 
 
-def in_one_partition_each(rows: DataFrame, ends: DataFrame) -> DataFrame:
-    """Return rows of foreachBatch; each of their partitions goes on with that of `ends`.
+def continue_partitions(rows: DataFrame, ends: DataFrame) -> DataFrame:
+    """Return rows of foreachBatch, with a partition of `ends` behind the rows of each partition.
 
-    Spark begins a partition of `ends` when somebody has taken the last row before it, and asks for
-    more. The result has the batch's columns and statistics, and keeps how its rows are spread and
-    sorted, so `ends` must have no rows.
+    Spark begins a partition of `ends` when a task has taken the last row before it, and asks for
+    one more. The result has the columns and statistics of the batch, and says the same of how its
+    rows are spread and sorted: so `ends` has as many partitions, and no rows.
 
-    Source: Spark's `ForeachBatchSink`, `PartitionerAwareUnionRDDBase`.
+    Source: Spark's `ForeachBatchSink` and `PartitionerAwareUnionRDDBase`.
     """
     with requiring("SQLPartitioningAwareUnionRDD or LogicalRDD.fromDataset"):
-        jvm: Any = rows.sparkSession.sparkContext._jvm
-        client = jvm._gateway_client
+        session = rows.sparkSession
+        context: Any = session.sparkContext
+        client = context._jvm._gateway_client
         batch_rdd = rows._jdf.queryExecution().analyzed().rdd()
-        # in this order: a task takes all of the first before it begins the second
-        rdds = [batch_rdd, ends._jdf.queryExecution().toRdd()]
-        union_class = JavaClass("org.apache.spark.rdd.SQLPartitioningAwareUnionRDD", client)
-        union = union_class(
+        ends_rdd = ends._jdf.queryExecution().toRdd()
+        to_seq = JavaClass("org.apache.spark.api.python.PythonUtils", client).toSeq
+        union = JavaClass("org.apache.spark.rdd.SQLPartitioningAwareUnionRDD", client)(
             batch_rdd.sparkContext(),
-            JavaClass("org.apache.spark.api.python.PythonUtils", client).toSeq(rdds),
+            # in this order: a task takes all of the first before it begins the second
+            to_seq([batch_rdd, ends_rdd]),
             batch_rdd.getNumPartitions(),
             batch_rdd.elementClassTag(),
         )
-        rows_class = _object_of(client, "org.apache.spark.sql.execution.LogicalRDD")
-        is_streaming = False
-        arguments = [union, rows._jdf, is_streaming]
+        # Scala's companion object of a class
+        companion_class = JavaClass("org.apache.spark.sql.execution.LogicalRDD$", client)
+        logical_rdd = getattr(companion_class, "MODULE$")
+        arguments = [union, rows._jdf, False]  # False: the rows are no stream any more
         if ROWS_HAVE_FOUR_ARGUMENTS:
-            arguments.append(getattr(rows_class, "fromDataset$default$4")())
-        plan = rows_class.fromDataset(*arguments)
-        dataset_class = JavaClass("org.apache.spark.sql.classic.Dataset", client)
-        return DataFrame(
-            dataset_class.ofRows(rows.sparkSession._jsparkSession, plan), rows.sparkSession
-        )
-
-
-def _object_of(client: JavaObject, name: str) -> JavaObject:
-    """Return the companion object of a class of Scala's."""
-    return getattr(JavaClass(f"{name}$", client), "MODULE$")
+            arguments.append(getattr(logical_rdd, "fromDataset$default$4")())
+        plan = logical_rdd.fromDataset(*arguments)
+        dataset = JavaClass("org.apache.spark.sql.classic.Dataset", client)
+        return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)
 
 
 def execution_of(session: SparkSession, query: str) -> JavaObject | None:

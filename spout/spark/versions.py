@@ -67,7 +67,10 @@ Source: SPARK-55056, and arrow-java GH-343, which Arrow 19 for Java mends.
 """
 
 CONTINUES_PARTITIONS: Final = SparkVersion(4, 1) <= SPARK
-"""Whether Spark has an RDD whose partitions are those of several, one behind the other (SPARK-52921)."""
+"""Whether Spark has an RDD whose partitions are those of several RDDs, one behind the other.
+
+Source: SPARK-52921.
+"""
 
 ROWS_HAVE_FOUR_ARGUMENTS: Final = SparkVersion(4, 3) <= SPARK
-"""Whether Spark makes rows of an RDD from four arguments; before, there were three."""
+"""Whether `LogicalRDD.fromDataset` has four arguments; before, it had three."""

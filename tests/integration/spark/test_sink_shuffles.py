@@ -173,17 +173,17 @@ def sent(kept: list[str]) -> Write:
     return write
 
 
-def fail_first(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Keep all rows; the first attempt of a task fails when it has read them."""
-    yield from batches
-    context = TaskContext.get()
-    assert context is not None
-    if not context.attemptNumber():
-        raise OSError("the disk is away")
-
-
 def retried(kept: list[str]) -> Write:
     """Let each task fail once behind its last row."""
+
+    # within: a worker cannot import this module
+    def fail_first(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if not context.attemptNumber():
+            raise OSError("the disk is away")
+
     return lambda batch, _: kept.extend(
         row.word for row in batch.mapInArrow(fail_first, batch.schema).collect()
     )

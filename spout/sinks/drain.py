@@ -2,10 +2,18 @@
 
 Behind a shuffle, a function that takes one row leaves the same reports of bolts as one that
 writes all of them. So the rows pass one more operator, the drain, whose tasks report the
-partitions that were read to their end. Only the partition's number goes through Python, in a
-filter that keeps every row. It travels with the rows, since a function may coalesce, join and
-repeat them in other tasks. A partition without rows cannot report its number, so those that
-nobody reported are checked for rows. Reports of several jobs count together.
+partitions that were read to their end. There are two drains:
+
+- *Ends.* Behind the rows of each partition comes its end. That is a partition without rows, which
+  Spark begins when a task asks for more than the last row. It runs in Python and reports its
+  number; the rows themselves stay in the JVM.
+- *The filter* keeps every row, and sends the number of the row's partition through Python. A
+  partition without rows reports nothing. It is used where Spark cannot put one partition behind
+  another (before 4.1), and where the sink does not get the rows as foreachBatch gives them.
+
+In both, a partition has the number that it has in the batch, since a function may coalesce, join
+and repeat the rows in other tasks. Partitions that nobody reported are checked for rows. Reports
+of several jobs count together.
 
 The reports go the way of the bolts' reports: through the ledger, an accumulator of Spark, under a
 key that no query has.
@@ -26,7 +34,8 @@ from pyspark.sql.types import BooleanType
 
 from spout.publishing.report_accumulator import Batch, ReportLedger, SentReport, Value
 from spout.spark.column_functions import column_function
-from spout.spark.private import partitions_of
+from spout.spark.private import are_of_batch, continue_partitions, partitions_of
+from spout.spark.versions import CONTINUES_PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -56,6 +65,8 @@ class Drain:
 
     def with_drain(self, rows: DataFrame) -> DataFrame:
         """Return the same rows, with a drain behind them."""
+        if CONTINUES_PARTITIONS and are_of_batch(rows):
+            return self._with_ends(rows)
         accumulator = self._ledger.accumulator
         report_partition = partition_reporter(accumulator, self._ledger_batch, self._run_id)
         # Spark neither merges it with other conditions nor moves it
@@ -64,6 +75,17 @@ class Drain:
         # be the task's.
         numbered = rows.withColumn(PARTITION, sql.spark_partition_id())
         return numbered.filter(keeps_row(sql.col(PARTITION))).drop(PARTITION)
+
+    def _with_ends(self, rows: DataFrame) -> DataFrame:
+        """Return rows of foreachBatch, with an end behind each of their partitions."""
+        partition_count = partitions_of(rows)
+        if not partition_count:
+            # adaptive execution may leave no partition of a batch; then there is nothing to end
+            return rows
+        # partition 0 has the number 0, partition 1 has 1, and so on
+        numbers = rows.sparkSession.range(0, partition_count, 1, partition_count)
+        report_ends = end_reporter(self._ledger.accumulator, self._ledger_batch, self._run_id)
+        return continue_partitions(rows, numbers.mapInArrow(report_ends, numbers.schema))
 
     @property
     def ended_partitions(self) -> frozenset[int]:
@@ -99,6 +121,23 @@ def partitions_ended_in(reports: Iterable[SentReport], run_id: str) -> frozenset
     return frozenset(int(partition) for reporter_id, partition in reports if reporter_id == run_id)
 
 
+def end_reporter(
+    accumulator: Accumulator[Value], ledger_batch: Batch, run_id: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what runs in the end of a partition: it gets its number, and returns no rows.
+
+    It adds a report to the accumulator, that this run has read the rows' partition to its end.
+    """
+
+    def report_ends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for partition in batch.column(0).to_pylist():
+                accumulator.add(_end_of(partition, ledger_batch, run_id))
+        yield from ()
+
+    return report_ends
+
+
 def partition_reporter(
     accumulator: Accumulator[Value], ledger_batch: Batch, run_id: str
 ) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
@@ -116,8 +155,13 @@ def partition_reporter(
                 partition = column[0].as_py()
             yield pa.repeat(pa.scalar(value=True), len(column))
         if partition is not None:
-            # in the place of the stream's id the run, in that of the report the partition
-            report: SentReport = run_id, str(partition).encode()
-            accumulator.add({ledger_batch: {uuid.uuid4().hex: report}})
+            accumulator.add(_end_of(partition, ledger_batch, run_id))
 
     return keep_all
+
+
+def _end_of(partition: int, ledger_batch: Batch, run_id: str) -> Value:
+    """Return the report that a run has read a partition of a batch to its end."""
+    # in the place of the stream's id the run, in that of the report the partition
+    report: SentReport = run_id, str(partition).encode()
+    return {ledger_batch: {uuid.uuid4().hex: report}}

@@ -205,9 +205,10 @@ class Sink:
 
     def _call(self, rows: DataFrame, drain: Drain | None, batch_id: int) -> bool:
         """Call the user's function with a batch; return whether it called `skipped` for that."""
-        visible = rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
-        if drain is not None:
-            visible = drain.with_drain(visible)
+        # the drain first: it knows rows that are as foreachBatch gives them
+        visible = rows if drain is None else drain.with_drain(rows)
+        if ANCHOR in visible.columns:
+            visible = visible.drop(ANCHOR)
         skipped_batches: set[int] = set()
         token = _SKIPPED.set(skipped_batches)
         try:

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import TrackingError
+from spout.spark.versions import ROWS_HAVE_FOUR_ARGUMENTS
 
 RUN_ON: Final = "4.0 to 4.3"
 """The versions of PySpark on which these names were run."""
@@ -75,6 +76,11 @@ def physical_plan(rows: DataFrame) -> JavaObject:
         return rows._jdf.queryExecution().executedPlan()
 
 
+def are_of_batch(rows: DataFrame) -> bool:
+    """Return whether rows are those that foreachBatch gives, and no operator is behind them."""
+    return bool(logical_plan(rows).nodeName() == BATCH_ROWS)
+
+
 def partitions_of(rows: DataFrame) -> int:
     """Return how many partitions rows have.
 
@@ -86,6 +92,40 @@ def partitions_of(rows: DataFrame) -> int:
         # rows of foreachBatch are an RDD already; to plan them takes 5 ms of a batch
         rdd = plan.rdd() if plan.nodeName() == BATCH_ROWS else execution.toRdd()
         return int(rdd.getNumPartitions())
+
+
+def continue_partitions(rows: DataFrame, ends: DataFrame) -> DataFrame:
+    """Return rows of foreachBatch, with a partition of `ends` behind the rows of each partition.
+
+    Spark begins a partition of `ends` when a task has taken the last row before it, and asks for
+    one more. The result has the columns and statistics of the batch, and says the same of how its
+    rows are spread and sorted: so `ends` has as many partitions, and no rows.
+
+    Source: Spark's `ForeachBatchSink` and `PartitionerAwareUnionRDDBase`.
+    """
+    with requiring("SQLPartitioningAwareUnionRDD or LogicalRDD.fromDataset"):
+        session = rows.sparkSession
+        context: Any = session.sparkContext
+        client = context._jvm._gateway_client
+        batch_rdd = rows._jdf.queryExecution().analyzed().rdd()
+        ends_rdd = ends._jdf.queryExecution().toRdd()
+        to_seq = JavaClass("org.apache.spark.api.python.PythonUtils", client).toSeq
+        union = JavaClass("org.apache.spark.rdd.SQLPartitioningAwareUnionRDD", client)(
+            batch_rdd.sparkContext(),
+            # in this order: a task takes all of the first before it begins the second
+            to_seq([batch_rdd, ends_rdd]),
+            batch_rdd.getNumPartitions(),
+            batch_rdd.elementClassTag(),
+        )
+        # Scala's companion object of a class
+        companion_class = JavaClass("org.apache.spark.sql.execution.LogicalRDD$", client)
+        logical_rdd = getattr(companion_class, "MODULE$")
+        arguments = [union, rows._jdf, False]  # False: the rows are no stream any more
+        if ROWS_HAVE_FOUR_ARGUMENTS:
+            arguments.append(getattr(logical_rdd, "fromDataset$default$4")())
+        plan = logical_rdd.fromDataset(*arguments)
+        dataset = JavaClass("org.apache.spark.sql.classic.Dataset", client)
+        return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)
 
 
 def execution_of(session: SparkSession, query: str) -> JavaObject | None:

@@ -65,3 +65,12 @@ row has []. Its Python worker then reads what lies behind them in memory, and ma
 
 Source: SPARK-55056, and arrow-java GH-343, which Arrow 19 for Java mends.
 """
+
+CONTINUES_PARTITIONS: Final = SparkVersion(4, 1) <= SPARK
+"""Whether Spark has an RDD whose partitions are those of several RDDs, one behind the other.
+
+Source: SPARK-52921.
+"""
+
+ROWS_HAVE_FOUR_ARGUMENTS: Final = SparkVersion(4, 3) <= SPARK
+"""Whether `LogicalRDD.fromDataset` has four arguments; before, it had three."""

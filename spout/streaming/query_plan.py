@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.errors import TrackingError, UsageError
 from spout.publishing.settle import namesakes
 from spout.spark.private import (
-    BATCH_ROWS,
     CUT_SHORT,
     NEVER_SHUFFLED,
     OPERATOR,
     SCAN,
     SOURCE,
     JavaObject,
+    are_of_batch,
     columns_read,
     execution_of,
     function_of,
@@ -77,7 +77,7 @@ def refuse_limit(plan: JavaObject) -> None:
 
 def stays(rows: DataFrame) -> bool:
     """Return whether rows still lie in the partitions of their batch: no shuffle came since."""
-    if logical_plan(rows).nodeName() == BATCH_ROWS:
+    if are_of_batch(rows):
         # the usual case: these are the batch's own rows. The physical plan would cost 7 ms.
         return True
     return not any(map(is_exchange, nodes(physical_plan(rows), planned_children)))

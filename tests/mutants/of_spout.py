@@ -2570,6 +2570,32 @@ MUTANTS = (
         "a follower would ask Spark again and again while another query runs",
     ),
     Mutant(
+        "an-end-comes-before-its-rows",
+        "spout/spark/private.py",
+        "to_seq([batch_rdd, ends_rdd])",
+        "to_seq([ends_rdd, batch_rdd])",
+        "tests/unit/spout/spark/test_private.py::test_a_partition_of_rows_comes_before_its_end",
+        "rows behind a shuffle that a sink has begun to read, and no more, would be acked",
+    ),
+    Mutant(
+        "an-end-stands-behind-other-rows",
+        "spout/sinks/drain.py",
+        "        if CONTINUES_PARTITIONS and are_of_batch(rows):\n",
+        "        if CONTINUES_PARTITIONS:\n",
+        "tests/unit/spout/sinks/test_drain.py"
+        "::test_other_rows_and_rows_of_an_older_spark_go_through_the_filter",
+        "what somebody did with a batch before the sink got it would be undone",
+    ),
+    Mutant(
+        "an-end-reports-for-every-run",
+        "spout/sinks/drain.py",
+        "if reporter_id == run_id",
+        "if True",
+        "tests/unit/spout/sinks/test_drain.py"
+        "::test_a_batch_that_runs_again_does_not_count_what_was_read_before",
+        "a batch that is run again would be acked by what the run before has read",
+    ),
+    Mutant(
         "a-run-is-written-by-its-own-plan",
         "spout/sinks/foreach_batch.py",
         "            if query_batch.name and run_id not in self._plan_by_run:",

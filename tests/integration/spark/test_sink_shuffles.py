@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 import spout
+from spout.sinks import drain
 from spout.sinks.drain import Drain
+from spout.spark.private import are_of_batch
 from spout.spark.renamed import to_partitions
 from spout.streaming.application import Application
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
@@ -25,11 +30,11 @@ from tests.support.worlds.stream_worlds import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.by_turns]
 
-WRITTEN = ("collected", "twice", "persisted", "coalesced", "grown")
-UNREAD = ("taken", "unplanned", "kept", "doubled", "halves", "again")
+WRITTEN = ("collected", "twice", "persisted", "coalesced", "grown", "one-by-one", "sent", "retried")
+UNREAD = ("taken", "unplanned", "kept", "doubled", "halves", "again", "begun", "first-one", "by-filter")
 INPUTS = (
-    *WRITTEN, *UNREAD, "joined", "reading", "nothing", "stayed", "dealt", "staged", "counted",
-    "unmatched", "shared",
+    *WRITTEN, *UNREAD, "bolted", "filtered", "joined", "reading", "nothing", "stayed", "dealt",
+    "staged", "counted", "unmatched", "shared",
 )  # fmt: skip
 
 Write = Callable[[DataFrame, int], object]
@@ -153,10 +158,41 @@ def grown(kept: list[str]) -> Write:
     return write
 
 
-@pytest.mark.parametrize(
-    ("name", "manner"),
-    list(zip(WRITTEN, (collected, twice, persisted, coalesced, grown), strict=True)),
-)
+def one_by_one(kept: list[str]) -> Write:
+    """Let the driver read one partition after another, each by a job of its own."""
+    return lambda batch, _: kept.extend(row.word for row in batch.toLocalIterator())
+
+
+def sent(kept: list[str]) -> Write:
+    """Send the batch to every task, where it is joined."""
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        letters = batch.sparkSession.createDataFrame([("a",), ("b",), ("c",)], "word string")
+        kept.extend(row.word for row in letters.join(sql.broadcast(batch), "word").collect())
+
+    return write
+
+
+def retried(kept: list[str]) -> Write:
+    """Let each task fail once behind its last row."""
+
+    # within: a worker cannot import this module
+    def fail_first(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if not context.attemptNumber():
+            raise OSError("the disk is away")
+
+    return lambda batch, _: kept.extend(
+        row.word for row in batch.mapInArrow(fail_first, batch.schema).collect()
+    )
+
+
+MANNERS = (collected, twice, persisted, coalesced, grown, one_by_one, sent, retried)
+
+
+@pytest.mark.parametrize(("name", "manner"), list(zip(WRITTEN, MANNERS, strict=True)))
 def test_whatever_reads_all_rows_of_a_batch_is_acked(
     world: StreamWorld, name: str, manner: Callable[[list[str]], Write], drains: list[DataFrame]
 ) -> None:
@@ -192,9 +228,51 @@ def halves(batch: DataFrame, _batch_id: int) -> None:
     half.union(half).limit(1).write.format("noop").mode("overwrite").save()
 
 
+def first_of_each(batch: DataFrame, _batch_id: int) -> None:
+    """Let each task read a few rows of its partition, which has more than its buffers hold."""
+    batch.foreachPartition(lambda rows: list(islice(rows, 3)))  # type: ignore[arg-type]
+
+
+def test_a_task_that_stops_early_in_every_partition_stops_the_query(world: StreamWorld) -> None:
+    """Rule 3: a partition that was begun is not read."""
+    numbers = sql.explode(sql.sequence(sql.lit(0), sql.lit(400_000)))
+    rows = words(world, "begun").select("word", numbers.alias("number")).repartition(2, "number")
+    world.produce("begun", "a", "b")
+    assert stopped(world, "begun", rows, first_of_each).said == 0
+
+
+def test_no_row_goes_through_python_to_be_counted(world: StreamWorld) -> None:
+    """What the function gets is an RDD of Spark's, and no operator is behind it."""
+    seen: list[bool] = []
+    world.produce("bolted", "a b c", "d e f")
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        seen.append(are_of_batch(batch))
+        batch.collect()
+
+    with world.running("bolted", words(world, "bolted").repartition(3, "word"), write) as query:
+        assert world.wait_for("bolted", 2, query).acked == {0, 1}
+    assert set(seen) == {drain.CONTINUES_PARTITIONS}
+
+
+def test_where_spark_cannot_continue_a_partition_a_filter_tells_what_was_read(
+    world: StreamWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "CONTINUES_PARTITIONS", False)
+    kept: list[str] = []
+    for name in ("filtered", "by-filter"):
+        world.produce(name, "a b c d e f", "g h i j k")
+    with world.running("filtered", words(world, "filtered").repartition(3), collected(kept)) as query:
+        assert world.wait_for("filtered", 2, query).acked == {0, 1}
+    assert sorted(kept) == list("abcdefghijk")
+    rows = words(world, "by-filter").repartition(3, "word")
+    assert stopped(world, "by-filter", rows, lambda batch, _: batch.take(1)).said == 0
+
+
 @pytest.mark.parametrize(
     ("name", "write"),
     [
+        ("first-one", lambda batch, _: next(batch.toLocalIterator())),
         ("taken", lambda batch, _: batch.take(1)),
         ("kept", kept_in_part),
         ("doubled", doubled),

@@ -24,6 +24,8 @@ BARE: Any = SimpleNamespace(sparkContext=SimpleNamespace(), statusTracker=Simple
         (lambda: private.logical_plan(BARE), "DataFrame._jdf"),
         (lambda: private.physical_plan(BARE), "DataFrame._jdf"),
         (lambda: private.partitions_of(BARE), "DataFrame._jdf"),
+        (lambda: private.are_of_batch(BARE), "DataFrame._jdf"),
+        (lambda: private.continue_partitions(BARE, BARE), "SQLPartitioningAwareUnionRDD"),
         (lambda: private.execution_of(BARE, "q"), "SparkContext._jvm"),
         (lambda: private.rows_of(BARE), "DataStreamWriter._df"),
         (lambda: private.java_query(BARE), "StreamingQuery._jsq"),
@@ -43,3 +45,47 @@ def test_a_name_that_is_gone_is_named_with_the_version_and_the_cure(
     assert name in str(raised.value)
     assert f"PySpark {pyspark.__version__} has no" in str(raised.value)
     assert f"run on {private.RUN_ON}: install one" in str(raised.value)
+
+
+def rows_on(rdd: object, session: object = None) -> Any:
+    """Make rows whose plan is an RDD, and which Spark runs as that."""
+    plan = SimpleNamespace(rdd=lambda: rdd)
+    execution = SimpleNamespace(analyzed=lambda: plan, toRdd=lambda: rdd)
+    return SimpleNamespace(_jdf=SimpleNamespace(queryExecution=lambda: execution), sparkSession=session)
+
+
+class JavaClasses:
+    """Stands for py4j's classes: returns what it was called with, under the name of the class."""
+
+    def __init__(self, name: str, _client: object) -> None:
+        self.name = name.rpartition(".")[2]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.name, *arguments
+
+    def __getattr__(self, method: str) -> Any:
+        if method == "MODULE$":
+            return self
+        return lambda *arguments: (f"{self.name}.{method}", *arguments)
+
+
+@pytest.mark.parametrize("has_four", [True, False])
+def test_a_partition_of_rows_comes_before_its_end(has_four: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 3: an end that came first would report rows that nobody has read yet."""
+    rdd = SimpleNamespace(
+        sparkContext=lambda: "context", getNumPartitions=lambda: 3, elementClassTag=lambda: "tag"
+    )
+    jvm = SimpleNamespace(_gateway_client="client")
+    session = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm), _jsparkSession="java session")
+    rows = rows_on(rdd, session)
+    monkeypatch.setattr(private, "JavaClass", JavaClasses)
+    monkeypatch.setattr(private, "DataFrame", lambda java_rows, session: (java_rows, session))
+    monkeypatch.setattr(private, "ROWS_HAVE_FOUR_ARGUMENTS", has_four)
+    java_rows, of_session = private.continue_partitions(rows, rows_on("ends"))
+    union = (
+        "SQLPartitioningAwareUnionRDD", "context", ("PythonUtils.toSeq", [rdd, "ends"]), 3, "tag",
+    )  # fmt: skip
+    default = [("LogicalRDD$.fromDataset$default$4",)] if has_four else []
+    plan = ("LogicalRDD$.fromDataset", union, rows._jdf, False, *default)
+    assert java_rows == ("Dataset.ofRows", "java session", plan)
+    assert of_session is session

@@ -9,7 +9,9 @@ partitions that were read to their end. There are two drains:
   number; the rows themselves stay in the JVM.
 - *The filter* keeps every row, and sends the number of the row's partition through Python. A
   partition without rows reports nothing. It is used where Spark cannot put one partition behind
-  another (before 4.1), and where the sink does not get the rows as foreachBatch gives them.
+  another (before 4.1, and in builds of it without these classes), where the sink does not get
+  the rows as foreachBatch gives them or somebody has persisted them, and on a cluster where
+  executors have the state of the rows: Spark forgets behind an end which ones these are.
 
 In both, a partition has the number that it has in the batch, since a function may coalesce, join
 and repeat the rows in other tasks. Partitions that nobody reported are checked for rows. Reports
@@ -23,22 +25,32 @@ Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import BooleanType
 
 from spout.publishing.report_accumulator import Batch, ReportLedger, SentReport, Value
 from spout.spark.column_functions import column_function
-from spout.spark.private import are_of_batch, continue_partitions, partitions_of
+from spout.spark.private import (
+    are_kept,
+    are_of_batch,
+    continue_partitions,
+    partitions_of,
+    prefer_executors,
+)
 from spout.spark.versions import CONTINUES_PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
+
+_LOGGER = logging.getLogger("windhover.spout")
 
 PARTITION: Final = "_windhover_partition"
 _BATCH_PREFIX: Final = "drain of "
@@ -65,8 +77,13 @@ class Drain:
 
     def with_drain(self, rows: DataFrame) -> DataFrame:
         """Return the same rows, with a drain behind them."""
-        if CONTINUES_PARTITIONS and are_of_batch(rows):
-            return self._with_ends(rows)
+        if CONTINUES_PARTITIONS and are_of_batch(rows) and not are_kept(rows):
+            try:
+                if not prefer_executors(rows):
+                    return self._with_ends(rows)
+            except Py4JError as error:
+                # classes of Spark's own that another build of it may not have
+                _LOGGER.debug("ends_refused %s: the rows go through the filter", error)
         accumulator = self._ledger.accumulator
         report_partition = partition_reporter(accumulator, self._ledger_batch, self._run_id)
         # Spark neither merges it with other conditions nor moves it

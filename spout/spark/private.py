@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import pyspark
 from py4j.java_gateway import JavaClass
-from pyspark import SparkContext
+from pyspark import SparkContext, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -77,8 +77,30 @@ def physical_plan(rows: DataFrame) -> JavaObject:
 
 
 def are_of_batch(rows: DataFrame) -> bool:
-    """Return whether rows are those that foreachBatch gives, and no operator is behind them."""
+    """Return whether rows are an RDD without a plan, as foreachBatch gives them."""
     return bool(logical_plan(rows).nodeName() == BATCH_ROWS)
+
+
+def are_kept(rows: DataFrame) -> bool:
+    """Return whether somebody has persisted rows, so that Spark reads them from its cache."""
+    return rows.storageLevel != StorageLevel.NONE
+
+
+def prefer_executors(rows: DataFrame) -> bool:
+    """Return whether Spark prefers executors for rows of foreachBatch, as those that have their state.
+
+    It tells by the first partition. On a local master there is one executor, so none is preferred.
+    """
+    context: Any = rows.sparkSession.sparkContext
+    if context.master == "local" or context.master.startswith("local["):
+        return False
+    with requiring("SparkContext.getPreferredLocs"):
+        rdd = rows._jdf.queryExecution().analyzed().rdd()
+        if not rdd.getNumPartitions():
+            return False
+        locations = sequence(context._jsc.sc().getPreferredLocs(rdd, 0))
+        # such as executor_host7_3; a host alone is host7
+        return any(str(location).startswith("executor_") for location in locations)
 
 
 def partitions_of(rows: DataFrame) -> int:

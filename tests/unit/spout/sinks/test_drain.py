@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 
 from spout.publishing.report_accumulator import Batch, LedgerParam, SentReport, Value
 from spout.sinks import drain
@@ -143,6 +144,8 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> BatchOfSpark:
     """A batch of three partitions, as foreachBatch gives it."""
     monkeypatch.setattr(drain, "CONTINUES_PARTITIONS", True)
     monkeypatch.setattr(drain, "are_of_batch", lambda _rows: True)
+    monkeypatch.setattr(drain, "are_kept", lambda _rows: False)
+    monkeypatch.setattr(drain, "prefer_executors", lambda _rows: False)
     monkeypatch.setattr(drain, "partitions_of", lambda rows: rows.partitions)
     monkeypatch.setattr(drain, "continue_partitions", continued)
     monkeypatch.setattr(drain, "column_function", lambda _function, _type: lambda _column: "keeps")
@@ -190,5 +193,27 @@ def test_other_rows_and_rows_of_an_older_spark_go_through_the_filter(
     batch: BatchOfSpark, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain, name, False if name.isupper() else lambda _rows: False)
+    assert batch.drained() is batch
+    assert (batch.filtered, batch.ends) == (1, [])
+
+
+@pytest.mark.parametrize("name", ["are_kept", "prefer_executors"])
+def test_rows_that_somebody_keeps_or_that_have_their_state_on_executors_go_through_the_filter(
+    batch: BatchOfSpark, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ends would read past the cache, and hide from Spark which executors have the state."""
+    monkeypatch.setattr(drain, name, lambda _rows: True)
+    assert batch.drained() is batch
+    assert (batch.filtered, batch.ends) == (1, [])
+
+
+@pytest.mark.parametrize("name", ["prefer_executors", "continue_partitions"])
+def test_a_spark_that_lacks_a_class_for_ends_has_the_filter(
+    batch: BatchOfSpark, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> bool:
+        raise Py4JError("SQLPartitioningAwareUnionRDD does not exist in the JVM")
+
+    monkeypatch.setattr(drain, name, refuse)
     assert batch.drained() is batch
     assert (batch.filtered, batch.ends) == (1, [])

@@ -89,3 +89,35 @@ def test_a_partition_of_rows_comes_before_its_end(has_four: bool, monkeypatch: p
     plan = ("LogicalRDD$.fromDataset", union, rows._jdf, False, *default)
     assert java_rows == ("Dataset.ofRows", "java session", plan)
     assert of_session is session
+
+
+class Locations(list[str]):
+    """A sequence of Scala's."""
+
+    def size(self) -> int:
+        return len(self)
+
+    def apply(self, index: int) -> str:
+        return self[index]
+
+
+@pytest.mark.parametrize(
+    ("master", "partitions", "locations", "expected"),
+    [
+        ("local[2]", 1, ["executor_a_1"], False),
+        ("local", 1, ["executor_a_1"], False),
+        ("local[2,3]", 1, ["executor_a_1"], False),
+        ("local-cluster[2,1,1024]", 1, ["executor_a_1"], True),
+        ("spark://a:7077", 1, ["a", "executor_a_1"], True),
+        ("yarn", 1, ["a", "hdfs_cache_a"], False),
+        ("yarn", 1, [], False),
+        ("yarn", 0, ["executor_a_1"], False),
+    ],
+)
+def test_rows_prefer_executors_where_one_of_a_cluster_has_their_state(
+    master: str, partitions: int, locations: list[str], expected: bool
+) -> None:
+    java_context = SimpleNamespace(getPreferredLocs=lambda _rdd, _partition: Locations(locations))
+    context = SimpleNamespace(master=master, _jsc=SimpleNamespace(sc=lambda: java_context))
+    rdd = SimpleNamespace(getNumPartitions=lambda: partitions)
+    assert private.prefer_executors(rows_on(rdd, SimpleNamespace(sparkContext=context))) is expected

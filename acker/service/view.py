@@ -50,7 +50,7 @@ NO_STATE: Final = "acker partition {} has no State yet: start an acker and a que
 """Why what an acker partition has is unknown, where it has no view."""
 
 _TRIES: Final = 3
-"""An acker may shorten its logs while we read them; then we start again, so many times in all."""
+"""How often we read at most, where an acker shortens its logs meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

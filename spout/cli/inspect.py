@@ -310,7 +310,7 @@ def _rounds(log: Log, every_s: float | None) -> Iterator[None]:
 
 
 def _read_all(figures: LogFigures) -> None:
-    """Read up to the present ends; a terminal shows after each step which share was read."""
+    """Read up to the present ends; a terminal shows between the steps which share was read."""
     for share in figures.read_all():
         if sys.stderr.isatty():
             say(f"{int(100 * share)} % read ...", err=True)

@@ -51,7 +51,7 @@ REQUESTS_NEEDED: Final[Mapping[str, int]] = {
 
 _TOPIC_CODES: Final = (TOPICS, RETENTION, COPIES, SIZES)
 _ALL_CODES: Final = (REACHABLE, LOGIN, REQUESTS, RIGHTS, *_TOPIC_CODES, CLOCKS, GROUPS)
-"""What is judged of a broker, in the order of the results."""
+"""What is judged of a broker, in the order of the results where it does not answer."""
 
 _CODES_BY_SETTING: Final[Mapping[str, CheckCode]] = {
     "retention.ms": RETENTION,

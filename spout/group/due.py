@@ -43,7 +43,7 @@ E = TypeVar("E")
 
 
 class DueReader(ABC, Generic[E]):
-    """Follows N partitions of the topic from their beginning; a subclass keeps what it needs of them.
+    """Follows N partitions of the topic from their beginning; a subclass keeps what it needs.
 
     Attributes:
         taken_over_to: by verdict partition, the offset of the first verdict record of which no

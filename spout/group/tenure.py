@@ -307,7 +307,7 @@ class Tenure:
         if cursor is None or not runs:  # None: this process does not read the source
             return 0
         settled_count = self.window.settle(source, runs, verdict)
-        # behind the lowest free one, a settled position may still be free here: the sibling emitted it
+        # behind the lowest free one a settled position may be free here: the sibling emitted it
         if runs[-1].end > cursor.first_uninitialised:
             self._use_settled(source, cursor, runs)
         return settled_count

@@ -21,6 +21,7 @@ from acker.config.settings import AckTopics, Input
 from acker.config.topics import Topics
 from acker.errors import CodecError, OutOfRange, TopicError, Unreachable, UsageError
 from acker.identity import (
+    WIRE_BLOCK_BITS,
     Root,
     acker_partition,
     generation_of,
@@ -109,24 +110,28 @@ class RootValue:
     def __init__(self, root: Root) -> None:
         """Begin without an ack."""
         self._root = root
+        self._block = root.position >> WIRE_BLOCK_BITS
         self._value = int(root_edge(*root))
-        # the batches that acked something of it, by lane and number: a record may come twice
-        self._batches = set[tuple[str, int]]()
+        # the batches whose record for the root's block was read, by lane and number
+        self._batches_read = set[tuple[str, int]]()
+        self.batch_count = 0
+        """How many batches acked part of the root."""
 
     def add(self, acks: Acks) -> None:
-        """Count what a record acks of the root, once for each batch."""
+        """Count what a record acks of the root.
+
+        Only the first record of a batch for the root's block counts, as for an acker: a record may
+        come twice, and another one under its number says nothing.
+        """
         batch = (acks.lane, acks.seq)
-        if batch in self._batches:
+        is_of_block = acks.source == self._root.source and acks.block == self._block
+        if not is_of_block or batch in self._batches_read:
             return
+        self._batches_read.add(batch)
         contribution = _contribution_of(acks, self._root)
         if contribution is not None:
-            self._batches.add(batch)
+            self.batch_count += 1
             self._value ^= contribution
-
-    @property
-    def batch_count(self) -> int:
-        """How many batches acked part of the root."""
-        return len(self._batches)
 
     @property
     def is_whole(self) -> bool:
@@ -211,7 +216,9 @@ class AckTopicSearch:
             return None
         value = RootValue(root)
         for event in events_of(records):
-            if not isinstance(event, Acks) or wrong_acks(event, acker, self._partitions):
+            if not isinstance(event, Acks) or event.source != root.source:
+                continue
+            if wrong_acks(event, acker, self._partitions):
                 continue
             if session is None or event.session == session:
                 value.add(event)
@@ -741,8 +748,6 @@ def events_of(records: Iterable[Record]) -> Iterator[object]:
 
 def _contribution_of(event: Acks, root: Root) -> int | None:
     """Return what a record contributes to a root; None: nothing."""
-    if event.source != root.source:
-        return None
     rows = np.flatnonzero(positions(event.positions) == root.position)
     contributions = [int(value) for value in values(event.values)[rows]]
     # a run names roots whose whole tree was acked in one batch: each contributes its own edge

@@ -81,7 +81,8 @@ class Picture:
         connection: of the database. Who asks it what a person wrote takes `spout.picture.query`.
         has_payloads: whether payloads and headers are kept.
         has_limits: whether long texts are left out, and payloads of many letters.
-        left_out_counts: by table and column, how many values were too long for a query to read.
+        left_out_counts: by table and column, how many values were too long for a query to read; one
+            that many rows share counts once.
     """
 
     def __init__(

@@ -272,7 +272,8 @@ class Draining:
         # 1. for how long nothing has changed
         standing_inputs = due_watch.standing().values()
         not_taken_over = due_watch.not_taken_over(lost_below)
-        # it is stuck while no entry and no pause of `_ack_due` changes, and no further verdict is taken over
+        # it is stuck while no entry and no pause of `_ack_due` changes, and no further verdict is
+        # taken over
         taken_over_to = [due_watch.taken_over_to[partition] for partition in not_taken_over]
         progress = (due_watch.changes, *taken_over_to)
         self._wait_without_progress.record_wait((REPLAYS, progress), self._passed_time.ms)

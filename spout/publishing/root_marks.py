@@ -63,7 +63,8 @@ class RootMark(IntEnum):
     """What can happen to a root in a batch. Its number is in a task's report, so none is used again.
 
     Attributes:
-        OUTSTANDING: a delivery of it behind a keyed bolt was not acked; the value is its edge.
+        OUTSTANDING: a delivery of it was not acked; the value is its edge. A task reports it only
+            behind a keyed bolt, where it becomes RELEASED; of other tasks `settle` makes it.
         RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge. Of a
             root of an earlier batch an outcome has one row, with the XOR of the edges.
         OPEN: the batch emitted it, and not all of it is acked; the value is what the batch XORs

@@ -87,7 +87,7 @@ def are_kept(rows: DataFrame) -> bool:
 
 
 def prefer_executors(rows: DataFrame) -> bool:
-    """Return whether Spark prefers executors for rows of foreachBatch, as those that have their state.
+    """Return whether Spark prefers executors for rows of foreachBatch: those that have their state.
 
     It tells by the first partition. On a local master there is one executor, so none is preferred.
     """

@@ -149,8 +149,8 @@ class StagePass:
         bundling: how the rows that leave are put into bundles; None: they leave one by one.
         keyed_stream: in the stage of a keyed bolt the stream that it emits; the other bolts of the
             stage are behind it. None: it is no such stage.
-        is_behind_keyed: whether it is a keyed bolt's stage, or behind one: its roots are numbered
-            by `spout.publishing.delayed.find_keyed_roots`.
+        is_behind_keyed: whether it is a keyed bolt's stage, or behind one: its roots are named
+            by numbers (`spout.publishing.root_marks.NUMBERED`).
         arrival_by_number: in stages behind the first one what arrives for its own bolts, by the
             number in ``_to``.
         passing_streams: in the last stage the sink's outputs that earlier stages emit, by the

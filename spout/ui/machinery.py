@@ -94,7 +94,8 @@ class GroupOwner:
 
     Attributes:
         epoch: rises with each session that takes the group.
-        stopped: why all inputs of the group are stopped on purpose; empty: some are not.
+        stopped: why all inputs of the group are stopped on purpose; empty: one is not, or is
+            read all the same.
     """
 
     group: str
@@ -203,8 +204,8 @@ def machinery_of(snapshot: Snapshot) -> Machinery:
     """Return what one reading shows of acker partitions, replay workers and sessions."""
     partitions = []
     # the lists have one entry for each acker partition, by number
-    for number, view in enumerate(snapshot.views):
-        partitions.append(_acker_partition(number, view, snapshot.ends[number], snapshot))
+    for number, (view, ends) in enumerate(zip(snapshot.views, snapshot.ends, strict=True)):
+        partitions.append(_acker_partition(number, view, ends, snapshot))
     states = snapshot.partitions
     if states:
         due = joined(lambda *counts: sum(counts), *(state.replays_due for state in states))

@@ -162,7 +162,7 @@ def serve_pages(
         site = stack.enter_context(closing(Site(build, shown.topics, shown.file)))
 
         def stop() -> None:
-            """End the redrives, and the process some seconds later; nothing is served any more."""
+            """End the redrives; end the process some seconds later, if a reading still waits."""
             site.stop()
             cut_off.timer.start()
 

@@ -124,7 +124,8 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
 def _lane_of(evidence: Evidence, emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> Lane:
     """Return the lane of an emission that the log has; its events have no places yet."""
     verdict = emission.verdict
-    # the verdict says how it was lost; if it was not read, the history of a later copy may
+    # the verdict says how it was lost; if it was not read, the history of a later copy or letter
+    # may
     loss = loss_in_history if verdict is None else emission.loss
     events = _events_of_loss(loss) if loss is not None else []
     if verdict is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 
 from acker.config.settings import Input
 from acker.errors import OutOfRange, UsageError
-from acker.identity import acker_partition
+from acker.identity import Root, acker_partition, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, pack_positions, pack_values
+from acker.wire.events import Acks, PositionRun, pack_positions, pack_values
 from acker.wire.verdict import Verdict
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
@@ -23,7 +24,7 @@ from replay.worker.fetch import Absence
 from spout.inspect.dead_letters import carry_out, filters_of_inputs
 from spout.inspect.diagnosis import explained
 from spout.inspect.story import Evidence, attempts_of
-from spout.inspect.trail import InputRecord, Trail
+from spout.inspect.trail import InputRecord, RootValue, Trail
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
@@ -422,3 +423,37 @@ def test_losses_that_no_history_tells_any_more_are_counted(read: tuple[int, ...]
     rows = [row for row in every if row["state"] == "LEFT_OUT"]
     assert [row["message"] for row in rows] == ([f"losses left out here: {says}"] if says else [])
     assert [row["attempt"] for row in every if row["root"]] == sorted({1, *read, 9, 10})
+
+
+def acks_of(source: int, run: PositionRun) -> Acks:
+    """Make what a batch acks of a block: whole roots."""
+    return Acks("lane", 5, "g", "s1", 1, source, 0, (run,), b"", b"", (), b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ({"seq": 6}, (1, True)),
+        ({"lane": "another"}, (1, True)),
+        ({}, (0, False)),  # the acker has the first record of a batch for a block, and fails this one
+    ],
+)
+def test_the_value_of_a_root_is_that_of_the_first_record_of_each_batch(
+    later: dict[str, Any], expected: tuple[int, bool]
+) -> None:
+    source = source_of(1, 0)
+    first = acks_of(source, PositionRun(10, 11))
+    repeated = replace(first, runs=(PositionRun(10, 12),), **later)
+    value = RootValue(Root(source, 11))
+    for acks in (first, repeated, repeated):
+        value.add(acks)
+    assert (value.batch_count, value.is_whole) == expected
+
+
+def test_records_of_other_blocks_and_sources_do_not_count_for_a_batch() -> None:
+    source = source_of(1, 0)
+    own = acks_of(source, PositionRun(10, 11))
+    value = RootValue(Root(source, 10))
+    for acks in (replace(own, block=1, runs=()), replace(own, source=source_of(1, 1)), own):
+        value.add(acks)
+    assert (value.batch_count, value.is_whole) == (1, True)

@@ -2580,11 +2580,20 @@ MUTANTS = (
     Mutant(
         "an-end-stands-behind-other-rows",
         "spout/sinks/drain.py",
-        "        if CONTINUES_PARTITIONS and are_of_batch(rows):\n",
-        "        if CONTINUES_PARTITIONS:\n",
+        "CONTINUES_PARTITIONS and are_of_batch(rows) and not are_kept(rows)",
+        "CONTINUES_PARTITIONS and not are_kept(rows)",
         "tests/unit/spout/sinks/test_drain.py"
         "::test_other_rows_and_rows_of_an_older_spark_go_through_the_filter",
         "what somebody did with a batch before the sink got it would be undone",
+    ),
+    Mutant(
+        "an-end-stands-behind-rows-that-are-kept",
+        "spout/sinks/drain.py",
+        "CONTINUES_PARTITIONS and are_of_batch(rows) and not are_kept(rows)",
+        "CONTINUES_PARTITIONS and are_of_batch(rows)",
+        "tests/unit/spout/sinks/test_drain.py"
+        "::test_rows_that_somebody_keeps_or_that_have_their_state_on_executors_go_through_the_filter",
+        "the stage of rows that somebody persisted would run a second time",
     ),
     Mutant(
         "an-end-reports-for-every-run",

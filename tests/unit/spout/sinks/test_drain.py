@@ -209,11 +209,16 @@ def test_rows_that_somebody_keeps_or_that_have_their_state_on_executors_go_throu
 
 @pytest.mark.parametrize("name", ["prefer_executors", "continue_partitions"])
 def test_a_spark_that_lacks_a_class_for_ends_has_the_filter(
-    batch: BatchOfSpark, name: str, monkeypatch: pytest.MonkeyPatch
+    batch: BatchOfSpark,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(*_arguments: object) -> bool:
         raise Py4JError("SQLPartitioningAwareUnionRDD does not exist in the JVM")
 
     monkeypatch.setattr(drain, name, refuse)
-    assert batch.drained() is batch
+    with caplog.at_level("DEBUG", logger="windhover.spout"):
+        assert batch.drained() is batch
     assert (batch.filtered, batch.ends) == (1, [])
+    assert "ends_refused SQLPartitioningAwareUnionRDD does not exist in the JVM" in caplog.text

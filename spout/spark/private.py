@@ -81,6 +81,11 @@ def are_of_batch(rows: DataFrame) -> bool:
     return bool(logical_plan(rows).nodeName() == BATCH_ROWS)
 
 
+def _rdd_of_batch(rows: DataFrame) -> JavaObject:
+    """Return the RDD that rows of foreachBatch are (`are_of_batch`)."""
+    return logical_plan(rows).rdd()
+
+
 def are_kept(rows: DataFrame) -> bool:
     """Return whether somebody has persisted rows, so that Spark reads them from its cache."""
     return rows.storageLevel != StorageLevel.NONE
@@ -95,7 +100,7 @@ def prefer_executors(rows: DataFrame) -> bool:
     if context.master == "local" or context.master.startswith("local["):
         return False
     with requiring("SparkContext.getPreferredLocs"):
-        rdd = rows._jdf.queryExecution().analyzed().rdd()
+        rdd = _rdd_of_batch(rows)
         if not rdd.getNumPartitions():
             return False
         locations = sequence(context._jsc.sc().getPreferredLocs(rdd, 0))
@@ -129,7 +134,7 @@ def continue_partitions(rows: DataFrame, ends: DataFrame) -> DataFrame:
         session = rows.sparkSession
         context: Any = session.sparkContext
         client = context._jvm._gateway_client
-        batch_rdd = rows._jdf.queryExecution().analyzed().rdd()
+        batch_rdd = _rdd_of_batch(rows)
         ends_rdd = ends._jdf.queryExecution().toRdd()
         to_seq = JavaClass("org.apache.spark.api.python.PythonUtils", client).toSeq
         union = JavaClass("org.apache.spark.rdd.SQLPartitioningAwareUnionRDD", client)(

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,6 +84,8 @@ def version_of(release: str) -> str:
 
 class KafkaOfRelease(ProcessBroker):
     """One node of KRaft, which is its own controller."""
+
+    start_s_max = 180.0  # as for the embedded broker: a JVM starts in two seconds on an idle machine
 
     def __init__(self, program: Path, jars: Path, folder: Path) -> None:
         super().__init__(folder)
@@ -158,13 +161,14 @@ class KafkaWithZookeeper(KafkaOfRelease):
 
     def start(self) -> None:
         """Start it; where its registration before a kill still stands, for 18 s, start it again."""
+        deadline_s = time.monotonic() + self.start_s_max
         while True:
             log_start_bytes = self.log.stat().st_size
             try:
                 super().start()
             except AssertionError:
                 log = self.log.read_bytes()[log_start_bytes:]
-                if _STILL_REGISTERED.encode() not in log:
+                if _STILL_REGISTERED.encode() not in log or time.monotonic() > deadline_s:
                     raise
             else:
                 return

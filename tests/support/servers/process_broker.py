@@ -6,7 +6,7 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -14,16 +14,17 @@ from confluent_kafka.admin import AdminClient
 from spout.local.broker_settings import HOST
 from spout.local.embedded import free_port, in_thread
 from spout.runtime import tether
-from tests.support.waiting import eventually
+from tests.support.waiting import TIMEOUT_S, eventually
 
 STOP_MS: Final = 15_000
 ANSWER_S: Final = 2.0
-START_S_MAX: Final = 180.0
-"""As for the embedded broker: a JVM starts in two seconds on an idle machine."""
 
 
 class ProcessBroker(ABC):
     """One broker, at one address and with one folder over all its restarts."""
+
+    start_s_max: ClassVar[float] = TIMEOUT_S
+    """How long a start may take."""
 
     def __init__(self, folder: Path) -> None:
         self.directory = folder
@@ -47,7 +48,7 @@ class ProcessBroker(ABC):
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self._process = tether.spawn(tether.Command(self.command(), self.log, self.directory))
-        eventually(self._answers, START_S_MAX, told=lambda: tether.last_lines(self.log))
+        eventually(self._answers, self.start_s_max, told=lambda: tether.last_lines(self.log))
 
     def _answers(self) -> bool:
         process = self._process

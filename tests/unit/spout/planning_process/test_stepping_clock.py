@@ -10,8 +10,9 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Tick
 from spout.group.opening import GIVE_UP_MS
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Presence, sign_headers
-from spout.planning.journal import BEGINNING
+from spout.planning.journal import BEGINNING, Journal
 from spout.planning.session import SessionName
+from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import FLUSH_MS, STEP_MS, WHO, World, batch
 
 HOUR_MS = 3_600_000
@@ -30,6 +31,17 @@ def timed_out_after_ms(world: World) -> int:
     return world.now_ms - began_ms
 
 
+def begun_at(world: World, planner: Planner, *, had_roots: bool) -> Journal:
+    """Return where the next batch begins; with `had_roots` behind one of three roots that is acked."""
+    if not had_roots:
+        return BEGINNING
+    world.produce(3)
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end)
+    world.run(1_000)
+    return end
+
+
 @STEPS
 @pytest.mark.parametrize("had_roots", [False, True], ids=["first batch", "after another"])
 @pytest.mark.parametrize("at_ms", [0, 700], ids=["at once", "meanwhile"])
@@ -37,12 +49,7 @@ def test_roots_time_out_neither_early_nor_late(step_ms: int, had_roots: bool, at
     """The clock of the session follows the process's, by at most a second a reading, and never back."""
     world = World()
     planner = world.ready()
-    end = BEGINNING
-    if had_roots:
-        world.produce(3)
-        start, end = end, batch(planner, end, world)
-        world.publish(start, end)
-        world.run(1_000)
+    end = begun_at(world, planner, had_roots=had_roots)
     world.produce(5)
     batch(planner, end, world)
     world.run(at_ms)
@@ -194,12 +201,7 @@ def test_what_is_emitted_by_a_clock_that_is_far_off_has_its_verdict(
     """D415: an acker that passes over its init would never have these roots, and they would be lost."""
     world = World()
     planner = world.ready()
-    end = BEGINNING
-    if had_roots:
-        world.produce(3)
-        start, end = end, batch(planner, end, world)
-        world.publish(start, end)
-        world.run(1_000)
+    end = begun_at(world, planner, had_roots=had_roots)
     world.spouts_ahead_ms += step_ms
     world.produce(5)
     start, end = end, batch(planner, end, world)

@@ -8,11 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tests.brokers.ring import run_ring
-from tests.matrix.rows import write_row
-from tests.matrix.versions import Outcome
+from tests.brokers.judging import passes_on_broker
 from tests.support.brokers import EMBEDDED, KFAKE
-from tests.support.servers.kafka_releases import RELEASES, version_of
+from tests.support.servers.kafka_releases import RELEASES
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -37,14 +35,7 @@ def brokers(
         kept = folder or Path(temporary)
         kept.mkdir(parents=True, exist_ok=True)
         for kind in kinds:
-            log = kept / f"broker-{kind}.log"
-            outcome = run_ring(kind, log)
-            typer.echo(f"{kind}: {outcome.counts or 'no tests ran'}")
-            if outcome.exit_code:
-                has_failed = True
-                typer.echo(log.read_text(encoding="utf-8"), err=True)
-            elif row and kind in RELEASES:
-                write_row("Kafka", Outcome(version_of(kind), outcome.counts, outcome.exit_code))
+            has_failed |= not passes_on_broker(kind, kept, has_row=row)
     raise typer.Exit(int(has_failed))
 
 

@@ -1,26 +1,27 @@
 """Which tests run on another broker, and what a broker is excused for.
 
 They are the contract of the port to Kafka, and a life without Spark: topics, records that are
-confirmed, aborted and timed out, their replays, a process that is killed, a group that is reset and
-released.
+confirmed, aborted and timed out, their replays, dead letters and redrives, a process that is killed,
+a group that is reset and released.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from tests.matrix.versions import run_pytest
+from tests.matrix.versions import Outcome, run_pytest
 from tests.support.brokers import KFAKE
+from tests.support.servers.kafka_releases import RELEASES, version_of
 
 RING: Final = (
     "tests/contract",
     "tests/integration/kafka/test_kafka_spout_broker.py",
     "tests/integration/commands/test_operate_command.py",
+    "tests/integration/commands/test_dlq_command.py",
 )
 """What a broker has to pass before a page names it."""
 
@@ -95,14 +96,6 @@ LACKS: Mapping[str, Mapping[str, str]] = MappingProxyType(_LACKS)
 """The same of each kind of broker that is excused for something."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run of the ring ended with: pytest's counts, and its exit code."""
-
-    counts: str
-    exit_code: int
-
-
 def lack_of(lacks: Mapping[str, str], node_id: str) -> str | None:
     """Return why a test falls on a broker: by its own name, or that of its function; None: it must not.
 
@@ -115,8 +108,12 @@ def lack_of(lacks: Mapping[str, str], node_id: str) -> str | None:
 
 
 def run_ring(kind: str, log: Path) -> Outcome:
-    """Run the ring on a broker of a kind; its output goes into a file."""
+    """Run the ring on a broker of a kind; its output goes into a file.
+
+    The outcome's version is that of Kafka, or the kind's name where it has none.
+    """
     arguments = ["--broker", kind, "-m", MARKS, *RING]
     for file in LEFT_OUT.get(kind, {}):
         arguments += ["--ignore", file]
-    return Outcome(*run_pytest(sys.executable, arguments, log))
+    version = version_of(kind) if kind in RELEASES else kind
+    return Outcome(version, *run_pytest(sys.executable, arguments, log))

@@ -1,7 +1,9 @@
-"""``python -m tests.matrix --spark 4.0 --python 3.13``: run tests on other versions of Spark and Python."""
+"""``python -m tests.matrix``: run tests on other versions of Spark, Python and Kafka."""
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,10 +11,12 @@ from typing import Annotated
 
 import typer
 
+from tests.brokers.judging import passes_on_broker
 from tests.matrix.checkpoints import run_chain
-from tests.matrix.pythons import make_python_environment, run_on_python
+from tests.matrix.pythons import PYTHONS, make_python_environment, run_on_python
 from tests.matrix.rows import write_row
-from tests.matrix.versions import QUICK, RING, make_environment, run_tests
+from tests.matrix.versions import QUICK, RELEASES, RING, make_environment, run_tests
+from tests.support.servers.kafka_releases import RELEASES as KAFKA_RELEASES
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -37,36 +41,55 @@ def matrix(
         Path | None, typer.Option(help="Where environments and logs are kept; default a temporary folder.")
     ] = None,
 ) -> None:
-    """Make an environment for each version, run the tests there, and write its row into limits.md.
+    """Run tests on other versions, each in an environment of its own; write their rows into limits.md.
 
-    Exits with 1 if a test fell. A version of which a test fell gets no row.
+    Without options: all versions of Spark and Python, one checkpoint through all of Spark, and the
+    releases of Kafka. Exits with 1 if a test fell, or if a version cannot be had; such a version gets
+    no row.
     """
     has_failed = False
+    is_whole = not (spark or pythons or quick or checkpoint)
+    sparks = spark or ([] if pythons else list(RELEASES))
     with TemporaryDirectory() as temporary:
         kept = folder or Path(temporary)
         kept.mkdir(parents=True, exist_ok=True)
-        if checkpoint:
-            has_failed = _go_through_versions(spark or [], kept)
-            spark = None
-        for version in spark or ():
-            python = make_environment(kept, version)
-            outcome = run_tests(python, QUICK if quick else RING, kept)
-            typer.echo(f"PySpark {outcome.version}: {outcome.counts or 'no tests ran'}")
-            if outcome.exit_code:
-                has_failed = True
-                typer.echo((kept / f"spark-{outcome.version}.log").read_text(encoding="utf-8"), err=True)
-            elif not quick:
-                write_row("PySpark", outcome)
-        for version in pythons or ():
-            outcome = run_on_python(make_python_environment(kept, version), kept)
-            typer.echo(f"Python {outcome.version}: {outcome.counts or 'no tests ran'}")
-            if outcome.exit_code:
-                has_failed = True
-                for log in sorted(kept.glob(f"python-{outcome.version}*.log")):
-                    typer.echo(log.read_text(encoding="utf-8"), err=True)
-            else:
-                write_row("Python", outcome)
+        if checkpoint or is_whole:
+            has_failed |= _go_through_versions(sparks, kept)
+        for version in [] if checkpoint else sparks:
+            has_failed |= not _passes_on_spark(version, kept, is_quick=quick)
+        for version in PYTHONS if is_whole else pythons or ():
+            has_failed |= not _passes_on_python(version, kept)
+        for release in KAFKA_RELEASES if is_whole else ():
+            has_failed |= not passes_on_broker(release, kept, has_row=True)
     raise typer.Exit(int(has_failed))
+
+
+def _passes_on_spark(version: str, folder: Path, *, is_quick: bool) -> bool:
+    """Run the tests on a version of Spark; return whether all passed. `is_quick`: no row is written."""
+    outcome = run_tests(make_environment(folder, version), QUICK if is_quick else RING, folder)
+    typer.echo(f"PySpark {outcome.version}: {outcome.counts or 'no tests ran'}")
+    if outcome.exit_code:
+        typer.echo((folder / f"spark-{outcome.version}.log").read_text(encoding="utf-8"), err=True)
+    elif not is_quick:
+        write_row("PySpark", outcome)
+    return not outcome.exit_code
+
+
+def _passes_on_python(version: str, folder: Path) -> bool:
+    """Run the tests on a Python; return whether all passed, False also if uv cannot get this Python."""
+    try:
+        python = make_python_environment(folder, version)
+    except subprocess.CalledProcessError as error:
+        typer.echo(f"Python {version}: NOT RUN: `{shlex.join(error.cmd)}` ended with {error.returncode}")
+        return False
+    outcome = run_on_python(python, folder)
+    typer.echo(f"Python {outcome.version}: {outcome.counts or 'no tests ran'}")
+    if outcome.exit_code:
+        for log in sorted(folder.glob(f"python-{outcome.version}*.log")):
+            typer.echo(log.read_text(encoding="utf-8"), err=True)
+    else:
+        write_row("Python", outcome)
+    return not outcome.exit_code
 
 
 def _go_through_versions(versions: Sequence[str], folder: Path) -> bool:

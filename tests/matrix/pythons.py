@@ -14,6 +14,9 @@ from typing import Final
 
 from tests.matrix.versions import PROJECT, Outcome, run_pytest
 
+PYTHONS: Final = ("3.12", "3.13", "3.14")
+"""The releases of Python behind that of `uv.lock`'s environment, 3.11."""
+
 WITHOUT_SERVER: Final = ("tests/unit/acker", "tests/unit/replay", "tests/unit/spout")
 ON_SPARK: Final = ("tests/integration/spark/test_keyed_spark.py::test_whole_numbers_stay_whole_beside_nulls",)
 

@@ -16,6 +16,9 @@ from typing import Final
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 
+RELEASES: Final = ("4.0", "4.1", "4.2", "4.3")
+"""The releases of Spark that `pyproject.toml` allows, oldest first."""
+
 _ALWAYS: Final = ("tests/unit/spout/spark", "tests/integration/spark/test_restarts_spark.py")
 
 QUICK: Final = (
@@ -42,7 +45,7 @@ _SUMMARY: Final = re.compile(r"\d+ (?:x?passed|x?failed|error|skipped)\w*")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run of tests ended with: the version of Spark, pytest's counts, and its exit code."""
+    """What a run of tests ended with: the version that they ran on, pytest's counts, and its exit code."""
 
     version: str
     counts: str

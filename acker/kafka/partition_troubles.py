@@ -50,7 +50,7 @@ class PartitionTrouble:
     """
 
     kind: TroubleKind
-    place: TopicPartition
+    partition: TopicPartition
     since_ms: int
     inputs: Sequence[str]
     detail: str
@@ -60,7 +60,7 @@ class PartitionTrouble:
     @property
     def name(self) -> str:
         """The partition's name, ``topic/partition``."""
-        return f"{self.place.topic}/{self.place.partition}"
+        return self.partition.name
 
     def row(self) -> dict[str, Any]:
         """Return the trouble as JSON has it.
@@ -69,8 +69,8 @@ class PartitionTrouble:
         """
         return {
             "kind": self.kind.value,
-            "topic": self.place.topic,
-            "partition": self.place.partition,
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
             "since_ms": self.since_ms,
             "inputs": list(self.inputs),
             "detail": self.detail,

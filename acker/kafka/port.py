@@ -52,17 +52,29 @@ class UnreadableName(str):
 
     @classmethod
     def of(cls, name: bytes | None) -> UnreadableName:
-        """Return the placeholder of a name: bytes that are no text are escaped; None: nobody knows them."""
+        """Return the placeholder of a name; None: nobody knows its bytes.
+
+        Bytes that are no text are escaped, as ``\\xff``.
+        """
         if name is None:
             return cls("\\x??")
         return cls(name.decode("utf-8", "backslashreplace"))
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """One partition of one topic.
+
+    >>> TopicPartition("sentences", 3).name
+    'sentences/3'
+    """
 
     topic: str
     partition: int
+
+    @property
+    def name(self) -> str:
+        """Its name in messages, ``topic/partition``."""
+        return f"{self.topic}/{self.partition}"
 
 
 class TimestampType(IntEnum):
@@ -497,7 +509,7 @@ class UnderWay(Protocol[T_co]):
 
 
 class Membership(Protocol):
-    """A place in a consumer group that shares the partitions 0..N-1 of co-partitioned topics.
+    """A membership in a consumer group that shares the partitions 0..N-1 of co-partitioned topics.
 
     Attributes:
         is_out: whether the group has put this member out. Until it has
@@ -508,7 +520,7 @@ class Membership(Protocol):
     is_out: bool
 
     def poll(self, timeout_ms: int) -> frozenset[int]:
-        """Keep the place and return the partition numbers that this member owns now.
+        """Stay a member and return the partition numbers that this one owns now.
 
         A partition that moves away is missing from the result from the next
         call on; its new owner fences us by the transactional id, so that
@@ -604,7 +616,9 @@ class Log(Protocol):
         Raises `Unreachable`: Kafka does not answer at all.
         """
 
-    def intact_to(self, read_to_by_place: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
+    def intact_to(
+        self, read_to_by_partition: Mapping[TopicPartition, ReadTo]
+    ) -> Mapping[TopicPartition, int]:
         """Return up to which offset each log still has what was read of it.
 
         After an unclean leader election a log is shorter than it was, and

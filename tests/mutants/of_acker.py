@@ -865,7 +865,7 @@ MUTANTS = (
     Mutant(
         "leaders-of-another-time-are-asked-when-a-broker-was-lost",
         "acker/kafka/cluster.py",
-        "or (is_question_due and self._background.lost_within(LOST_S))",
+        "or (is_question_due and self._background.lost_connection_within(LOST_S))",
         "",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_who_leads_is_asked_once_and_again_for_a_while_after_a_broker_was_lost",

@@ -582,10 +582,7 @@ class KafkaLog:
         """
         is_stable = bound is Bound.STABLE_END
         isolation = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
-        if isinstance(bound, Bound):
-            spec = _SPEC_BY_BOUND[bound]
-        else:
-            spec = OffsetSpec.for_timestamp(bound)
+        spec = _spec_of(bound)
         specs_by_partition = {client_partition(partition): spec for partition in partitions}
         sent_s = self._clock()
         futures = self._admin_client().list_offsets(
@@ -1025,6 +1022,13 @@ def _end_where_negative(
     for partition, offset in offsets.items():
         offsets_or_ends[partition] = ends[partition] if offset < 0 else offset
     return offsets_or_ends
+
+
+def _spec_of(bound: Bound | int) -> OffsetSpec:
+    """Return how the client asks for an end of the log, or for the offset at a wall time in ms."""
+    if isinstance(bound, Bound):
+        return _SPEC_BY_BOUND[bound]
+    return OffsetSpec.for_timestamp(bound)
 
 
 def _require_an_answer(answer: _Answer[T]) -> None:

@@ -24,7 +24,7 @@ from acker.provisioning.topic_specs import (
     Level,
     TopicSpec,
     compare,
-    missing,
+    missing_topic_finding,
     plan,
     refused_by_client,
     required_topics,
@@ -94,7 +94,7 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     findings: list[Finding] = []
     for spec in specs:
         info = infos.get(spec.name)
-        findings += [missing(spec)] if info is None else compare(spec, info)
+        findings += [missing_topic_finding(spec)] if info is None else compare(spec, info)
     findings += [*short_retention(topics, infos), *large_batches(topics, infos)]
     for spec in specs:
         findings += refused_by_client(spec, topics.kafka)
@@ -119,31 +119,31 @@ def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> 
     infos = admin.topics(topics_needed(topics))
     _refuse_losses(topics, infos, admin)
     # 2. and 3. make what is missing, sources first: a topic of copies is made as its source was
-    todo = plan(required_topics(topics, infos), infos)
+    topic_plan = plan(required_topics(topics, infos), infos)
     created: dict[str, TopicSpec] = {}
     left_out: list[LeftOut] = []
-    to_make = list(todo.make)
+    to_make = list(topic_plan.make)
     while to_make:
         ready, left_out_of_ready = _acceptable_now(to_make, without, admin)
         admin.make(ready)
         created |= {spec.name: spec for spec in ready}
         left_out += left_out_of_ready
         infos = admin.topics(topics_needed(topics))
-        todo = plan(required_topics(topics, infos), infos)
+        topic_plan = plan(required_topics(topics, infos), infos)
         # the broker that answers may not show yet what was made
-        to_make = [spec for spec in todo.make if spec.name not in created]
-    admin.grow(todo.grow)
+        to_make = [spec for spec in topic_plan.make if spec.name not in created]
+    admin.grow(topic_plan.grow)
     # 4. compare again
-    existing = tuple(spec for spec in todo.there if spec.name not in created)
-    after = check(topics, admin)
+    existing = tuple(spec for spec in topic_plan.there if spec.name not in created)
+    checked = check(topics, admin)
     # the broker that answers now may not have what is new yet
-    shown_topics = {spec.name for spec in after.there} - {spec.name for spec in todo.grow}
-    raise_errors(finding for finding in after.findings if finding.topic in shown_topics)
+    shown_topics = {spec.name for spec in checked.there} - {spec.name for spec in topic_plan.grow}
+    raise_errors(finding for finding in checked.findings if finding.topic in shown_topics)
     return Provisioned(
         created=tuple(created.values()),
-        grown=todo.grow,
+        grown=topic_plan.grow,
         there=existing,
-        findings=after.findings,
+        findings=checked.findings,
         left_out=tuple(left_out),
     )
 
@@ -157,7 +157,7 @@ def _refuse_losses(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaA
     for spec in specs:
         # without a number of partitions nobody can make it here
         if spec.partitions is None and spec.name not in infos:
-            errors.append(missing(spec))
+            errors.append(missing_topic_finding(spec))
     errors += _missing_beside_records(topics, infos, admin)
     raise_errors(errors)
 

@@ -110,7 +110,7 @@ class RecordPlace(NamedTuple):
     offset: int
 
     @property
-    def log(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """The partition that the record is in."""
         return TopicPartition(self.topic, self.partition)
 
@@ -162,7 +162,7 @@ def lineage_of(ours: Mapping[str, bytes], topic: str, partition: int, offset: in
     uncounted -= abandoned
     timed_out = min(_count(ours.get(TIMED_OUT)), uncounted)
     uncounted -= timed_out
-    held = min(_count(ours.get(HELD)), uncounted)
+    held = min(_count(ours.get(HELD)), uncounted)  # blocked ones
     return Lineage(
         origin=origin if parse_location(origin) else own_place,
         record_id=header_text(ours.get(RECORD_ID)),

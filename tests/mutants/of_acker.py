@@ -1094,7 +1094,7 @@ MUTANTS = (
     Mutant(
         "what-one-broker-has-is-no-default-of-the-cluster",
         "acker/provisioning/refused_settings.py",
-        "return all(of_broker.get(name) == value for of_broker in defaults)",
+        "return all(defaults.get(name) == value for defaults in defaults_of_each)",
         "return True",
         "tests/unit/acker/provisioning/test_refused_settings.py"
         "::test_what_two_brokers_or_topics_have_otherwise_is_no_default",

@@ -289,7 +289,8 @@ def test_silence_says_for_how_long_and_what_the_threads_have_seen() -> None:
 
 
 def test_partitions_that_stand_are_named_in_order() -> None:
-    error = client_of(SteadyClock()).partition_stands_error("reading", {OTHER: "is silent", A: "has no leader"})
+    texts = {OTHER: "is silent", A: "has no leader"}
+    error = client_of(SteadyClock()).partition_stands_error("reading", texts)
     assert type(error) is PartitionStands
     assert str(error).startswith("reading: lines/0 has no leader; words/0 is silent; start what is missing")
 

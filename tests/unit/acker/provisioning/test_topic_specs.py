@@ -14,7 +14,7 @@ from acker.provisioning.topic_specs import (
     TopicRole,
     TopicSpec,
     compare,
-    missing,
+    missing_topic_finding,
     plan,
     refused_by_client,
     required_topics,
@@ -171,13 +171,13 @@ def test_a_source_topic_without_partitions_must_exist() -> None:
 
     assert not any(spec.role is TopicRole.SOURCE for spec in plan(specs, {}).make)
     assert (
-        missing(spec_of(TopicRole.SOURCE, text)).text
+        missing_topic_finding(spec_of(TopicRole.SOURCE, text)).text
         == "does not exist; create it, or give inputs.a.partitions"
     )
 
 
 def test_only_the_topic_of_queries_that_write_exactly_once_may_be_missing() -> None:
-    findings = [missing(spec) for spec in required_topics(read(), {})]
+    findings = [missing_topic_finding(spec) for spec in required_topics(read(), {})]
     warnings = [finding for finding in findings if finding.level is Level.WARNING]
     assert [finding.topic for finding in warnings] == ["_ack_sink"]
     assert "exactly once into Kafka need it; run `windhover topics create`" in warnings[0].text

@@ -116,7 +116,7 @@ OPERATION_TIMEOUT_MS: Final = 30_000
 """How long a call without a timeout of its own may take; an election or a restart fits into it."""
 
 FIRST_PATIENCE_MS: Final = 3_000
-"""How long a first attempt waits for its answer; each further one twice as
+"""How long a first try waits for its answer; each further one twice as
 long, up to `LAST_PATIENCE_MS`. A request for a leader or coordinator whose
 broker died waits as long as it may, though another request would be answered
 at once. Its client must then be given up: a request that timed out ends the
@@ -124,7 +124,7 @@ process, by an assertion of librdkafka, when that client meets its broker
 again."""
 
 LAST_PATIENCE_MS: Final = 5_000
-"""How long an attempt waits at most. So an answer comes at most so much later than a new leader."""
+"""How long a try waits at most. So an answer comes at most so much later than a new leader."""
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
@@ -149,7 +149,7 @@ partition is asked as soon as the metadata name it.
 """
 
 LEADERS_EVERY_S: Final = 0.5
-"""While a leader is silent, `KafkaLog.bounds` looks so often whether the
+"""While a leader is silent, `KafkaLog.bounds` asks so often whether the
 partition has another one. A broker that has died is without its partitions
 after 9 s (`broker.session.timeout.ms`).
 """
@@ -186,11 +186,11 @@ _SPEC_BY_BOUND: Mapping[Bound, OffsetSpec] = MappingProxyType(
 """Of both ends, which one is returned is for the isolation level to say."""
 
 _PASSING_ERRORS: Final = TRANSIENT | SILENCE | {KafkaError._NOENT}
-"""Errors of one partition, in an answer about several, that may be gone at a next attempt."""
+"""Errors of one partition, in an answer about several, that may be gone at a next try."""
 
 
 class _Answer(NamedTuple, Generic[T]):
-    """What one request got: by partition a value, or an error that may be gone at a next attempt."""
+    """What one request got: by partition a value, or an error that may be gone at a next try."""
 
     values: dict[TopicPartition, T]
     errors: dict[TopicPartition, KafkaError]
@@ -387,7 +387,7 @@ class KafkaLog:
         )
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
-        """Return brokers with copies of topics that are missing or silent.
+        """Return brokers with replicas of topics that are missing or silent.
 
         See `acker.kafka.port.Log`.
         """
@@ -396,7 +396,7 @@ class KafkaLog:
         def ask(timeout_s: float) -> list[MissingBroker]:
             metadata = self._admin_client().list_topics(timeout=timeout_s)
             self._forget_silent_brokers()
-            return missing_in(metadata, needed, self._silence_by_broker)
+            return missing_brokers_in(metadata, needed, self._silence_by_broker)
 
         return self._ask_until_answered("asking which brokers there are", ask, Use(Operation.DESCRIBE))
 
@@ -859,7 +859,7 @@ class KafkaLog:
                 admin_age_s = self._clock() - self._admin_created_s
                 finds_no_leader = code == KafkaError.LEADER_NOT_AVAILABLE and admin_age_s >= LEADERLESS_S
                 if code in _STALE_CLIENT or finds_no_leader:
-                    self._give_up_admin()  # the next attempt makes another one
+                    self._give_up_admin()  # the next try makes another one
                 raise
 
         return self._client.retry(doing, deadline, ask, self._background, use)
@@ -920,7 +920,7 @@ class KafkaLog:
 
 
 def _patiences_s() -> Iterator[float]:
-    """Return without end how long each attempt at a question waits, in seconds: 3, 5, 5 and so on."""
+    """Return without end how long each try of a question waits, in seconds: 3, 5, 5 and so on."""
 
     def longer(patience_s: float, _: float) -> float:
         return min(2 * patience_s, LAST_PATIENCE_MS / 1000)
@@ -928,28 +928,30 @@ def _patiences_s() -> Iterator[float]:
     return accumulate(repeat(FIRST_PATIENCE_MS / 1000), longer)
 
 
-def missing_in(
+def missing_brokers_in(
     metadata: ClusterMetadata, names: Collection[str], silent_numbers: Collection[int] = ()
 ) -> list[MissingBroker]:
-    """Return the brokers that have a copy of a topic's partition, and are not there.
+    """Return the brokers that have a replica of a partition of the named topics, and are not there.
 
     Not there is a broker that the cluster's metadata do not list, or that is listed and did not
     answer us: `silent_numbers` are the numbers of these.
     """
-    # by a broker's number: how many partitions have a copy on it, and how many of these no leader
-    copy_counts: Counter[int] = Counter()
+    # by a broker's number: how many partitions have a replica there, and how many of these no leader
+    replica_counts: Counter[int] = Counter()
     leaderless_counts: Counter[int] = Counter()
     for partition in _partitions_in(metadata, names):
         has_leader = partition.leader in metadata.brokers
         for number in partition.replicas:
-            copy_counts[number] += 1
+            replica_counts[number] += 1
             if not has_leader:
                 leaderless_counts[number] += 1
     missing: list[MissingBroker] = []
-    for number, copy_count in sorted(copy_counts.items()):
+    for number, replica_count in sorted(replica_counts.items()):
         is_listed = number in metadata.brokers
         if not is_listed or number in silent_numbers:
-            missing.append(MissingBroker(number, copy_count, leaderless_counts[number], is_silent=is_listed))
+            leaderless = leaderless_counts[number]
+            broker = MissingBroker(number, replica_count, leaderless, is_silent=is_listed)
+            missing.append(broker)
     return missing
 
 
@@ -961,25 +963,25 @@ def _partitions_in(metadata: ClusterMetadata, names: Iterable[str]) -> Iterator[
             yield from topic.partitions.values()
 
 
-class CopiesInSync(NamedTuple):
-    """How many copies of a partition are in sync, and how many it should have."""
+class ReplicasInSync(NamedTuple):
+    """How many replicas of a partition are in sync, and how many it should have."""
 
     in_sync: int
     expected: int
 
 
-def copies_in_sync(metadata: ClusterMetadata, names: Collection[str]) -> dict[str, CopiesInSync]:
-    """Return by name the topics of which a partition lacks copies in sync, with its worst partition."""
-    worst_by_topic: dict[str, CopiesInSync] = {}
+def topics_lacking_replicas(metadata: ClusterMetadata, names: Collection[str]) -> dict[str, ReplicasInSync]:
+    """Return by name the topics of which a partition lacks replicas in sync, with its worst partition."""
+    worst_by_topic: dict[str, ReplicasInSync] = {}
     for name in names:
         for partition in _partitions_in(metadata, [name]):
             # a leader that is gone is still named as the last one in sync
             in_sync_count = len(set(partition.isrs) & metadata.brokers.keys())
-            copies = CopiesInSync(in_sync_count, expected=len(partition.replicas))
+            replicas = ReplicasInSync(in_sync_count, expected=len(partition.replicas))
             worst = worst_by_topic.get(name)
-            is_worst = worst is None or copies.in_sync < worst.in_sync
-            if copies.in_sync < copies.expected and is_worst:
-                worst_by_topic[name] = copies
+            is_worst = worst is None or replicas.in_sync < worst.in_sync
+            if replicas.in_sync < replicas.expected and is_worst:
+                worst_by_topic[name] = replicas
     return worst_by_topic
 
 
@@ -1028,7 +1030,8 @@ def _spec_of(bound: Bound | int) -> OffsetSpec:
     """Return how the client asks for an end of the log, or for the offset at a wall time in ms."""
     if isinstance(bound, Bound):
         return _SPEC_BY_BOUND[bound]
-    return OffsetSpec.for_timestamp(bound)
+    at_time: OffsetSpec = OffsetSpec.for_timestamp(bound)
+    return at_time
 
 
 def _require_an_answer(answer: _Answer[T]) -> None:

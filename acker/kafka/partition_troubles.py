@@ -41,7 +41,7 @@ class PartitionTrouble:
     """One thing that is wrong with one partition.
 
     Attributes:
-        since_ms: wall time since when it is so, at the latest: a first look
+        since_ms: wall time since when it is so, at the latest: a first call
             does not know since when.
         inputs: the names of the inputs that need the partition.
         detail: a sentence for people.
@@ -80,7 +80,7 @@ class PartitionTrouble:
 
 
 class TroubleTimes:
-    """Remembers since when troubles are there, for a command that looks again and again; pure."""
+    """Remembers since when troubles are there, for a command that asks again and again; pure."""
 
     def __init__(self) -> None:
         self._began_ms_by_trouble: dict[tuple[TroubleKind, TopicPartition], int] = {}

@@ -203,7 +203,7 @@ class TopicInfo:
     Attributes:
         id: Kafka's id of the topic; another one once the topic was re-created.
         partitions: how many it has.
-        replication: how many copies each of its partitions has.
+        replication: how many replicas each of its partitions has.
         settings: by their names; empty if nobody asked for them.
     """
 
@@ -216,35 +216,36 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MissingBroker:
-    """A broker that should have copies of partitions, and that the others do not see, or that is
+    """A broker that should have replicas of partitions, and that the others do not see, or that is
     silent.
 
     Attributes:
         number: its id (``node.id``).
-        copies: how many partitions of the topics in question have a copy on
-            it.
-        leaderless: how many of these have no leader now: their other copies
+        replicas: how many partitions of the topics in question have a replica
+            on it.
+        leaderless: how many of these have no leader now: their other replicas
             are missing, or not in sync.
         is_silent: whether the others still count on it, and it does not
             answer us.
     """
 
     number: int
-    copies: int
+    replicas: int
     leaderless: int = 0
     is_silent: bool = False
 
     def __str__(self) -> str:
-        """Return a sentence that names the broker, its copies, and what to do."""
+        """Return a sentence that names the broker, its replicas, and what to do."""
         state = "is missing, the other brokers do not see it"
         if self.is_silent:
             state = "does not answer"
-        copies = f"{self.copies:,} partitions of ours"
-        if self.copies == 1:
-            copies = "1 partition of ours"
+        partitions_text = f"{self.replicas:,} partitions of ours"
+        if self.replicas == 1:
+            partitions_text = "1 partition of ours"
         if self.leaderless:
-            copies = f"{copies}, and {self.leaderless:,} of them have no leader now"
-        return f"broker {self.number} {state}: it has a copy of {copies}; start it, or mend its network"
+            partitions_text = f"{partitions_text}, and {self.leaderless:,} of them have no leader now"
+        has_text = f"it has a copy of {partitions_text}"
+        return f"broker {self.number} {state}: {has_text}; start it, or mend its network"
 
 
 def broker_names(brokers: Sequence[MissingBroker]) -> str:
@@ -478,7 +479,7 @@ class Transactions(Protocol):
 
         Raises:
             Aborted, Fenced: as `commit`.
-            Unreachable: it took too long; `init` a new owner and look.
+            Unreachable: it took too long; `init` a new owner, and find out.
         """
 
     def commit(self, timeout_ms: int) -> None:
@@ -488,7 +489,7 @@ class Transactions(Protocol):
             Aborted: it was aborted instead; nothing of it is visible.
             Fenced: another owner of the id was initialised.
             Unreachable: it is not known whether it was committed; `init` a
-                new owner and look.
+                new owner, and find out.
         """
 
     def abort(self, timeout_ms: int) -> None:
@@ -643,7 +644,7 @@ class Log(Protocol):
         """
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
-        """Return the brokers that have copies of the named topics and that the other brokers do
+        """Return the brokers that have replicas of the named topics and that the other brokers do
         not see.
 
         A broker that the others still see is among them if it did not answer

@@ -237,9 +237,10 @@ class KafkaReader:
                 return None
 
     def _raise_new_error(self) -> None:
-        """Raise why a partition cannot be read on.
+        """Raise why a partition cannot be read on; nothing, if all can be.
 
-        Damage is raised here only once, as soon as it was met.
+        An error of a partition is raised at each call until all partitions are
+        assigned anew. Damage is raised here only once, as soon as it was met.
         """
         if self._error_by_partition:
             raise next(iter(self._error_by_partition.values()))

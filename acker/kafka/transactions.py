@@ -6,11 +6,11 @@ librdkafka knows four ends of a transaction that did not commit:
 2. Its producer is dead, because another owner of the id was initialised: `Fenced`.
 3. Its outcome is unknown when the deadline is over: `Unreachable`.
 4. Its producer dies of its abort: `Unreachable` as well; a new owner of the id ends the
-   transaction, and looks. This happens if the abort overtakes the request that would have begun
+   transaction, and finds out. This happens if the abort overtakes the request that would have begun
    the transaction at the coordinator, which then knows of none (librdkafka's issue 4849).
 
 A refused record makes the transaction one of the first kind; but that a right
-is missing is reported as it is, for no other attempt would succeed.
+is missing is reported as it is, for no other try would succeed.
 
 When a transaction is undone, librdkafka drops the records that it had put
 into a request and not sent yet, and counts their sequence numbers on: the
@@ -64,7 +64,7 @@ _ABORTING: Final = "aborting"
 """What messages call an abort, which is not aborted itself when it fails."""
 
 FLUSH_PIECE_S: Final = 0.2
-"""So often a flush looks whether its transaction is still open."""
+"""So often a flush asks whether its transaction is still open."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class KafkaTransactions(KafkaWriter):
         if self._writes_to_repeat is not None:
             records = tuple(records)  # read twice: now, and when they are written once more
             self._writes_to_repeat.append(partial(self.send_all, records))
-        enqueue = self._enqueue  # looked up once for all records
+        enqueue = self._enqueue  # as a local, since it is called for each record
         for number, record in enumerate(records, 1):
             try:
                 enqueue(record)

@@ -69,7 +69,7 @@ CONNECT_MS: Final = 1000
 """How long a producer's first call waits for a connection before it goes on without one."""
 
 FIRST_POLL_S: Final = 0.005
-"""So often a flush looks whether the first records are durable."""
+"""So often a flush asks whether the first records are durable."""
 
 SERVED_EVERY: Final = 1_000
 """Records between two polls for callbacks: a poll costs more than queueing one; others may run."""
@@ -103,7 +103,7 @@ class KafkaWriter:
         Raises `NotAuthenticated`: the broker does not let us in.
 
         librdkafka asks for its producer id as soon as it is needed; if no
-        broker is connected just then, it looks again after half a second.
+        broker is connected just then, it tries again after half a second.
         """
         if self._has_tried_to_connect:
             return

@@ -484,7 +484,7 @@ def _replay_requests_per_s(writes: _WriteRates, replays: int) -> float:
 
 def _query_requests_per_s(writes: _WriteRates) -> float:
     """Return the requests/s of one query beside its records: plans, writes and verdicts."""
-    # a batch is planned and its group's offsets are committed, once a second at most
+    # the ends of sources, the group's commits (once a second at most), and new partitions
     commits_per_s = min(1.0, writes.batches_per_s)
     plans_per_s = PLANNING_REQUESTS * writes.batches_per_s + commits_per_s + METADATA_REQUESTS_PER_S
     # as many writes of acks as of inits

@@ -1,4 +1,4 @@
-"""Looks through the dead-letter topic of one input for the letters that a filter matches.
+"""Searches the dead-letter topic of one input for the letters that a filter matches.
 
 A letter is *handled* once somebody had it emitted again, or dropped it; then a *mark*, a record
 behind it in the same partition, says so. So each partition is read to its end. Payloads are not
@@ -78,9 +78,10 @@ class LetterBox:
         """Begin without a letter; at most `kept_max` are kept in memory."""
         self._filter = letter_filter
         self._kept_max = kept_max
-        self._letter_by_place: dict[str, Letter] = {}
+        self._letter_by_place: dict[str, Letter] = {}  # those that are kept
         self.left_out_count = 0
         self.other_record_count = 0
+        # which reading of the present partition it is, and what that one has to remember
         self._reading: _FirstReading | _SecondReading = _FirstReading(left_out_before=0)
 
     @property
@@ -110,6 +111,8 @@ class LetterBox:
     def _put_letter(self, letter: Letter) -> None:
         """Keep a letter, or leave it out if there is no room."""
         reading = self._reading
+        # In the second reading it is known whether its mark comes behind it;
+        # in the first one `_put_mark` takes it out when the mark comes.
         if isinstance(reading, _SecondReading) and reading.is_handled(letter):
             return
         if len(self._letter_by_place) < self._kept_max:
@@ -249,7 +252,7 @@ def _offsets_of_named(topic: str, partition_count: int, letter_filter: Filter) -
 
     A name is ``topic/partition@offset``: the place of a letter in this topic, or the origin of its
     record in another one; then the letter may be anywhere in a few partitions. A text that is no
-    place names no letter; it is looked for as if it were one of partition 0.
+    place names no letter; it is searched for as if it were one of partition 0.
     """
     first_offsets: dict[TopicPartition, int] = {}
     for name in letter_filter.places:

@@ -152,9 +152,9 @@ class Breaker:
         while self._seconds:
             oldest = self._seconds[0]
             settled_count -= oldest.settled  # so many are left without it
-            if oldest.begin_ms > now_ms - self.window_ms:
+            if oldest.begin_ms > now_ms - self.window_ms:  # it is in the window still
                 return
-            if settled_count < self.settled_min:
+            if settled_count < self.settled_min:  # the window reaches back to it
                 return
             self._seconds.popleft()
 

@@ -66,7 +66,7 @@ class DamagedBatches:
             put_off_runs = self._put_off_by_partition.setdefault((run.topic, run.partition), [])
             is_put_off_already = False
             until_ms = now_ms + self._retry_ms
-            for former in put_off_runs:
+            for former in put_off_runs:  # that were put off before
                 if former.run.start <= run.start and run.end <= former.run.end:
                     is_put_off_already = True  # the whole of it
                 if former.run.start < run.end and run.start < former.run.end:  # they overlap

@@ -76,11 +76,11 @@ def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
         number = min(failures, len(backoff.delays_ms))
         delay: float = backoff.delays_ms[number - 1]
     else:
-        delay = _exponential(backoff, failures - 1)
+        delay = _exponential_delay_ms(backoff, failures - 1)
     return math.ceil(delay * (1.0 + backoff.jitter * jitter))
 
 
-def _exponential(backoff: Backoff, exponent: int) -> float:
+def _exponential_delay_ms(backoff: Backoff, exponent: int) -> float:
     """Return ``initial_ms * multiplier ** exponent``, at most `max_ms`, in ms."""
     # Three cases in which it does not grow, and in which the logarithms below
     # are not defined, or 0.
@@ -319,10 +319,10 @@ def _reason_to_give_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadRe
         case _:
             assert_never(lost.reason)
     attempts = policy.attempts if rule.attempts is None else rule.attempts  # rule 4
-    return DeadReason.ATTEMPTS if _used_up(policy, lost) >= attempts else None
+    return DeadReason.ATTEMPTS if _used_attempts(policy, lost) >= attempts else None
 
 
-def _used_up(policy: Policy, lost: LostEmission) -> int:
+def _used_attempts(policy: Policy, lost: LostEmission) -> int:
     """Return how many of its attempts a root has used up: all emissions that count by rule 4.
 
     That is 1 or more, since the last emission itself counts; only a timed-out

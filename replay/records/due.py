@@ -309,24 +309,24 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
             assert_never(value)
 
 
-def flaw_of_entry(root: Root | None, value: Due) -> str:
+def flaw_of_entry(root: Root | None, entry: Due) -> str:
     """Return what is impossible in a decoded entry; empty: nothing is.
 
     `root` is that of its key; None: the key is of no root.
     """
-    if root != (value.source, value.position):
+    if root != (entry.source, entry.position):
         return "the key is not that of the value"
-    if wrong_source(value.source) or value.position < 0:
+    if wrong_source(entry.source) or entry.position < 0:
         return "it names no root"
-    if isinstance(value, Aside) and not value.history:
+    if isinstance(entry, Aside) and not entry.history:
         return "it has no loss"
-    if isinstance(value, RefusedRoot):
+    if isinstance(entry, RefusedRoot):
         # of a root that dies its letter was refused, of any other one its copy
-        why = value.letter_why if value.dead else value.copy_why
+        why = entry.letter_why if entry.dead else entry.copy_why
         if not why:
             return "it does not say what was refused"
-    if value.dead not in _DEAD_VALUES:
-        return f"{value.dead[:20]!r} is no reason to die"
+    if entry.dead not in _DEAD_VALUES:
+        return f"{entry.dead[:20]!r} is no reason to die"
     return ""
 
 
@@ -340,7 +340,7 @@ def append_loss(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     if was_blocked_before and loss.error == HELD:
         history = history[:-1]
     extended_history = (*history, _cut_texts(loss))
-    if len(extended_history) <= _LOSSES_THAT_FIT:
+    if len(extended_history) <= _LOSSES_THAT_FIT:  # however long their texts are: nothing is measured
         return extended_history
     return _shortened(extended_history)
 
@@ -419,7 +419,8 @@ def _json_up_to_root(all_but_root: tuple[object, ...]) -> str:
     is made once for them.
     """
     shared = dict(zip(Loss._fields[:-1], all_but_root, strict=True))
-    return json.dumps(shared, ensure_ascii=False)[:-1] + ', "root": '
+    closed_json = json.dumps(shared, ensure_ascii=False)
+    return closed_json.removesuffix("}") + ', "root": '
 
 
 def parse_history(value: bytes | None) -> tuple[Loss, ...]:

@@ -232,7 +232,7 @@ def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> P
     one, with two before it. If there is none, ours are the headers whose names begin with one of
     the `prefixes`.
     """
-    # few records have that header, and many records are looked at: first by a search in C
+    # few records have that header, and many records are read: first by a search in C
     if OWN in [name for name, _value in headers]:
         for index in range(len(headers) - 1, -1, -1):
             name, value = headers[index]

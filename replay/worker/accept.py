@@ -432,6 +432,7 @@ def _read_pasts(
                 pasts[place] = Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
             elif place in may_skip or not cannot_be_read(answer):
                 pasts[place] = _past_of_copy(place, answer, emitted_epoch)
+            # what has an answer is done; what did not fit into memory is read in the next round
             to_read.discard(place)
     return pasts
 

@@ -4,10 +4,10 @@ A request to commit that was delayed on its way ends the next transaction early
 (`acker.service.partition`): it *cuts* that transaction in two. If it comes
 among the copies, those before it are committed, and the rest is refused: the
 roots of all of them still wait in `_ack_due`. So before such a root gets a
-copy, the worker looks for the one that it wrote first; and likewise for dead
+copy, the worker searches for the one that it wrote first; and likewise for dead
 letters, which are called copies here, too.
 
-It looks only after a transaction that failed, and only from the end of the
+It searches only after a transaction that failed, and only from the end of the
 topic on that it recorded before it wrote. In doubt it writes a second copy: a
 copy too many is better than a lost record. Another worker that becomes the
 owner meanwhile does not know of these copies, and writes them again.
@@ -64,7 +64,7 @@ read.
 class CutCopies:
     """What one verdict partition knows of copies whose transactions failed, by their roots.
 
-    A copy is *doubtful* until somebody has looked for it in the log. It outlives
+    A copy is *doubtful* until somebody has searched for it in the log. It outlives
     `VerdictPartition`, which is made anew after each transaction that fails.
     """
 

@@ -126,7 +126,14 @@ class Firings:
         refusals: Refusals,
         cut_copies: CutCopies,
     ) -> None:
-        """Begin for the owner of a partition, who goes on changing the last two."""
+        """Begin for the owner of a partition.
+
+        Args:
+            worker: what the partitions of one replay worker share.
+            due_partition: the partition of `_ack_due`.
+            refusals: what the broker refuses; the owner goes on changing it.
+            cut_copies: copies of transactions that failed; likewise.
+        """
         self._worker: Final = worker
         self._due_partition: Final = due_partition
         self._refusals: Final = refusals

@@ -87,8 +87,8 @@ MUTANTS = (
     Mutant(
         "attempts-are-as-many-as-configured",
         "replay/policy/disposition.py",
-        "return DeadReason.ATTEMPTS if _used_up(policy, lost) >= attempts else None",
-        "return DeadReason.ATTEMPTS if _used_up(policy, lost) > attempts else None",
+        "return DeadReason.ATTEMPTS if _used_attempts(policy, lost) >= attempts else None",
+        "return DeadReason.ATTEMPTS if _used_attempts(policy, lost) > attempts else None",
         "tests/unit/replay/policy/test_disposition.py::test_attempts_include_the_first_emission",
         "each failing record would be emitted once more than topics.yaml allows",
     ),
@@ -130,8 +130,8 @@ MUTANTS = (
     Mutant(
         "back-off-grows",
         "replay/policy/disposition.py",
-        "delay = _exponential(backoff, failures - 1)",
-        "delay = _exponential(backoff, 0)",
+        "delay = _exponential_delay_ms(backoff, failures - 1)",
+        "delay = _exponential_delay_ms(backoff, 0)",
         "tests/unit/replay/policy/test_backoff.py::test_the_delay_doubles_from_the_initial_one",
         "a service that is down would be asked at the first rate for ever",
     ),

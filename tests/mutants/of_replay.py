@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         "a-progress-has-passed-what-stands-behind-it",
         "replay/worker/partition.py",
-        "        if not accepted_behind:\n            records.append(",
+        "        if not accepted_past:\n            records.append(",
         "        if True:\n            records.append(",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_takeover_that_was_cut_and_is_read_again_in_parts_gives_one_copy_of_each_root",

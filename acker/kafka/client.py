@@ -23,8 +23,6 @@ waits learns that nothing answers. So `Background` keeps it, and the waiting
 ends with it. That a right is missing comes as the answer to a request, which
 knows what the request was for: its `Use`.
 
-A *place* is one partition of one topic, a `TopicPartition`.
-
 No message holds the value of a setting other than the bootstrap servers.
 Waits are cut in pieces of `WAIT_MS_MAX`: between them Python's signal handlers
 run, and the log says that the broker does not answer.
@@ -98,8 +96,8 @@ MARKERS_S: Final = 0.1
 """How long a coordinator may take to end an aborted transaction in its partitions, before these are asked."""
 
 SINGLE_TRY_S: Final = 1.5
-"""How long the one attempt waits of calls that share a deadline, once a
-broker is known to be silent. A view has some ten questions, and of three
+"""How long the one try waits of calls that share a deadline, once a broker is
+known to be silent. A view has some ten questions, and of three
 brokers the silent one coordinates a third of the groups."""
 
 RETRIED_PART: Final = 2 / 3
@@ -142,17 +140,19 @@ class SettingsHidden(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._secrets: frozenset[str] = frozenset()
-        self._values = SecretValues({})
+        self._secret_values = SecretValues({})  # replaces each of the secrets in a text
 
     def add(self, settings: Mapping[str, str]) -> None:
-        """Hide these settings from now on; the clients of a process have few different ones."""
+        """Hide the secrets of these settings, too, from now on."""
         secrets = self._secrets | frozenset(setting_secrets(settings))
-        if secrets != self._secrets:
-            self._secrets, self._values = secrets, SecretValues(dict.fromkeys(secrets, HIDDEN))
+        if secrets == self._secrets:  # the usual case: all clients of a process have the same
+            return
+        self._secrets = secrets
+        self._secret_values = SecretValues(dict.fromkeys(secrets, HIDDEN))
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Make a message one line without secrets, and let it through."""
-        record.msg = readable(self._values.hide(record.getMessage()))
+        record.msg = readable(self._secret_values.hide(record.getMessage()))
         record.args = ()  # they are part of the message now
         return True
 
@@ -367,41 +367,41 @@ class Troubled(KafkaException):
         self.texts = texts
 
 
-def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
     """Return partitions by their topic, for questions about one topic each.
 
     Topics and partitions ascend.
     """
-    places_by_topic: dict[str, list[TopicPartition]] = {}
-    for place in sorted(places):
-        places_by_topic.setdefault(place.topic, []).append(place)
-    return places_by_topic
+    partitions_by_topic: dict[str, list[TopicPartition]] = {}
+    for partition in sorted(partitions):
+        partitions_by_topic.setdefault(partition.topic, []).append(partition)
+    return partitions_by_topic
 
 
-def trouble_text(metadata: ClusterMetadata, place: TopicPartition, error: str = "") -> str:
+def trouble_text(metadata: ClusterMetadata, partition: TopicPartition, error_name: str = "") -> str:
     """Return why a partition has no answer: its *trouble text*, words that follow its name.
 
-    `error` is what came in place of the answer. Without it only a missing
-    leader is a trouble: the text is empty where there is a leader, or no such
-    partition.
+    `error_name` is the error that came instead of the answer. Without it only
+    a missing leader is a trouble: the text is empty where there is a leader,
+    or no such partition.
     """
-    partition = metadata.topics[place.topic].partitions.get(place.partition)
-    leader = None if partition is None else metadata.brokers.get(partition.leader)
-    if partition is not None and leader is None:
-        brokers = "brokers" if len(partition.replicas) > 1 else "broker"
-        numbers = ", ".join(map(str, sorted(partition.replicas)))
+    description = metadata.topics[partition.topic].partitions.get(partition.partition)
+    leader = None if description is None else metadata.brokers.get(description.leader)
+    if description is not None and leader is None:
+        brokers = "brokers" if len(description.replicas) > 1 else "broker"
+        numbers = ", ".join(map(str, sorted(description.replicas)))
         return f"has no leader: its replicas are on {brokers} {numbers}"
-    if not error:
+    if not error_name:
         return ""
     if leader is None:
-        return f"is not there ({error})"
-    return f"has no answer from its leader, {leader.host}:{leader.port} ({error})"
+        return f"is not there ({error_name})"
+    return f"has no answer from its leader, {leader.host}:{leader.port} ({error_name})"
 
 
-def unauthorized(doing: str, right: Right | None, bootstrap: str, text: str) -> str:
+def missing_right_text(doing: str, right: Right | None, bootstrap: str, text: str) -> str:
     """Return the message of a missing right (None: it is not known which), with how it is granted.
 
-    `text` is what the broker said.
+    `doing` begins it, as "reading sentences/3"; `text` is what the broker said.
     """
     missing = f"the right to {right} is missing" if right else "a right is missing"
     return (
@@ -409,10 +409,10 @@ def unauthorized(doing: str, right: Right | None, bootstrap: str, text: str) -> 
     )
 
 
-def unauthenticated(doing: str, bootstrap: str, text: str) -> str:
+def refused_login_text(doing: str, bootstrap: str, text: str) -> str:
     """Return the message of a broker that was reached and accepted no connection.
 
-    `text` is the error's.
+    `doing` begins it, as "reading sentences/3"; `text` is the error's.
     """
     return (
         f"{doing}: no connection to {bootstrap} was accepted ({text}); correct security.protocol, the sasl.*"
@@ -425,7 +425,7 @@ class Deadline:
 
     Attributes:
         timeout_ms: the timeout that it was made from; it began at that moment.
-        wait_min_s: how long one attempt may last at least, also when the moment is past.
+        wait_min_s: how long one try may last at least, also when the moment is past.
     """
 
     __slots__ = ("_clock", "_ends_s", "timeout_ms", "wait_min_s")
@@ -512,7 +512,7 @@ class Background:
         self.refusal = None
         self._has_answered = True
 
-    def lost_within(self, seconds: float) -> bool:
+    def lost_connection_within(self, seconds: float) -> bool:
         """Return whether the connection to a broker was lost, or refused, in the last `seconds`."""
         return self._connection_lost_s is not None and self._clock() - self._connection_lost_s < seconds
 
@@ -554,14 +554,15 @@ class Outage:
         """Record that a call has waited `waited_ms` for an answer, and waits on; log it if a log
         line is due.
 
-        `doing` is what the call does, `why` the error of its last attempt.
+        `doing` is what the call does, `why` the error of its last try.
         """
         with self._lock:
             now_s = self._clock()
-            if self._began_s is None:
+            began_s = self._began_s
+            if began_s is None:
                 if waited_ms < WAIT_MS_MAX:  # too short a wait to be called an outage
                     return
-                self._begin(now_s, waited_ms)
+                began_s = self._begin(now_s, waited_ms)
                 is_log_due = True
             else:
                 is_log_due = (now_s - self._logged_at_s) * 1000 >= OUTAGE_AGAIN_MS
@@ -570,7 +571,7 @@ class Outage:
                 self._logged_at_s = now_s
                 is_throttled = self._throttling is not None and self._throttling.is_recent
                 event = "the broker throttles" if is_throttled else "the broker does not answer"
-                self._log_event(event, now_s, waits=doing, error=why)
+                self._log_event(event, now_s - began_s, waits=doing, error=why)
 
     def record_answer(self) -> None:
         """Record an answer: it ends the outage, and logs that, if nothing has waited for `OUTAGE_OVER_MS`."""
@@ -578,22 +579,25 @@ class Outage:
             if self._began_s is None:
                 return
             if (self._clock() - self._waited_at_s) * 1000 >= OUTAGE_OVER_MS:
-                self._log_event("the broker answers again", self._waited_at_s)
+                # it has lasted until a call waited last
+                lasted_s = self._waited_at_s - self._began_s
+                self._log_event("the broker answers again", lasted_s)
                 self._began_s = None
 
-    def _begin(self, now_s: float, waited_ms: float) -> None:
-        """Record when the outage began: `waited_ms` ago, by the clock and as text of wall time."""
-        self._began_s = now_s - waited_ms / 1000
+    def _begin(self, now_s: float, waited_ms: float) -> float:
+        """Record that the outage began `waited_ms` ago; return when, in seconds by the clock."""
+        began_s = now_s - waited_ms / 1000
         began = datetime.fromtimestamp(time.time() - waited_ms / 1000, UTC)
+        self._began_s = began_s
         self._began_iso_text = began.isoformat(timespec="seconds")
+        return began_s
 
-    def _log_event(self, event: str, lasted_until_s: float, **fields: str) -> None:
-        """Log an event of an outage that has lasted until a moment by the clock."""
-        began_s = lasted_until_s if self._began_s is None else self._began_s
+    def _log_event(self, event: str, lasted_s: float, **fields: str) -> None:
+        """Log an event of the outage, which has lasted so long."""
         outage = {
             "kafka": self._bootstrap,
             "since": self._began_iso_text,
-            "seconds": round(lasted_until_s - began_s, 1),
+            "seconds": round(lasted_s, 1),
         }
         _log.warning(event, extra={**outage, **fields})
 
@@ -627,7 +631,10 @@ class Throttling:
         self._logged_at_s: float | None = None
 
     def __call__(self, answer: ThrottledAnswer) -> None:
-        """Count a throttled answer, and log it if a line is due."""
+        """Count a throttled answer, and log it if a line is due.
+
+        Its `throttle_time` is in seconds.
+        """
         if answer.throttle_time <= 0:  # librdkafka reports in this form, too, that throttling has ended
             return
         with self._lock:
@@ -653,12 +660,13 @@ class Throttling:
 
     def record_answer(self) -> None:
         """Record an answer; log that throttling is over if it was logged and a minute is past."""
-        # looked at without the lock, since this is called for each answer of the broker
+        # read without the lock, since this is called for each answer of the broker
         if self._logged_at_s is None or self._wait_ends_s is None:
             return
         with self._lock:
-            since_s = self._clock() - self._wait_ends_s
-            if self._logged_at_s is not None and since_s >= THROTTLED_LOGGED_EVERY_S:
+            unthrottled_s = self._clock() - self._wait_ends_s
+            # asked again: another thread may have logged the end meanwhile
+            if self._logged_at_s is not None and unthrottled_s >= THROTTLED_LOGGED_EVERY_S:
                 self._logged_at_s = None
                 self._log_event("the broker throttles no more")
 
@@ -702,7 +710,7 @@ class KafkaClient:
     ) -> None:
         """Keep the settings, named as in librdkafka; nothing is connected.
 
-        `clock` gives steady seconds.
+        `clock` gives steady seconds; `sleep` waits for so many, between two tries of a call.
         """
         self.settings = dict(settings)
         SETTINGS_HIDDEN.add(self.settings)
@@ -712,8 +720,8 @@ class KafkaClient:
         self._sleep = sleep
         self.throttling = Throttling(clock, self.bootstrap)
         self.outage = Outage(clock, self.bootstrap, self.throttling)
-        # how long the calls so far have waited, ms, that together have the
-        # time of one; None: each call has a deadline of its own
+        # How long the calls have waited so far, in ms, which share the time of
+        # one (`share_deadline`). None: each call has a deadline of its own.
         self._shared_wait_ms: float | None = None
         self.passed_over: dict[DamagedRun, None] = {}
 
@@ -768,7 +776,10 @@ class KafkaClient:
             raise ConfigError(refused_setting(error.args[0].str(), self.settings)) from None
 
     def record_passed_over(self, run: DamagedRun) -> None:
-        """Keep a run that a reader left out, for `Log.passed_over`; of very many the first ones."""
+        """Keep a run that a reader left out, for `Log.passed_over`; of very many the first ones.
+
+        An empty run is not kept: the reader could read its partition again.
+        """
         if run.start < run.end and len(self.passed_over) < PASSED_OVER_MAX:
             self.passed_over[run] = None
 
@@ -790,7 +801,7 @@ class KafkaClient:
             return Deadline(self.clock, timeout_ms)
         if self._shared_wait_ms is None:
             return Deadline(self.clock, limit_ms)
-        if is_one_silent:  # a deadline of 0: one attempt
+        if is_one_silent:  # a deadline of 0: one try
             return Deadline(self.clock, 0, wait_min_s=min(SINGLE_TRY_S, limit_ms / 1000))
         # Of 30 s, calls are tried again in the first 20 s, and once each in
         # the last 10 s: then `retried_ms` is 0 or less.
@@ -821,8 +832,8 @@ class KafkaClient:
                 f" for {self.operation_timeout_ms} ms; start it, or wait"
             )
         shared_already_ms = 0.0  # how much of this call's wait was added to the shared one already
-        # what Kafka answered to the attempt before; None: it was another
-        # error than that some partitions are in trouble
+        # what Kafka answered to the try before; None: it was another error
+        # than that some partitions are in trouble
         trouble_before: Troubled | None = None
         while True:
             try:
@@ -835,8 +846,8 @@ class KafkaClient:
                 if background.is_hopeless or not self._may_pass(cause, deadline):
                     error_to_raise = error
                     is_silence = cause.code() in SILENCE and not background.is_hopeless
-                    # The deadline may leave the last attempt only a moment, in
-                    # which no broker answers. The attempt before says more: it
+                    # The deadline may leave the last try only a moment, in
+                    # which no broker answers. The try before says more: it
                     # names the partitions.
                     if trouble_before is not None and is_silence:
                         error_to_raise = trouble_before
@@ -858,7 +869,7 @@ class KafkaClient:
     ) -> WindhoverError:
         """Return what a call raises that is not tried again; the arguments are those of `retry`."""
         if isinstance(error, Troubled):
-            return self.stands(doing, error.texts())
+            return self.partition_stands_error(doing, error.texts())
         if isinstance(error, Refused):
             use = error.use
         return self.error(error.args[0], doing, deadline.timeout_ms, background, use)
@@ -886,7 +897,7 @@ class KafkaClient:
         return self.retry(f"looking for {topic}", deadline, ask, background, use)
 
     def leaderless_troubles(
-        self, asker: Consumer | Producer, places: Iterable[TopicPartition]
+        self, asker: Consumer | Producer, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
         """Return the partitions that have no leader, each with its trouble text.
 
@@ -894,15 +905,15 @@ class KafkaClient:
         asked about. Empty: each partition has a leader, or Kafka is silent.
         """
         texts: dict[TopicPartition, str] = {}
-        for topic, topic_places in by_topic(places).items():
+        for topic, partitions_of_topic in by_topic(partitions).items():
             try:
                 metadata = asker.list_topics(topic, LEADERS_S)
             except KafkaException:
                 break
-            for place in topic_places:
-                text = trouble_text(metadata, place)
+            for partition in partitions_of_topic:
+                text = trouble_text(metadata, partition)
                 if text:
-                    texts[place] = text
+                    texts[partition] = text
         return texts
 
     def require_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
@@ -921,7 +932,7 @@ class KafkaClient:
         except KafkaException as error:
             text = self._text(error.args[0])
             if silent_ms >= limit_ms:
-                raise self.unreachable(doing, limit_ms, text, background) from error
+                raise self.unreachable_error(doing, limit_ms, text, background) from error
             self.outage.record_wait(doing, silent_ms, text)
         else:
             self.record_answer(background)
@@ -934,7 +945,7 @@ class KafkaClient:
         background: Background | None = None,
         use: Use | None = None,
     ) -> WindhoverError:
-        """Return the error of ours that an error of librdkafka is; see the table of this module.
+        """Return an error of librdkafka as one of ours; see the table of this module.
 
         Args:
             doing: what was done to what, as "reading sentences/3".
@@ -946,13 +957,13 @@ class KafkaClient:
         text = self._text(cause)
         if code in UNAUTHORIZED:
             right = None if use is None else use.right(code)
-            return NotAuthorized(unauthorized(doing, right, self.bootstrap, text))
+            return NotAuthorized(missing_right_text(doing, right, self.bootstrap, text))
         if code in UNAUTHENTICATED:
-            return NotAuthenticated(unauthenticated(doing, self.bootstrap, text))
+            return NotAuthenticated(refused_login_text(doing, self.bootstrap, text))
         if code in FENCE:
             return Fenced(f"{doing}: another process owns this transactional id now ({text})")
-        if code == KafkaError.INVALID_TIMESTAMP:
-            return self.refused_time(doing, cause, None)
+        if code == KafkaError.INVALID_TIMESTAMP:  # how far the clocks are apart is not asked here
+            return self.refused_time_error(doing, cause, None)
         if code in RECORD_REFUSED:
             reason = f"{cause.name()}: {KafkaError(code).str()}"
             return RecordRefused(
@@ -962,7 +973,7 @@ class KafkaClient:
         if cause.txn_requires_abort():
             return Aborted(f"{doing}: aborted instead ({text}); restore, or write it again")
         if code in SILENCE or code in TRANSIENT:
-            return self.unreachable(doing, timeout_ms, text, background)
+            return self.unreachable_error(doing, timeout_ms, text, background)
         if code in NO_SUCH_TOPIC:
             return TopicError(
                 f"{doing}: there is no such topic or partition ({text}); run `windhover topics create`"
@@ -971,8 +982,17 @@ class KafkaClient:
             return OutOfRange(f"{doing}: the position is not in the log ({text})")
         return LogError(f"{doing}: refused by {self.bootstrap}: {text}")
 
-    def refused_time(self, doing: str, cause: KafkaError, ahead_ms: int | None) -> RecordRefused:
-        """Return the error of a time that the broker refuses; `ahead_ms`: see `refused_time_text`."""
+    def refused_time_error(
+        self,
+        doing: str,
+        cause: KafkaError,
+        ahead_ms: int | None,
+    ) -> RecordRefused:
+        """Return the error of a record whose time the broker refuses.
+
+        `ahead_ms` is by how much this machine's clock is ahead of the
+        broker's; None: unknown.
+        """
         why = refused_time_text(_wall_ms(), ahead_ms)
         reason = f"{cause.name()}: {KafkaError(cause.code()).str()}"
         clock_text = wrong_clock_text(ahead_ms)
@@ -982,16 +1002,17 @@ class KafkaClient:
             f"{doing}: the broker refuses the time of a record ({self._text(cause)}): {why}", reason
         )
 
-    def ahead_of_broker_ms(self, places: Collection[TopicPartition]) -> int | None:
+    def ahead_of_broker_ms(self, partitions: Collection[TopicPartition]) -> int | None:
         """Return by how much this machine's clock is ahead of the broker's; None: it cannot be
         found out.
 
-        `places` are the partitions of a transaction that was aborted just
+        `partitions` are the partitions of a transaction that was aborted just
         now. Its coordinator has written a marker into each, with a time of
         its own clock.
         """
         newest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs
-        specs_by_partition = {confluent_kafka.TopicPartition(*place): newest for place in places}
+        requested = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
+        specs_by_partition = dict.fromkeys(requested, newest)
         if not specs_by_partition:
             return None
         admin = self.make_client(AdminClient, {}, SILENT, Background(self.clock))
@@ -1004,25 +1025,25 @@ class KafkaClient:
         # A topic may hold records that are dated ahead, so the least of the
         # newest times is the marker's.
         marker_ms: int = min(newest_times_ms)
-        if marker_ms <= 0:
+        if marker_ms <= 0:  # a partition without a record has none
             return None
         return _wall_ms() - marker_ms
 
-    def damage(self, cause: KafkaError, place: TopicPartition, position: int) -> Damaged:
+    def damage_error(self, cause: KafkaError, partition: TopicPartition, position: int) -> Damaged:
         """Return the error of a batch that cannot be read from `position` on.
 
         `cause` is of `DAMAGE`.
         """
-        return Damaged(*place, position, f"{DAMAGE[cause.code()]}; {self._text(cause)}")
+        return Damaged(*partition, position, f"{DAMAGE[cause.code()]}; {self._text(cause)}")
 
-    def unreachable(
+    def unreachable_error(
         self, doing: str, timeout_ms: int | None, text: str, background: Background | None = None
     ) -> WindhoverError:
         """Return the error of a broker that does not answer, or of one that does not let us in.
 
-        `text` is why the last attempt failed; the other arguments are those
-        of `error`. A `timeout_ms` of 0 was one single attempt, of which the
-        message says no time.
+        `text` is why the last try failed; the other arguments are those of
+        `error`. A `timeout_ms` of 0 was one single try, of which the message
+        says no time.
         """
         # what the client's own threads reported; None: nothing
         reported_error: KafkaError | None = None
@@ -1031,7 +1052,7 @@ class KafkaClient:
         if reported_error is not None:
             reported_text = self._text(reported_error)
             if reported_error.code() in UNAUTHENTICATED:
-                return NotAuthenticated(unauthenticated(doing, self.bootstrap, reported_text))
+                return NotAuthenticated(refused_login_text(doing, self.bootstrap, reported_text))
             text = f"{text}; {reported_text}"
         if self.throttling.is_recent:
             text = f"{text}; {THROTTLED_CURE}"
@@ -1040,22 +1061,26 @@ class KafkaClient:
             f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"
         )
 
-    def stands(self, doing: str, texts: Mapping[TopicPartition, str]) -> PartitionStands:
-        """Return the error of some partitions without an answer, by their trouble texts.
+    def partition_stands_error(
+        self, doing: str, text_by_partition: Mapping[TopicPartition, str]
+    ) -> PartitionStands:
+        """Return the error of the partitions that have no answer while others have one.
 
-        Others have one.
+        `text_by_partition` has their trouble texts; `doing` begins the message.
         """
-        troubles = "; ".join(f"{place.topic}/{place.partition} {texts[place]}" for place in sorted(texts))
+        troubles = "; ".join(
+            f"{partition.name} {text}" for partition, text in sorted(text_by_partition.items())
+        )
         return PartitionStands(
             f"{doing}: {troubles}; start what is missing, or wait:"
             f" Kafka at {self.bootstrap} answers otherwise"
         )
 
     def _may_pass(self, cause: KafkaError, deadline: Deadline) -> bool:
-        """Return whether an error may be gone at a next attempt, for which the deadline leaves time."""
+        """Return whether an error may be gone at a next try, for which the deadline leaves time."""
         if deadline.is_over or cause.fatal() or cause.txn_requires_abort():
             return False
-        if cause.code() in NO_SUCH_TOPIC:
+        if cause.code() in NO_SUCH_TOPIC:  # this broker may not know a new topic yet
             return deadline.elapsed_ms < PROPAGATION_MS
         return cause.retriable() or cause.code() in TRANSIENT or cause.code() in SILENCE
 

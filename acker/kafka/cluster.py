@@ -2,7 +2,6 @@
 
 `KafkaLog` asks its questions through one admin client and makes readers and
 writers; each of those is a client of its own, used by one thread at a time.
-A *place* is one partition of one topic, a `TopicPartition`.
 Ends, starts and times cost one request for all partitions. librdkafka sends
 it to the leader of each partition, and gets an answer or an error for each:
 
@@ -117,7 +116,7 @@ OPERATION_TIMEOUT_MS: Final = 30_000
 """How long a call without a timeout of its own may take; an election or a restart fits into it."""
 
 FIRST_PATIENCE_MS: Final = 3_000
-"""How long a first attempt waits for its answer; each further one twice as
+"""How long a first try waits for its answer; each further one twice as
 long, up to `LAST_PATIENCE_MS`. A request for a leader or coordinator whose
 broker died waits as long as it may, though another request would be answered
 at once. Its client must then be given up: a request that timed out ends the
@@ -125,7 +124,7 @@ process, by an assertion of librdkafka, when that client meets its broker
 again."""
 
 LAST_PATIENCE_MS: Final = 5_000
-"""How long an attempt waits at most. So an answer comes at most so much later than a new leader."""
+"""How long a try waits at most. So an answer comes at most so much later than a new leader."""
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
@@ -150,7 +149,7 @@ partition is asked as soon as the metadata name it.
 """
 
 LEADERS_EVERY_S: Final = 0.5
-"""While a leader is silent, `KafkaLog.bounds` looks so often whether the
+"""While a leader is silent, `KafkaLog.bounds` asks so often whether the
 partition has another one. A broker that has died is without its partitions
 after 9 s (`broker.session.timeout.ms`).
 """
@@ -181,17 +180,17 @@ queue up."""
 
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the package's stubs
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the package's stubs
-_SPECS: Mapping[Bound, OffsetSpec] = MappingProxyType(
+_SPEC_BY_BOUND: Mapping[Bound, OffsetSpec] = MappingProxyType(
     {Bound.START: _EARLIEST, Bound.END: _LATEST, Bound.STABLE_END: _LATEST}
 )
 """Of both ends, which one is returned is for the isolation level to say."""
 
 _PASSING_ERRORS: Final = TRANSIENT | SILENCE | {KafkaError._NOENT}
-"""Errors of one partition, in an answer about several, that may be gone at a next attempt."""
+"""Errors of one partition, in an answer about several, that may be gone at a next try."""
 
 
 class _Answer(NamedTuple, Generic[T]):
-    """What one request got: by partition a value, or an error that may be gone at a next attempt."""
+    """What one request got: by partition a value, or an error that may be gone at a next try."""
 
     values: dict[TopicPartition, T]
     errors: dict[TopicPartition, KafkaError]
@@ -291,14 +290,15 @@ class KafkaLog:
         self._commit_asker: Consumer | None = None
         self._commit_asker_group = ""
         # leaders that did not answer a moment ago: by partition, and by the broker's number
-        self._silence_by_place: dict[TopicPartition, _Silence] = {}
+        self._silence_by_partition: dict[TopicPartition, _Silence] = {}
         self._silence_by_broker: dict[int, _Silence] = {}
         # by partition, the number of the broker that leads it; -1: none does
-        self._leader_by_place: dict[TopicPartition, int] = {}
+        self._leader_by_partition: dict[TopicPartition, int] = {}
         # when it was asked last who leads: what is to be asked about, and what silent brokers led
         self._leaders_read_s = clock()
         self._silent_leaders_read_s = clock()
-        self._text_by_place: dict[TopicPartition, _TroubleText] = {}  # why partitions do not answer
+        # why partitions do not answer
+        self._text_by_partition: dict[TopicPartition, _TroubleText] = {}
 
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
@@ -352,16 +352,18 @@ class KafkaLog:
 
     def bounds(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
         """Ask for what can be answered now; `bound` is an end of the log, or a wall time in ms."""
-        places = tuple(dict.fromkeys(partitions))
+        requested = tuple(dict.fromkeys(partitions))
         if isinstance(bound, Bound):
-            return self._bounds(bound, places)
-        ends = self._bounds(Bound.END, places)  # before the times, as in `offsets_at`
+            return self._bounds(bound, requested)
+        ends = self._bounds(Bound.END, requested)  # before the times, as in `offsets_at`
         at_time = self._bounds(bound, ends.offsets)
         offsets = _end_where_negative(at_time.offsets, ends.offsets)
         return OffsetAnswers(offsets, troubles={**ends.troubles, **at_time.troubles})
 
-    def intact_to(self, read_to_by_place: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
-        return intact_to(self._client, read_to_by_place) if read_to_by_place else {}
+    def intact_to(
+        self, read_to_by_partition: Mapping[TopicPartition, ReadTo]
+    ) -> Mapping[TopicPartition, int]:
+        return intact_to(self._client, read_to_by_partition) if read_to_by_partition else {}
 
     def cluster_id(self) -> str:
         if self._cluster_id is None:
@@ -385,7 +387,7 @@ class KafkaLog:
         )
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
-        """Return brokers with copies of topics that are missing or silent.
+        """Return brokers with replicas of topics that are missing or silent.
 
         See `acker.kafka.port.Log`.
         """
@@ -394,7 +396,7 @@ class KafkaLog:
         def ask(timeout_s: float) -> list[MissingBroker]:
             metadata = self._admin_client().list_topics(timeout=timeout_s)
             self._forget_silent_brokers()
-            return missing_in(metadata, needed, self._silence_by_broker)
+            return missing_brokers_in(metadata, needed, self._silence_by_broker)
 
         return self._ask_until_answered("asking which brokers there are", ask, Use(Operation.DESCRIBE))
 
@@ -426,10 +428,10 @@ class KafkaLog:
         """Commit offsets of a group without members; see `acker.kafka.port.Log`."""
         if not offsets:
             return
-        requested = [
-            confluent_kafka.TopicPartition(*place, offset, metadata, epochs.get(place, NO_EPOCH))
-            for place, offset in offsets.items()
-        ]
+        requested: list[confluent_kafka.TopicPartition] = []
+        for partition, offset in offsets.items():
+            epoch = epochs.get(partition, NO_EPOCH)
+            requested.append(confluent_kafka.TopicPartition(*partition, offset, metadata, epoch))
         request = ConsumerGroupTopicPartitions(group, requested)
         use = Use(Operation.READ, group=group)
 
@@ -470,15 +472,15 @@ class KafkaLog:
         """Delete records below offsets, and return troubles; see `acker.kafka.port.Log`."""
         if not offsets:
             return {}
-        requested = [client_partition(place, offset) for place, offset in offsets.items()]
+        requested = [client_partition(partition, offset) for partition, offset in offsets.items()]
 
         def ask(timeout_s: float) -> _Answer[object]:
             futures = self._admin_client().delete_records(requested, request_timeout=timeout_s)
-            answer = self._wait_for(futures, timeout_s, Operation.DELETE)
+            answer = self._wait_for_answers(futures, timeout_s, Operation.DELETE)
             _require_an_answer(answer)
             return answer
 
-        names = ", ".join(sorted({place.topic for place in offsets}))
+        names = ", ".join(sorted({partition.topic for partition in offsets}))
         use = Use(Operation.DELETE, topic=names)
         try:
             answer = self._ask_until_answered(f"deleting records of {names}", ask, use)
@@ -486,14 +488,14 @@ class KafkaLog:
             # Kafka takes an offset below the start of the log, where all is deleted already; other
             # implementations refuse it
             starts = self.bounds(Bound.START, offsets).offsets
-            left = {
-                place: offset
-                for place, offset in offsets.items()
-                if place not in starts or starts[place] < offset
+            offsets_behind_start = {
+                partition: offset
+                for partition, offset in offsets.items()
+                if partition not in starts or starts[partition] < offset
             }
-            if len(left) == len(offsets):
+            if len(offsets_behind_start) == len(offsets):  # so this was not why it was refused
                 raise
-            return self.delete_before(left)
+            return self.delete_before(offsets_behind_start)
         self._remember_silence(answer)
         return self._trouble_texts_of(answer.errors)
 
@@ -509,7 +511,7 @@ class KafkaLog:
         self._progress_recorded_ms = now_ms
         waited_ms = self._long_read.record_wait("read", now_ms)
         if waited_ms is not None:
-            name = f"{partition.topic}/{partition.partition}"
+            name = partition.name
             progress = {"partition": name, "offset": position, "end": end}
             _log.warning("a long read goes on", extra={"waited_s": waited_ms // 1000, **progress})
 
@@ -525,44 +527,44 @@ class KafkaLog:
             PartitionStands: some partitions have no answer.
             Unreachable: Kafka does not answer at all.
         """
-        places = tuple(partitions)
-        if not places:
+        requested = tuple(partitions)
+        if not requested:
             return {}
 
         def ask(timeout_s: float) -> dict[TopicPartition, int]:
-            answer = self._list_offsets(bound, places, timeout_s).answer
+            answer = self._list_offsets(bound, requested, timeout_s).answer
             _require_an_answer(answer)
             if answer.errors:
                 first_error = next(iter(answer.errors.values()))
                 raise Troubled(first_error, lambda: self._trouble_texts_of(answer.errors))
             return answer.values
 
-        doing, use = _doing(bound, places)
+        doing, use = _question_name_and_use(bound, requested)
         return self._ask_until_answered(doing, ask, use)
 
-    def _bounds(self, bound: Bound | int, places: Collection[TopicPartition]) -> OffsetAnswers:
+    def _bounds(self, bound: Bound | int, partitions: Collection[TopicPartition]) -> OffsetAnswers:
         """Ask for what can be answered now. Leaders that were silent a moment ago are not asked.
 
         Records which leaders are silent, for the next questions.
         """
         self._forget_silences()
-        self._extend_silences(places)
+        self._extend_silences(partitions)
         # by partition that is not asked: what came from its leader a moment ago
         errors: dict[TopicPartition, KafkaError] = {}
-        for place in places:
-            if place in self._silence_by_place:
-                errors[place] = self._silence_by_place[place].error
-        requested_places = [place for place in places if place not in errors]
-        if not requested_places:
+        for partition in partitions:
+            if partition in self._silence_by_partition:
+                errors[partition] = self._silence_by_partition[partition].error
+        requested_partitions = [partition for partition in partitions if partition not in errors]
+        if not requested_partitions:
             return OffsetAnswers({}, troubles=self._trouble_texts_of(errors))
 
         def ask(timeout_s: float) -> _OffsetsAnswer:
-            self._refresh_leaders(requested_places)
-            offsets_answer = self._list_offsets(bound, requested_places, timeout_s)
+            self._refresh_leaders(requested_partitions)
+            offsets_answer = self._list_offsets(bound, requested_partitions, timeout_s)
             _require_an_answer(offsets_answer.answer)
             return offsets_answer
 
-        doing, use = _doing(bound, requested_places)
+        doing, use = _question_name_and_use(bound, requested_partitions)
         answer, epochs = self._ask_until_answered(doing, ask, use, by_one_broker=True)
         self._remember_silence(answer)
         if bound is Bound.START:
@@ -571,7 +573,7 @@ class KafkaLog:
         return OffsetAnswers(answer.values, troubles=self._trouble_texts_of(errors), epochs=epochs)
 
     def _list_offsets(
-        self, bound: Bound | int, places: Collection[TopicPartition], timeout_s: float
+        self, bound: Bound | int, partitions: Collection[TopicPartition], timeout_s: float
     ) -> _OffsetsAnswer:
         """Ask for offsets once; of a wall time (`bound`) after the last record the offset is -1.
 
@@ -580,13 +582,13 @@ class KafkaLog:
         """
         is_stable = bound is Bound.STABLE_END
         isolation = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
-        spec = _SPECS[bound] if isinstance(bound, Bound) else OffsetSpec.for_timestamp(bound)
-        specs_by_partition = {client_partition(place): spec for place in places}
+        spec = _spec_of(bound)
+        specs_by_partition = {client_partition(partition): spec for partition in partitions}
         sent_s = self._clock()
         futures = self._admin_client().list_offsets(
             specs_by_partition, isolation_level=isolation, request_timeout=timeout_s
         )
-        answer = self._wait_for(futures, timeout_s, Operation.DESCRIBE)
+        answer = self._wait_for_answers(futures, timeout_s, Operation.DESCRIBE)
         # An answer without error may leave a partition out: at once, under
         # load; or when the time is over, since its leader is silent.
         is_late = self._clock() - sent_s >= LATE_SHARE * timeout_s
@@ -595,18 +597,19 @@ class KafkaLog:
         offsets: dict[TopicPartition, int] = {}
         epochs: dict[TopicPartition, int] = {}
         errors = dict(answer.errors)
-        for place, result in answer.values.items():
-            # -1 means that there is no record so late; a start and an end
-            # there always is
+        for partition, result in answer.values.items():
+            # `OFFSET_INVALID`: the answer leaves the partition out. -1: there
+            # is no record so late, which is an answer about a wall time only;
+            # a start and an end there always is.
             if result.offset == OFFSET_INVALID or (result.offset < 0 and isinstance(bound, Bound)):
-                errors[place] = left_out
+                errors[partition] = left_out
             else:
-                offsets[place] = result.offset
+                offsets[partition] = result.offset
             if result.leader_epoch is not None and result.leader_epoch >= 0:
-                epochs[place] = result.leader_epoch
+                epochs[partition] = result.leader_epoch
         return _OffsetsAnswer(_Answer(offsets, errors), epochs)
 
-    def _wait_for(
+    def _wait_for_answers(
         self,
         futures: Mapping[confluent_kafka.TopicPartition, Future[T]],
         timeout_s: float,
@@ -622,13 +625,14 @@ class KafkaLog:
         values: dict[TopicPartition, T] = {}
         errors: dict[TopicPartition, KafkaError] = {}
         for requested, future in futures.items():
-            place = TopicPartition(requested.topic, requested.partition)
+            partition = TopicPartition(requested.topic, requested.partition)
             try:
-                values[place] = answer_of(future, timeout_s, Use(operation, topic=place.topic))
+                use = Use(operation, topic=partition.topic)
+                values[partition] = answer_of(future, timeout_s, use)
             except KafkaException as error:
                 if error.args[0].code() not in _PASSING_ERRORS:
                     raise
-                errors[place] = error.args[0]
+                errors[partition] = error.args[0]
         codes = {error.code() for error in errors.values()}
         if KafkaError._NOENT in codes:
             # librdkafka says so of a partition that does not exist, and of one
@@ -639,20 +643,21 @@ class KafkaLog:
         elif codes & _STALE_LEADER:
             # librdkafka remembers leaders for a quarter of an hour, even when
             # they refuse: make it ask
-            for topic in {place.topic for place in errors}:
+            for topic in {partition.topic for partition in errors}:
                 self._admin_client().list_topics(topic, timeout=timeout_s)
         return _Answer(values, errors)
 
-    def _require_existing(self, places: Iterable[TopicPartition], timeout_s: float) -> None:
+    def _require_existing(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
         """Raise `KafkaException` if a partition does not exist, or may not be described."""
-        for place in places:
+        for partition in partitions:
             # asked for by its name: among all topics, one that we have no
             # right to would just be missing
-            topic = self._admin_client().list_topics(place.topic, timeout_s).topics[place.topic]
+            metadata = self._admin_client().list_topics(partition.topic, timeout_s)
+            topic = metadata.topics[partition.topic]
             if topic.error is not None and topic.error.code() in UNAUTHORIZED:
-                raise Refused(topic.error, Use(Operation.DESCRIBE, topic=place.topic))
-            if place.partition not in topic.partitions:
-                name = f"{place.topic}/{place.partition}"
+                raise Refused(topic.error, Use(Operation.DESCRIBE, topic=partition.topic))
+            if partition.partition not in topic.partitions:
+                name = partition.name
                 raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, name))
 
     def _remember_silence(self, answer: _Answer[Any]) -> None:
@@ -664,17 +669,19 @@ class KafkaLog:
         over, unless the partition gets another one.
         """
         now_s = self._clock()
-        silent_errors = {place: error for place, error in answer.errors.items() if error.code() in SILENCE}
-        for place, error in silent_errors.items():
-            leader = self._leader_by_place.get(place)
-            self._silence_by_place[place] = _Silence(error, now_s + SILENT_AGAIN_S, leader)
+        silent_errors = {
+            partition: error for partition, error in answer.errors.items() if error.code() in SILENCE
+        }
+        for partition, error in silent_errors.items():
+            leader = self._leader_by_partition.get(partition)
+            self._silence_by_partition[partition] = _Silence(error, now_s + SILENT_AGAIN_S, leader)
         # a broker that has answered for another partition of the same
         # question is not silent
-        answering_brokers = {self._leader_by_place.get(place) for place in answer.values}
-        for place in silent_errors:
-            leader = self._leader_by_place.get(place)
+        answering_brokers = set(map(self._leader_by_partition.get, answer.values))
+        for partition in silent_errors:
+            leader = self._leader_by_partition.get(partition)
             if leader is not None and leader >= 0 and leader not in answering_brokers:
-                self._silence_by_broker[leader] = self._silence_by_place[place]
+                self._silence_by_broker[leader] = self._silence_by_partition[partition]
         # A client whose request timed out may not meet that broker again
         # (`FIRST_PATIENCE_MS`). One that has found no leader for long is
         # replaced, too: it may go on finding none when there is one.
@@ -683,20 +690,27 @@ class KafkaLog:
             self._give_up_admin()
 
     def _forget_silences(self) -> None:
-        """Forget leaders that were silent long ago, and partitions that have another leader by now."""
+        """Forget leaders that were silent long ago, and partitions that have another leader by now.
+
+        Who leads them is asked at most every `LEADERS_EVERY_S`.
+        """
         now_s = self._clock()
-        silences = {
-            place: silence for place, silence in self._silence_by_place.items() if now_s < silence.until_s
+        recent_silences = {
+            partition: silence
+            for partition, silence in self._silence_by_partition.items()
+            if now_s < silence.until_s
         }
-        if silences and now_s - self._silent_leaders_read_s >= LEADERS_EVERY_S:
-            self._silent_leaders_read_s = now_s
-            leaders = self._ask_leaders(silences)
-            silences = {
-                place: silence
-                for place, silence in silences.items()
-                if leaders.get(place, silence.leader) == silence.leader
-            }
-        self._silence_by_place = silences
+        self._silence_by_partition = recent_silences
+        if not recent_silences or now_s - self._silent_leaders_read_s < LEADERS_EVERY_S:
+            return
+        self._silent_leaders_read_s = now_s
+        leaders = self._ask_leaders(recent_silences)
+        # where nobody says who leads now, it counts as the same leader
+        self._silence_by_partition = {
+            partition: silence
+            for partition, silence in recent_silences.items()
+            if leaders.get(partition, silence.leader) == silence.leader
+        }
 
     def _forget_silent_brokers(self) -> None:
         """Forget brokers that were silent long ago."""
@@ -705,37 +719,41 @@ class KafkaLog:
             if now_s >= silence.until_s:
                 self._silence_by_broker.pop(number, None)  # another thread may have done it
 
-    def _extend_silences(self, places: Iterable[TopicPartition]) -> None:
-        """Record as silent, too, the leaders of those of `places` that a silent broker leads.
+    def _extend_silences(self, partitions: Iterable[TopicPartition]) -> None:
+        """Record as silent, too, the leaders of those of `partitions` that a silent broker leads.
 
         Each question that met the broker with other partitions waited
         `FIRST_PATIENCE_MS` for it: a view of five such questions took 15 s.
         """
         self._forget_silent_brokers()
-        places_to_check = [place for place in places if place not in self._silence_by_place]
-        if not self._silence_by_broker or not places_to_check:
+        partitions_to_check = [
+            partition for partition in partitions if partition not in self._silence_by_partition
+        ]
+        if not self._silence_by_broker or not partitions_to_check:
             return
-        leaders = self._ask_leaders(places_to_check)
-        self._leader_by_place |= leaders
-        for place, leader in leaders.items():
+        leaders = self._ask_leaders(partitions_to_check)
+        self._leader_by_partition |= leaders
+        for partition, leader in leaders.items():
             if leader in self._silence_by_broker:
-                self._silence_by_place[place] = self._silence_by_broker[leader]
+                self._silence_by_partition[partition] = self._silence_by_broker[leader]
 
-    def _refresh_leaders(self, places: Collection[TopicPartition]) -> None:
+    def _refresh_leaders(self, partitions: Collection[TopicPartition]) -> None:
         """Ask who leads partitions if it is not known, or if the connection to a broker was lost
         lately.
 
-        librdkafka then sends questions about them to these leaders.
+        librdkafka then sends questions about them to these leaders. While a
+        connection is lost, it is asked at most every `LEADERS_EVERY_S`.
         """
         if self._admin is not None:
             self._admin.poll(0)  # what its threads have reported goes to `Background`
-        has_unknown_leader = not self._leader_by_place.keys() >= set(places)
+        has_unknown_leader = not self._leader_by_partition.keys() >= set(partitions)
         is_question_due = self._clock() - self._leaders_read_s >= LEADERS_EVERY_S
-        if has_unknown_leader or (is_question_due and self._background.lost_within(LOST_S)):
+        has_lost_connection = self._background.lost_connection_within(LOST_S)
+        if has_unknown_leader or (is_question_due and has_lost_connection):
             self._leaders_read_s = self._clock()
-            self._leader_by_place |= self._ask_leaders(places)
+            self._leader_by_partition |= self._ask_leaders(partitions)
 
-    def _ask_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _ask_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the ids of the brokers that lead partitions, -1 for none, asked for now.
 
         Partitions of a topic about which nobody answers are missing.
@@ -743,12 +761,13 @@ class KafkaLog:
         brokers.
         """
         leaders: dict[TopicPartition, int] = {}
-        for topic, topic_places in by_topic(places).items():
+        for topic, partitions_of_topic in by_topic(partitions).items():
             with suppress(KafkaException):  # whoever leads them, they are asked again in `SILENT_AGAIN_S`
-                partitions = self._admin_client().list_topics(topic, LEADERS_S).topics[topic].partitions
-                for place in topic_places:
-                    if place.partition in partitions:
-                        leaders[place] = partitions[place.partition].leader
+                metadata = self._admin_client().list_topics(topic, LEADERS_S)
+                described = metadata.topics[topic].partitions
+                for partition in partitions_of_topic:
+                    if partition.partition in described:
+                        leaders[partition] = described[partition.partition].leader
         return leaders
 
     def _trouble_texts_of(self, errors: Mapping[TopicPartition, KafkaError]) -> dict[TopicPartition, str]:
@@ -759,20 +778,26 @@ class KafkaLog:
         topic.
         """
         now_s = self._clock()
-        text_by_place = {
-            place: text for place, text in self._text_by_place.items() if now_s - text.created_s < TEXT_S
+        # the texts that are still young enough
+        text_by_partition = {
+            partition: text
+            for partition, text in self._text_by_partition.items()
+            if now_s - text.created_s < TEXT_S
         }
-        topics_to_ask = {place.topic for place in errors.keys() - text_by_place.keys()}
+        topics_to_ask = {partition.topic for partition in errors.keys() - text_by_partition.keys()}
         for topic in topics_to_ask:
             with suppress(KafkaException):  # the text is then the one that names no leader
                 metadata = self._admin_client().list_topics(topic, FIRST_PATIENCE_MS / 1000)
-                for place, error in errors.items():
-                    if place.topic == topic:
-                        new_text = trouble_text(metadata, place, error.name())
-                        text_by_place[place] = _TroubleText(new_text, now_s)
-        self._text_by_place = text_by_place
+                for partition, error in errors.items():
+                    if partition.topic == topic:
+                        new_text = trouble_text(metadata, partition, error.name())
+                        text_by_partition[partition] = _TroubleText(new_text, now_s)
+        self._text_by_partition = text_by_partition
         without_leader_name = _TroubleText("has no answer from its leader", now_s)
-        return {place: text_by_place.get(place, without_leader_name).text for place in errors}
+        texts: dict[TopicPartition, str] = {}
+        for partition in errors:
+            texts[partition] = text_by_partition.get(partition, without_leader_name).text
+        return texts
 
     def _read_commits(
         self, group: str, partitions: Iterable[TopicPartition]
@@ -781,7 +806,7 @@ class KafkaLog:
 
         A partition without one is missing.
         """
-        requested = [client_partition(place) for place in partitions]
+        requested = [client_partition(partition) for partition in partitions]
         if not requested:
             return []
         use = Use(Operation.DESCRIBE, group=group)
@@ -834,7 +859,7 @@ class KafkaLog:
                 admin_age_s = self._clock() - self._admin_created_s
                 finds_no_leader = code == KafkaError.LEADER_NOT_AVAILABLE and admin_age_s >= LEADERLESS_S
                 if code in _STALE_CLIENT or finds_no_leader:
-                    self._give_up_admin()  # the next attempt makes another one
+                    self._give_up_admin()  # the next try makes another one
                 raise
 
         return self._client.retry(doing, deadline, ask, self._background, use)
@@ -845,7 +870,7 @@ class KafkaLog:
             self._admin.poll(0)  # what its threads have reported goes to `Background`
             self._admin = None
             self._cluster_id = None  # the next client may find another cluster behind the same name
-            self._leader_by_place = {}
+            self._leader_by_partition = {}
 
     def _admin_client(self) -> AdminClient:
         """Return the admin client; make it first if there is none."""
@@ -895,7 +920,7 @@ class KafkaLog:
 
 
 def _patiences_s() -> Iterator[float]:
-    """Return without end how long each attempt at a question waits, in seconds: 3, 5, 5 and so on."""
+    """Return without end how long each try of a question waits, in seconds: 3, 5, 5 and so on."""
 
     def longer(patience_s: float, _: float) -> float:
         return min(2 * patience_s, LAST_PATIENCE_MS / 1000)
@@ -903,28 +928,30 @@ def _patiences_s() -> Iterator[float]:
     return accumulate(repeat(FIRST_PATIENCE_MS / 1000), longer)
 
 
-def missing_in(
+def missing_brokers_in(
     metadata: ClusterMetadata, names: Collection[str], silent_numbers: Collection[int] = ()
 ) -> list[MissingBroker]:
-    """Return the brokers that have a copy of a topic's partition, and are not there.
+    """Return the brokers that have a replica of a partition of the named topics, and are not there.
 
     Not there is a broker that the cluster's metadata do not list, or that is listed and did not
     answer us: `silent_numbers` are the numbers of these.
     """
-    # by a broker's number: how many partitions have a copy on it, and how many of these no leader
-    copy_counts: Counter[int] = Counter()
+    # by a broker's number: how many partitions have a replica there, and how many of these no leader
+    replica_counts: Counter[int] = Counter()
     leaderless_counts: Counter[int] = Counter()
     for partition in _partitions_in(metadata, names):
         has_leader = partition.leader in metadata.brokers
         for number in partition.replicas:
-            copy_counts[number] += 1
+            replica_counts[number] += 1
             if not has_leader:
                 leaderless_counts[number] += 1
     missing: list[MissingBroker] = []
-    for number, copy_count in sorted(copy_counts.items()):
+    for number, replica_count in sorted(replica_counts.items()):
         is_listed = number in metadata.brokers
         if not is_listed or number in silent_numbers:
-            missing.append(MissingBroker(number, copy_count, leaderless_counts[number], is_silent=is_listed))
+            leaderless = leaderless_counts[number]
+            broker = MissingBroker(number, replica_count, leaderless, is_silent=is_listed)
+            missing.append(broker)
     return missing
 
 
@@ -936,25 +963,25 @@ def _partitions_in(metadata: ClusterMetadata, names: Iterable[str]) -> Iterator[
             yield from topic.partitions.values()
 
 
-class CopiesInSync(NamedTuple):
-    """How many copies of a partition are in sync, and how many it should have."""
+class ReplicasInSync(NamedTuple):
+    """How many replicas of a partition are in sync, and how many it should have."""
 
     in_sync: int
     expected: int
 
 
-def copies_in_sync(metadata: ClusterMetadata, names: Collection[str]) -> dict[str, CopiesInSync]:
-    """Return by name the topics of which a partition lacks copies in sync, with its worst partition."""
-    worst_by_topic: dict[str, CopiesInSync] = {}
+def topics_lacking_replicas(metadata: ClusterMetadata, names: Collection[str]) -> dict[str, ReplicasInSync]:
+    """Return by name the topics of which a partition lacks replicas in sync, with its worst partition."""
+    worst_by_topic: dict[str, ReplicasInSync] = {}
     for name in names:
         for partition in _partitions_in(metadata, [name]):
             # a leader that is gone is still named as the last one in sync
             in_sync_count = len(set(partition.isrs) & metadata.brokers.keys())
-            copies = CopiesInSync(in_sync_count, expected=len(partition.replicas))
+            replicas = ReplicasInSync(in_sync_count, expected=len(partition.replicas))
             worst = worst_by_topic.get(name)
-            is_worst = worst is None or copies.in_sync < worst.in_sync
-            if copies.in_sync < copies.expected and is_worst:
-                worst_by_topic[name] = copies
+            is_worst = worst is None or replicas.in_sync < worst.in_sync
+            if replicas.in_sync < replicas.expected and is_worst:
+                worst_by_topic[name] = replicas
     return worst_by_topic
 
 
@@ -973,9 +1000,15 @@ def _members_of(description: ConsumerGroupDescription) -> list[GroupMember]:
     return sorted(members, key=lambda member: member.name)
 
 
-def _doing(bound: Bound | int, places: Iterable[TopicPartition]) -> tuple[str, Use]:
-    """Return what messages say of a question about offsets, and what it uses."""
-    topics = sorted({place.topic for place in places})
+def _question_name_and_use(
+    bound: Bound | int,
+    partitions: Iterable[TopicPartition],
+) -> tuple[str, Use]:
+    """Return how messages name a question about offsets, and what it uses.
+
+    The name is as "ends of sentences, words".
+    """
+    topics = sorted({partition.topic for partition in partitions})
     bound_text = bound.value if isinstance(bound, Bound) else "times"
     return f"{bound_text} of {', '.join(topics)}", Use(Operation.DESCRIBE, topic=topics[0])
 
@@ -983,11 +1016,22 @@ def _doing(bound: Bound | int, places: Iterable[TopicPartition]) -> tuple[str, U
 def _end_where_negative(
     offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the offsets of a time.
+    """Return the first offset at a wall time or later, by partition.
 
-    A negative one means that no record is so late: then it is the end.
+    A negative one of `offsets` means that no record is so late: then it is the end.
     """
-    return {place: ends[place] if offset < 0 else offset for place, offset in offsets.items()}
+    offsets_or_ends: dict[TopicPartition, int] = {}
+    for partition, offset in offsets.items():
+        offsets_or_ends[partition] = ends[partition] if offset < 0 else offset
+    return offsets_or_ends
+
+
+def _spec_of(bound: Bound | int) -> OffsetSpec:
+    """Return how the client asks for an end of the log, or for the offset at a wall time in ms."""
+    if isinstance(bound, Bound):
+        return _SPEC_BY_BOUND[bound]
+    at_time: OffsetSpec = OffsetSpec.for_timestamp(bound)
+    return at_time
 
 
 def _require_an_answer(answer: _Answer[T]) -> None:

@@ -11,8 +11,6 @@ which side of the batch's end it lies:
 2. Halve the rest. A batch of 1,000 records takes some 20 trials, each of some ms.
 3. If the next batch is damaged, too, go on with that one.
 
-A *place* is one partition of one topic, a `TopicPartition`.
-
 A trial fetches a single batch, so it never sees what comes behind. Its answer
 is a record, the end of the partition, or an event that says what is wrong,
 mostly with the batch's first offset. For a few kinds of damage the event has
@@ -83,7 +81,7 @@ class TrialResult(NamedTuple):
     batch_start: int | None = None
 
 
-def first_behind_damage(client: KafkaClient, place: TopicPartition, position: int) -> int:
+def first_behind_damage(client: KafkaClient, partition: TopicPartition, position: int) -> int:
     """Return the first readable offset of a partition behind the damage at `position`, or its end.
 
     It is `position` itself if that can be read now: another replica may lead
@@ -93,7 +91,7 @@ def first_behind_damage(client: KafkaClient, place: TopicPartition, position: in
         Unreachable: the broker does not answer.
         LogError: it refuses the partition.
     """
-    trials = _Trials(client, place)
+    trials = _Trials(client, partition)
     try:
         partition_end = trials.end()
         offset = position
@@ -138,11 +136,11 @@ def _end_of_batch(trials: _Trials, offset: int, batch_start: int | None, partiti
 
 
 class _Trials:
-    """A consumer that looks at single batches of one partition."""
+    """Tries whether single batches of one partition can be read, by a consumer of its own."""
 
-    def __init__(self, client: KafkaClient, place: TopicPartition) -> None:
+    def __init__(self, client: KafkaClient, partition: TopicPartition) -> None:
         self._client = client
-        self._place = place
+        self._partition = partition
         self._background = Background(client.clock)
         self._consumer = self._new_consumer()
 
@@ -151,7 +149,7 @@ class _Trials:
 
         Raises what `first_behind_damage` raises.
         """
-        start = confluent_kafka.TopicPartition(*self._place, offset)
+        start = confluent_kafka.TopicPartition(*self._partition, offset)
         self._consumer.incremental_assign([start])
         answer = self._next_answer()
         if answer is None:
@@ -170,7 +168,7 @@ class _Trials:
 
     def end(self) -> int:
         """Return where the partition ends, asked of the broker now."""
-        partition = confluent_kafka.TopicPartition(*self._place)
+        partition = confluent_kafka.TopicPartition(*self._partition)
         try:
             _, end = self._consumer.get_watermark_offsets(partition, SILENT_MS / 1_000, cached=False)
         except KafkaException as error:
@@ -197,12 +195,12 @@ class _Trials:
         deadline = self._client.deadline(SILENT_MS)
         while not deadline.is_over:
             message = self._consumer.poll(deadline.left_s)
-            if message is not None and message.topic() == self._place.topic:
+            if message is not None and message.topic() == self._partition.topic:
                 return message
         return None
 
     def _error(self, error: KafkaError) -> Exception:
         """Return the error of ours that an error of the client is."""
-        doing = f"looking behind a damaged batch of {self._place.topic}/{self._place.partition}"
-        use = Use(Operation.READ, topic=self._place.topic)
+        doing = f"looking behind a damaged batch of {self._partition.name}"
+        use = Use(Operation.READ, topic=self._partition.topic)
         return self._client.error(error, doing, SILENT_MS, self._background, use)

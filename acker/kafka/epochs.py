@@ -6,8 +6,6 @@ records have that of the leader that wrote them. So the present leader can say
 up to which offset its log has the records of an epoch and of those before it
 (`OffsetForLeaderEpoch`).
 
-A *place* is one partition of one topic, a `TopicPartition`.
-
 librdkafka has no call for this question. Its consumer asks it when it is
 assigned an offset with an epoch. It reports what it learned as an error of
 the partition, with the offset in its text alone:
@@ -59,10 +57,10 @@ _CUT_TEXT: Final = re.compile(r"truncation detected at .*: broker end offset is 
 _UNKNOWN_TEXT: Final = "No epoch found"
 
 
-def unknown_epoch(place: TopicPartition, epoch: int) -> Disagreement:
+def unknown_epoch(partition: TopicPartition, epoch: int) -> Disagreement:
     """Return the error of a partition whose leader cannot say what its log had in `epoch`."""
     return Disagreement(
-        f"{place.topic}/{place.partition} was read when its leader had the epoch {epoch}, and its leader"
+        f"{partition.name} was read when its leader had the epoch {epoch}, and its leader"
         " of now knows none like this: the cluster, or its metadata, is not the one that was read. Name the"
         " right cluster, or run `windhover offsets reset` for the inputs of this topic and start with a"
         " fresh checkpoint"
@@ -70,7 +68,7 @@ def unknown_epoch(place: TopicPartition, epoch: int) -> Disagreement:
 
 
 def intact_to(
-    client: KafkaClient, read_to_by_place: Mapping[TopicPartition, ReadTo]
+    client: KafkaClient, read_to_by_partition: Mapping[TopicPartition, ReadTo]
 ) -> dict[TopicPartition, int]:
     """Return up to which offset each log has what was read of it.
 
@@ -83,35 +81,36 @@ def intact_to(
     consumer: Consumer = client.make_client(Consumer, _SETTINGS, forced, background)
     try:
         # to be assigned an offset with an epoch is what makes the consumer ask
-        positions = [
-            confluent_kafka.TopicPartition(place.topic, place.partition, offset, leader_epoch=epoch)
-            for place, (offset, epoch) in read_to_by_place.items()
+        assignment = [
+            confluent_kafka.TopicPartition(*partition, offset, leader_epoch=epoch)
+            for partition, (offset, epoch) in read_to_by_partition.items()
         ]
-        consumer.assign(positions)
-        return _wait_for_answers(client, consumer, read_to_by_place)
+        consumer.assign(assignment)
+        return _wait_for_answers(client, consumer, read_to_by_partition)
     finally:
         consumer.close()
 
 
 def _wait_for_answers(
-    client: KafkaClient, consumer: Consumer, read_to_by_place: Mapping[TopicPartition, ReadTo]
+    client: KafkaClient, consumer: Consumer, read_to_by_partition: Mapping[TopicPartition, ReadTo]
 ) -> dict[TopicPartition, int]:
     """Return `intact_to` of each partition that has brought a message within `ANSWER_MS`."""
     intact_offsets: dict[TopicPartition, int] = {}
     deadline = client.deadline(ANSWER_MS)
-    while len(intact_offsets) < len(read_to_by_place) and not deadline.is_over:
+    while len(intact_offsets) < len(read_to_by_partition) and not deadline.is_over:
         message = consumer.poll(deadline.left_s)
         if message is None:
             continue
-        place = TopicPartition(message.topic() or "", message.partition() or 0)
+        partition = TopicPartition(message.topic() or "", message.partition() or 0)
         # only the first message of a partition is an answer; what follows it
         # was fetched behind
-        if place in read_to_by_place and place not in intact_offsets:
-            intact_offsets[place] = _intact_offset(message, place, read_to_by_place[place])
+        if partition in read_to_by_partition and partition not in intact_offsets:
+            read_to = read_to_by_partition[partition]
+            intact_offsets[partition] = _intact_offset(message, partition, read_to)
     return intact_offsets
 
 
-def _intact_offset(message: Message, place: TopicPartition, read_to: ReadTo) -> int:
+def _intact_offset(message: Message, partition: TopicPartition, read_to: ReadTo) -> int:
     """Return what the first message of a partition tells: `read_to.offset`, or where its log was
     cut.
 
@@ -124,11 +123,11 @@ def _intact_offset(message: Message, place: TopicPartition, read_to: ReadTo) -> 
         return read_to.offset
     text = error.str()
     if _UNKNOWN_TEXT in text:
-        raise unknown_epoch(place, read_to.leader_epoch)
+        raise unknown_epoch(partition, read_to.leader_epoch)
     if "truncation" not in text:
         return read_to.offset  # not in the log for another reason, which a reader will report
     match = _CUT_TEXT.search(text)
     if match is None:
-        raise LogError(f"asking where {place.topic}/{place.partition} was cut: the client only says: {text}")
+        raise LogError(f"asking where {partition.name} was cut: the client only says: {text}")
     log_end = int(match[1])
     return min(read_to.offset, log_end)

@@ -1,13 +1,13 @@
-"""A place in a consumer group: which partition numbers are ours. Nothing is read here.
+"""A membership in a consumer group: which partition numbers are ours. Nothing is read here.
 
 The consumer subscribes, and answers every assignment by assigning itself
-nothing: it keeps its place and fetches no record. The range assignor gives
+nothing: it stays a member and fetches no record. The range assignor gives
 one partition number of topics of equal size to one member. A rebalance first
 revokes everything (the eager protocol); what is ours again a moment later
 must not be dropped and restored, so a revocation alone changes nothing, and
 the assignment that follows does.
 
-If the coordinator was silent for a session, the member has lost its place.
+If the coordinator was silent for a session, the group has put the member out.
 That changes nothing either: it joins again, and waits until the session of
 its former self is over. Until then it goes on with what it had. A member that
 gets one of its partitions fences it there.
@@ -53,8 +53,8 @@ DEFAULTS = MappingProxyType(
         # A killed member's partitions move this long after its last
         # heartbeat. A broker that dies is missed by its cluster after 9 s
         # (broker.session.timeout.ms), and the group has another coordinator
-        # some two seconds later: a member whose session is shorter gives up
-        # its place before, joins as a new one, and waits for the session of
+        # some two seconds later: a member whose session is shorter is put
+        # out before, joins as a new one, and waits for the session of
         # its own former self.
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": 1000,
@@ -83,7 +83,7 @@ _REJOIN_ERRORS: Final = frozenset(
 
 
 class KafkaMembership:
-    """A place in a group; implements `acker.kafka.port.Membership`.
+    """A membership in a consumer group; implements `acker.kafka.port.Membership`.
 
     Attributes:
         is_out: see `acker.kafka.port.Membership`.

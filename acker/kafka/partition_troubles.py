@@ -41,7 +41,7 @@ class PartitionTrouble:
     """One thing that is wrong with one partition.
 
     Attributes:
-        since_ms: wall time since when it is so, at the latest: a first look
+        since_ms: wall time since when it is so, at the latest: a first call
             does not know since when.
         inputs: the names of the inputs that need the partition.
         detail: a sentence for people.
@@ -50,7 +50,7 @@ class PartitionTrouble:
     """
 
     kind: TroubleKind
-    place: TopicPartition
+    partition: TopicPartition
     since_ms: int
     inputs: Sequence[str]
     detail: str
@@ -60,7 +60,7 @@ class PartitionTrouble:
     @property
     def name(self) -> str:
         """The partition's name, ``topic/partition``."""
-        return f"{self.place.topic}/{self.place.partition}"
+        return self.partition.name
 
     def row(self) -> dict[str, Any]:
         """Return the trouble as JSON has it.
@@ -69,8 +69,8 @@ class PartitionTrouble:
         """
         return {
             "kind": self.kind.value,
-            "topic": self.place.topic,
-            "partition": self.place.partition,
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
             "since_ms": self.since_ms,
             "inputs": list(self.inputs),
             "detail": self.detail,
@@ -80,7 +80,7 @@ class PartitionTrouble:
 
 
 class TroubleTimes:
-    """Remembers since when troubles are there, for a command that looks again and again; pure."""
+    """Remembers since when troubles are there, for a command that asks again and again; pure."""
 
     def __init__(self) -> None:
         self._began_ms_by_trouble: dict[tuple[TroubleKind, TopicPartition], int] = {}

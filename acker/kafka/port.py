@@ -52,17 +52,29 @@ class UnreadableName(str):
 
     @classmethod
     def of(cls, name: bytes | None) -> UnreadableName:
-        """Return the placeholder of a name: bytes that are no text are escaped; None: nobody knows them."""
+        """Return the placeholder of a name; None: nobody knows its bytes.
+
+        Bytes that are no text are escaped, as ``\\xff``.
+        """
         if name is None:
             return cls("\\x??")
         return cls(name.decode("utf-8", "backslashreplace"))
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """One partition of one topic.
+
+    >>> TopicPartition("sentences", 3).name
+    'sentences/3'
+    """
 
     topic: str
     partition: int
+
+    @property
+    def name(self) -> str:
+        """Its name in messages, ``topic/partition``."""
+        return f"{self.topic}/{self.partition}"
 
 
 class TimestampType(IntEnum):
@@ -191,7 +203,7 @@ class TopicInfo:
     Attributes:
         id: Kafka's id of the topic; another one once the topic was re-created.
         partitions: how many it has.
-        replication: how many copies each of its partitions has.
+        replication: how many replicas each of its partitions has.
         settings: by their names; empty if nobody asked for them.
     """
 
@@ -204,35 +216,36 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MissingBroker:
-    """A broker that should have copies of partitions, and that the others do not see, or that is
+    """A broker that should have replicas of partitions, and that the others do not see, or that is
     silent.
 
     Attributes:
         number: its id (``node.id``).
-        copies: how many partitions of the topics in question have a copy on
-            it.
-        leaderless: how many of these have no leader now: their other copies
+        replicas: how many partitions of the topics in question have a replica
+            on it.
+        leaderless: how many of these have no leader now: their other replicas
             are missing, or not in sync.
         is_silent: whether the others still count on it, and it does not
             answer us.
     """
 
     number: int
-    copies: int
+    replicas: int
     leaderless: int = 0
     is_silent: bool = False
 
     def __str__(self) -> str:
-        """Return a sentence that names the broker, its copies, and what to do."""
+        """Return a sentence that names the broker, its replicas, and what to do."""
         state = "is missing, the other brokers do not see it"
         if self.is_silent:
             state = "does not answer"
-        copies = f"{self.copies:,} partitions of ours"
-        if self.copies == 1:
-            copies = "1 partition of ours"
+        partitions_text = f"{self.replicas:,} partitions of ours"
+        if self.replicas == 1:
+            partitions_text = "1 partition of ours"
         if self.leaderless:
-            copies = f"{copies}, and {self.leaderless:,} of them have no leader now"
-        return f"broker {self.number} {state}: it has a copy of {copies}; start it, or mend its network"
+            partitions_text = f"{partitions_text}, and {self.leaderless:,} of them have no leader now"
+        has_text = f"it has a copy of {partitions_text}"
+        return f"broker {self.number} {state}: {has_text}; start it, or mend its network"
 
 
 def broker_names(brokers: Sequence[MissingBroker]) -> str:
@@ -466,7 +479,7 @@ class Transactions(Protocol):
 
         Raises:
             Aborted, Fenced: as `commit`.
-            Unreachable: it took too long; `init` a new owner and look.
+            Unreachable: it took too long; `init` a new owner, and find out.
         """
 
     def commit(self, timeout_ms: int) -> None:
@@ -476,7 +489,7 @@ class Transactions(Protocol):
             Aborted: it was aborted instead; nothing of it is visible.
             Fenced: another owner of the id was initialised.
             Unreachable: it is not known whether it was committed; `init` a
-                new owner and look.
+                new owner, and find out.
         """
 
     def abort(self, timeout_ms: int) -> None:
@@ -497,7 +510,7 @@ class UnderWay(Protocol[T_co]):
 
 
 class Membership(Protocol):
-    """A place in a consumer group that shares the partitions 0..N-1 of co-partitioned topics.
+    """A membership in a consumer group that shares the partitions 0..N-1 of co-partitioned topics.
 
     Attributes:
         is_out: whether the group has put this member out. Until it has
@@ -508,7 +521,7 @@ class Membership(Protocol):
     is_out: bool
 
     def poll(self, timeout_ms: int) -> frozenset[int]:
-        """Keep the place and return the partition numbers that this member owns now.
+        """Stay a member and return the partition numbers that this one owns now.
 
         A partition that moves away is missing from the result from the next
         call on; its new owner fences us by the transactional id, so that
@@ -604,7 +617,9 @@ class Log(Protocol):
         Raises `Unreachable`: Kafka does not answer at all.
         """
 
-    def intact_to(self, read_to_by_place: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
+    def intact_to(
+        self, read_to_by_partition: Mapping[TopicPartition, ReadTo]
+    ) -> Mapping[TopicPartition, int]:
         """Return up to which offset each log still has what was read of it.
 
         After an unclean leader election a log is shorter than it was, and
@@ -629,7 +644,7 @@ class Log(Protocol):
         """
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
-        """Return the brokers that have copies of the named topics and that the other brokers do
+        """Return the brokers that have replicas of the named topics and that the other brokers do
         not see.
 
         A broker that the others still see is among them if it did not answer

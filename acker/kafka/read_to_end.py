@@ -98,7 +98,7 @@ def read_piece(
             idle_polls = 0 if position > former_position else idle_polls + 1
             if idle_polls >= POLLS:
                 raise Unreachable(
-                    f"{partition.topic}/{partition.partition}: nothing after offset {position} for"
+                    f"{partition.name}: nothing after offset {position} for"
                     f" {wait_ms} ms, though it goes on to {end}"
                 )
     finally:
@@ -108,12 +108,12 @@ def read_piece(
 def require_start(log: Log, partition: TopicPartition, needed_offset: int, what: str) -> None:
     """Raise `DataLoss` if a log begins behind the offset from which a restart needs it.
 
-    `what` are the records that it needs there, for the message.
+    `what` names the records that it needs there, for the message: "verdicts".
     """
     start = log.starts([partition])[partition]
     if start > needed_offset:
         raise DataLoss(
-            f"{partition.topic}/{partition.partition} begins at {start}, but {what} are needed from"
+            f"{partition.name} begins at {start}, but {what} are needed from"
             f" {needed_offset}"
             " on: records were deleted that the acker had not finished; do not set a retention on the ack"
             " topics. What was open there can be had again by `windhover offsets reset`"
@@ -145,7 +145,7 @@ class Follower:
     def __init__(
         self,
         log: Log,
-        places: Sequence[TopicPartition],
+        partitions: Sequence[TopicPartition],
         read_max: int = READ_MAX,
         *,
         first_offsets: Mapping[TopicPartition, int] | None = None,
@@ -172,41 +172,44 @@ class Follower:
         if first_offsets is not None:
             self._first_offsets |= first_offsets
         # partitions that are not read yet, since nobody could say their log start
-        self._unread_places = set(places) - self._first_offsets.keys()
+        self._unread_partitions = set(partitions) - self._first_offsets.keys()
         starts = OffsetAnswers({}, {})
-        if self._unread_places:
-            starts = log.bounds(Bound.START, self._unread_places)
+        if self._unread_partitions:
+            starts = log.bounds(Bound.START, self._unread_partitions)
         # made after the question: if that fails, nobody would close it
         self._reader = log.reader(committed=committed)
         self._reader.assign(self._first_offsets)
         self._begin(starts)
+        # nothing is read yet, so the ends are not asked for
         self.answers = OffsetAnswers({}, starts.troubles)
         # by partition, the end that the last call of `read` did not reach in `patience_ms`
         self._unreached_ends: Mapping[TopicPartition, int] = {}
         self.is_whole = False
 
-    def follow(self, places: Sequence[TopicPartition]) -> None:
+    def follow(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these partitions as well, from their log starts.
 
         Those that are read already go on.
         """
-        self._unread_places |= {place for place in places if place not in self._first_offsets}
-        if self._unread_places:
-            self._begin(self._log.bounds(Bound.START, self._unread_places))
+        self._unread_partitions |= {
+            partition for partition in partitions if partition not in self._first_offsets
+        }
+        if self._unread_partitions:
+            self._begin(self._log.bounds(Bound.START, self._unread_partitions))
 
     def _begin(self, starts: OffsetAnswers) -> None:
-        """Begin to read partitions at their log starts.
+        """Begin to read partitions at their log starts, which are the answers `starts`.
 
-        One without an answer is tried again later.
+        One without an answer is tried again by the next `read`.
         """
         if starts.offsets:
             self._reader.assign({**self.positions(), **starts.offsets})
             self._first_offsets |= starts.offsets
-            self._unread_places -= starts.offsets.keys()
+            self._unread_partitions -= starts.offsets.keys()
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return by partition the offset up to which it is read."""
-        return {place: self._reader.position(place) for place in self._first_offsets}
+        return {partition: self._reader.position(partition) for partition in self._first_offsets}
 
     def read(self) -> Iterator[Record]:
         """Yield the records since the last call; afterwards `is_whole` shows whether these were
@@ -219,21 +222,23 @@ class Follower:
         over; call again for the rest.
         """
         self.is_whole = False
-        if self._unread_places:
-            self._begin(self._log.bounds(Bound.START, self._unread_places))
+        if self._unread_partitions:
+            self._begin(self._log.bounds(Bound.START, self._unread_partitions))
         self._unreached_ends = {}
-        self.answers = self._log.bounds(self._bound, [*self._first_offsets, *self._unread_places])
+        partitions = [*self._first_offsets, *self._unread_partitions]
+        self.answers = self._log.bounds(self._bound, partitions)
         poll_ms = min(POLL_MS, self._patience_ms)
         idle_ms = 0
         remaining_count = self._read_max
         unreached_ends = self._unreached(self._ends_of_begun())
         while unreached_ends:
-            place = min(unreached_ends)
-            self._log.log_progress(place, self._reader.position(place), unreached_ends[place])
-            if remaining_count <= 0:  # more than one call reads
+            partition = min(unreached_ends)
+            position = self._reader.position(partition)
+            self._log.log_progress(partition, position, unreached_ends[partition])
+            if remaining_count <= 0:  # there is more than one call reads
                 return
             if idle_ms >= self._patience_ms:
-                self._unreached_ends = unreached_ends
+                self._unreached_ends = unreached_ends  # for `why_not_whole`
                 return
             poll_records = min(remaining_count, PIECE_RECORDS)
             try:
@@ -248,42 +253,50 @@ class Follower:
             went_on = bool(records) or len(unreached_ends) < former_count
             idle_ms = 0 if went_on else idle_ms + poll_ms
             yield from records
-        self.is_whole = not self.answers.troubles and not self._unread_places
+        self.is_whole = not self.answers.troubles and not self._unread_partitions
 
     def _skip_deleted(self) -> None:
-        """Go on where the logs begin now: what was deleted meanwhile is lost for every reader."""
+        """Go on where the logs begin now: what was deleted meanwhile is lost for every reader.
+
+        A partition that is read beyond its log start goes on where it is.
+        """
         starts = self._log.bounds(Bound.START, self._first_offsets).offsets
         positions = self.positions()
-        for place, start in starts.items():
-            positions[place] = max(positions[place], start)
+        for partition, start in starts.items():
+            positions[partition] = max(positions[partition], start)
         self._reader.assign(positions)
 
     def why_not_whole(self) -> str:
-        """Return which partitions kept the last call from reading all; empty: there is more to read."""
+        """Return which partitions kept the last call of `read` from reading all, and why.
+
+        Empty: none did, there was only more than one call reads.
+        """
         if self.answers.troubles:
             return named_troubles(self.answers.troubles)
         return "; ".join(
-            f"{place.topic}/{place.partition} stands at {self._reader.position(place):,} of {end:,}"
-            for place, end in sorted(self._unreached_ends.items())
+            f"{partition.name} stands at {self._reader.position(partition):,} of {end:,}"
+            for partition, end in sorted(self._unreached_ends.items())
         )
 
     def _ends_of_begun(self) -> dict[TopicPartition, int]:
         """Return the ends, as of the last call of `read`, of the partitions that are read."""
         ends = self.answers.offsets
-        return {place: ends[place] for place in self._first_offsets if place in ends}
+        begun = [partition for partition in self._first_offsets if partition in ends]
+        return {partition: ends[partition] for partition in begun}
 
     def _unreached(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return those of the ends that the reader has not reached."""
-        return {place: end for place, end in ends.items() if self._reader.position(place) < end}
+        position_of = self._reader.position
+        return {partition: end for partition, end in ends.items() if position_of(partition) < end}
 
     @property
     def fraction_read(self) -> float:
         """The part that is read, 0 to 1, of what there was at the last call of `read`."""
         total_count = 0
         unread_count = 0
-        for place, end in self._ends_of_begun().items():
-            total_count += max(0, end - self._first_offsets[place])
-            unread_count += max(0, end - self._reader.position(place))
+        for partition, end in self._ends_of_begun().items():
+            total_count += max(0, end - self._first_offsets[partition])
+            unread_count += max(0, end - self._reader.position(partition))
         if not total_count:  # there was nothing to read
             return 1.0
         return (total_count - unread_count) / total_count

@@ -1,7 +1,5 @@
 """Reading from Kafka: assigned partitions, exact positions, loss as an error.
 
-A *place* is one partition of one topic, a `TopicPartition`.
-
 A position moves by the records that are returned and, at the end of a
 partition, by librdkafka's EOF event: its offset lies behind the markers and
 aborted records, which are not returned. The event comes when a fetch returns
@@ -109,7 +107,7 @@ each step of its work would hold it anew."""
 
 _FIRST_COUNT: Final = 32
 _COUNT_GROWTH: Final = 4
-"""How many messages the client is asked for behind the first one, and by how much more each further time."""
+"""The consumer is asked for 32 messages behind the first one, then for at most four times as many."""
 
 FORCED: Mapping[str, Any] = MappingProxyType(
     {
@@ -139,48 +137,65 @@ class KafkaReader:
     def __init__(
         self, client: KafkaClient, *, committed: bool, defaults: Mapping[str, Any] = DEFAULTS
     ) -> None:
-        """Begin without a partition; the user's settings may overrule `defaults`."""
+        """Make the consumer; no partition is assigned to this reader yet.
+
+        Args:
+            client: what the clients of one view of a cluster share.
+            committed: whether to read only what was committed; else all
+                records are read, those of open and aborted transactions too.
+            defaults: settings of the consumer that the user's may overrule.
+        """
         self._client = client
-        self._background = Background(client.clock)
+        self._background = Background(client.clock)  # what the consumer's own threads report
         isolation = "read_committed" if committed else "read_uncommitted"
         self._defaults = defaults
         self._forced = {**FORCED, "isolation.level": isolation}
         self._consumer = self._new_consumer()
+        # by assigned partition, the offset that is returned next, or the end that was passed
         self._positions: dict[TopicPartition, int] = {}
-        # partitions that are assigned to this reader, and not to the client yet
+        # partitions that are assigned to this reader, and not to the consumer yet
         self._unfetched: set[TopicPartition] = set()
         # why partitions cannot be read on; each poll raises one of them until `_forget_errors`
-        self._error_by_place: dict[TopicPartition, WindhoverError] = {}
-        # damage at which partitions stand; the client does not read these any more
-        self._damage_by_place: dict[TopicPartition, Damaged] = {}
+        self._error_by_partition: dict[TopicPartition, WindhoverError] = {}
+        # damage at which partitions stand; the consumer does not read these any more
+        self._damage_by_partition: dict[TopicPartition, Damaged] = {}
         self._unraised_damage: list[Damaged] = []  # damage that no poll has raised yet
-        self._partition_count_by_topic: dict[str, int] = {}  # as it was asked last
+        self._partition_count_by_topic: dict[str, int] = {}  # as of the last question
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions, each from its position; see `acker.kafka.port.Assigned`."""
-        if self._damage_by_place.keys() & positions.keys():
+        # behind damage the consumer may ask for offsets that do not exist
+        if self._damage_by_partition.keys() & positions.keys():
             self._replace_consumer()
         former_positions = self._positions
         # A partition that stays where it is keeps what was fetched, unless it
         # failed. One that moves is taken from the client, and assigned anew.
-        places_to_stop = {
-            place for place in former_positions if positions.get(place) != former_positions[place]
+        partitions_to_stop = {
+            partition
+            for partition in former_positions
+            if positions.get(partition) != former_positions[partition]
         }
-        places_to_start = {place for place in positions if former_positions.get(place) != positions[place]}
-        places_to_stop |= self._error_by_place.keys() & former_positions.keys()
-        places_to_start |= self._error_by_place.keys() & positions.keys()
-        # the client does not have those that it was not given yet, or that were damaged
-        places_to_stop -= self._unfetched | self._damage_by_place.keys()
-        if places_to_stop:
-            self._consumer.incremental_unassign([client_partition(place) for place in places_to_stop])
-        self._unfetched = (self._unfetched | places_to_start) & positions.keys()
+        partitions_to_start = {
+            partition
+            for partition, position in positions.items()
+            if former_positions.get(partition) != position
+        }
+        partitions_to_stop |= self._error_by_partition.keys() & former_positions.keys()
+        partitions_to_start |= self._error_by_partition.keys() & positions.keys()
+        # the consumer has none that it was not assigned yet, or that was damaged
+        partitions_to_stop -= self._unfetched | self._damage_by_partition.keys()
+        if partitions_to_stop:
+            self._consumer.incremental_unassign(
+                [client_partition(partition) for partition in partitions_to_stop]
+            )
+        self._unfetched = (self._unfetched | partitions_to_start) & positions.keys()
         self._positions = dict(positions)
         self._forget_errors()
 
     def _forget_errors(self) -> None:
         """Forget why partitions stopped: all are assigned anew."""
-        self._error_by_place = {}
-        self._damage_by_place = {}
+        self._error_by_partition = {}
+        self._damage_by_partition = {}
         self._unraised_damage = []
 
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
@@ -195,7 +210,8 @@ class KafkaReader:
         fetched behind.
 
         None: there was nothing until the timeout, or a position moved without
-        a record. Raises why a partition cannot be read on.
+        a record. Raises why a partition cannot be read on: at once the first
+        time, and damage again only if there is nothing else to return.
         """
         self._raise_new_error()
         self._begin_fetching()
@@ -221,19 +237,20 @@ class KafkaReader:
                 return None
 
     def _raise_new_error(self) -> None:
-        """Raise why a partition cannot be read on.
+        """Raise why a partition cannot be read on; nothing, if all can be.
 
-        Damage is raised here only once, as soon as it was met.
+        An error of a partition is raised at each call until all partitions are
+        assigned anew. Damage is raised here only once, as soon as it was met.
         """
-        if self._error_by_place:
-            raise next(iter(self._error_by_place.values()))
+        if self._error_by_partition:
+            raise next(iter(self._error_by_partition.values()))
         if self._unraised_damage:
             raise self._unraised_damage.pop(0)
 
     def _raise_damage(self) -> None:
         """Raise the damage of a partition again: for a call that has nothing else to return."""
-        if self._damage_by_place:
-            raise next(iter(self._damage_by_place.values()))
+        if self._damage_by_partition:
+            raise next(iter(self._damage_by_partition.values()))
 
     def position(self, partition: TopicPartition) -> int:
         try:
@@ -248,8 +265,8 @@ class KafkaReader:
         """
         start = self.position(partition)
         end = first_behind_damage(self._client, partition, start)
-        damage = self._damage_by_place.get(partition)
-        # None: no event has named the damage; the partition just brought nothing
+        damage = self._damage_by_partition.get(partition)
+        # None: no event has named the damage, the partition just brought nothing
         why = "nothing of it can be read" if damage is None else damage.why
         self._replace_consumer()
         self._positions[partition] = end
@@ -264,9 +281,9 @@ class KafkaReader:
         return self._client.make_client(Consumer, self._defaults, self._forced, self._background)
 
     def _replace_consumer(self) -> None:
-        """Read all partitions by a new client, from their positions on.
+        """Read all partitions by a new consumer, from their positions on.
 
-        What this one has fetched is lost.
+        What this one has fetched, and not returned, is fetched again.
         """
         self._consumer.close()
         self._consumer = self._new_consumer()
@@ -278,9 +295,9 @@ class KafkaReader:
         with uncollected():
             messages, events = self._take_fetched(message, max_records)
             records = [record_of(message) for message in messages]
-            # by (topic, partition) the last offset: offsets ascend, so a partition's last record is
+            # By (topic, partition) the last offset: offsets ascend, so a partition's last record is
             # the one that stays. By index, since an attribute costs more, and this is done for each
-            # record.
+            # record: 0 is the topic, 1 the partition, 2 the offset.
             last_offsets = {(record[0], record[1]): record[2] for record in records}
         self._move_positions(last_offsets)
         return _Taken(records, self._apply_events(events))
@@ -291,15 +308,15 @@ class KafkaReader:
         """Take messages as `_take_records` does, and return them by their partition, not as records."""
         with uncollected():
             messages, events = self._take_fetched(message, max_records)
-            messages_by_place = by_partition(messages)
-        self._move_positions(_last_offsets(messages_by_place))
-        return _Taken(messages_by_place, self._apply_events(events))
+            messages_by_partition = by_partition(messages)
+        self._move_positions(_last_offsets(messages_by_partition))
+        return _Taken(messages_by_partition, self._apply_events(events))
 
     def _take_fetched(self, message: Message, max_records: int) -> tuple[list[Message], list[Message]]:
-        """Take what the client has fetched behind a message; return messages with a record, and
-        events.
+        """Take what is fetched behind a message; return the messages with a record, and the events.
 
-        Events are messages with an error, or with the end of a partition.
+        Events are messages with an error, or with the end of a partition. What
+        comes behind damage in its partition is in neither: it cannot be believed.
         """
         self._client.record_answer(self._background)
         messages = [message]
@@ -316,10 +333,13 @@ class KafkaReader:
     def _move_positions(
         self, last_offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
     ) -> None:
-        """Move positions behind the last records that are returned, never backwards."""
+        """Move positions behind the last records that are returned, never backwards.
+
+        `last_offsets` has by partition, or by its topic and number, the offset of that record.
+        """
         for topic_and_number, offset in last_offsets.items():
-            place = TopicPartition(*topic_and_number)
-            self._positions[place] = max(self._positions[place], offset + 1)
+            partition = TopicPartition(*topic_and_number)
+            self._positions[partition] = max(self._positions[partition], offset + 1)
 
     def _apply_events(self, events: list[Message]) -> bool:
         """Keep the errors of partitions, to be raised.
@@ -329,31 +349,31 @@ class KafkaReader:
         has_moved = False
         for event in events:
             error = cast("KafkaError", event.error())
-            place = _place_of(event)
+            partition = _partition_of(event)
             if error.code() == KafkaError._PARTITION_EOF:
                 # without a position the partition was taken from this reader meanwhile
                 end = event.offset()
-                if end is not None and end > self._positions.get(place, end):
-                    self._positions[place] = end
+                if end is not None and end > self._positions.get(partition, end):
+                    self._positions[partition] = end
                     has_moved = True
-            elif place in self._damage_by_place:
+            elif partition in self._damage_by_partition:
                 continue  # behind damage the client takes bytes within the batch for batches, and errs
-            elif place in self._positions and is_damage(event):
-                self._stop_at_damage(place, error)
-            elif place in self._positions:
-                doing = f"reading {place.topic}/{place.partition} at {self._positions[place]}"
-                use = Use(Operation.READ, topic=place.topic)
-                self._error_by_place[place] = self._client.error(error, doing, use=use)
+            elif partition in self._positions and is_damage(event):
+                self._stop_at_damage(partition, error)
+            elif partition in self._positions:
+                doing = f"reading {partition.name} at {self._positions[partition]}"
+                use = Use(Operation.READ, topic=partition.topic)
+                self._error_by_partition[partition] = self._client.error(error, doing, use=use)
             elif error.fatal():  # of the whole client; else the partition is not read any more
                 raise self._client.error(error, "reading")
         return has_moved
 
-    def _stop_at_damage(self, place: TopicPartition, error: KafkaError) -> None:
+    def _stop_at_damage(self, partition: TopicPartition, error: KafkaError) -> None:
         """Make the client stop reading a damaged partition, and keep the error to be raised."""
-        damage = self._client.damage(error, place, self._positions[place])
-        self._damage_by_place[place] = damage
+        damage = self._client.damage_error(error, partition, self._positions[partition])
+        self._damage_by_partition[partition] = damage
         self._unraised_damage.append(damage)
-        self._consumer.incremental_unassign([client_partition(place)])
+        self._consumer.incremental_unassign([client_partition(partition)])
 
     def _begin_fetching(self) -> None:
         """Begin to fetch new partitions, once it is certain that they exist; else raise
@@ -365,21 +385,20 @@ class KafkaReader:
         """
         if not self._unfetched:
             return
-        # a topic is asked for its number of partitions again only for a partition above the number
-        # known
+        # how many partitions a topic has is asked only if it had too few at the last question
         topics_to_ask: set[str] = set()
-        for place in self._unfetched:
-            if place.partition >= self._partition_count_by_topic.get(place.topic, 0):
-                topics_to_ask.add(place.topic)
+        for partition in self._unfetched:
+            if partition.partition >= self._partition_count_by_topic.get(partition.topic, 0):
+                topics_to_ask.add(partition.topic)
         for topic in sorted(topics_to_ask):
             count = self._client.partition_count(self._consumer, topic, self._background)
             self._partition_count_by_topic[topic] = count
-            highest = max(place.partition for place in self._positions if place.topic == topic)
+            numbers = [partition.partition for partition in self._positions if partition.topic == topic]
+            highest = max(numbers)
             if highest >= count:
                 raise TopicError(f"reading {topic}/{highest}: it has {count} partitions")
-        self._consumer.incremental_assign(
-            [client_partition(place, self._positions[place]) for place in self._unfetched]
-        )
+        to_fetch = [client_partition(partition, self._positions[partition]) for partition in self._unfetched]
+        self._consumer.incremental_assign(to_fetch)
         self._unfetched = set()
 
 
@@ -391,7 +410,7 @@ def ready_messages(
     They are `count_max` messages at most, and have hardly more bytes of
     values than `bytes_max`.
 
-    A client copies all messages that it is asked for, and nobody knows their
+    A consumer copies all messages that it is asked for, and nobody knows their
     sizes before. So it is asked for few, then for more: 32, 128, 512 and so
     on, but no more than would fit by the mean size of the last ones.
     """
@@ -424,7 +443,7 @@ def _too_large_run(message: Message) -> DamagedRun:
     offset = message.offset() or 0
     size = len(message)
     why = f"{TOO_LARGE}a record of {size:,} bytes, more than the {VALUE_BYTES_MAX:,} that can be handled"
-    return DamagedRun(*_place_of(message), start=offset, end=offset + 1, why=why)
+    return DamagedRun(*_partition_of(message), start=offset, end=offset + 1, why=why)
 
 
 def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:
@@ -433,26 +452,31 @@ def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]
     Messages of one topic come in runs of a partition, which are cut by
     arrays: of 10,000 messages in 4 runs Python touches 4.
     """
-    messages_by_place: defaultdict[TopicPartition, list[Message]] = defaultdict(list)
+    messages_by_partition: defaultdict[TopicPartition, list[Message]] = defaultdict(list)
     if not messages:
-        return messages_by_place
+        return messages_by_partition
     topics = list(map(Message.topic, messages))
     if topics.count(topics[0]) < len(topics):
         for message in messages:
-            messages_by_place[_place_of(message)].append(message)
-        return messages_by_place
+            messages_by_partition[_partition_of(message)].append(message)
+        return messages_by_partition
     topic = topics[0] or ""
     partitions = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
     # of the partitions 5 5 7 7 7 5 the runs begin at 0, 2 and 5
     later_starts = (np.flatnonzero(partitions[1:] != partitions[:-1]) + 1).tolist()
     for start, end in pairwise([0, *later_starts, len(messages)]):
-        messages_by_place[TopicPartition(topic, int(partitions[start]))] += messages[start:end]
-    return messages_by_place
+        messages_by_partition[TopicPartition(topic, int(partitions[start]))] += messages[start:end]
+    return messages_by_partition
 
 
-def _last_offsets(messages_by_place: Mapping[TopicPartition, list[Message]]) -> dict[TopicPartition, int]:
+def _last_offsets(
+    messages_by_partition: Mapping[TopicPartition, list[Message]],
+) -> dict[TopicPartition, int]:
     """Return by partition the offset of its last message."""
-    return {place: messages[-1].offset() or 0 for place, messages in messages_by_place.items()}
+    offsets: dict[TopicPartition, int] = {}
+    for partition, messages in messages_by_partition.items():
+        offsets[partition] = messages[-1].offset() or 0
+    return offsets
 
 
 def is_damage(event: Message) -> bool:
@@ -469,15 +493,15 @@ def before_damage(messages: list[Message]) -> list[Message]:
     damaged: set[TopicPartition] = set()
     credible: list[Message] = []
     for message in messages:
-        place = _place_of(message)
-        if place not in damaged:
+        partition = _partition_of(message)
+        if partition not in damaged:
             credible.append(message)
         if is_damage(message):
-            damaged.add(place)
+            damaged.add(partition)
     return credible
 
 
-def _place_of(message: Message) -> TopicPartition:
+def _partition_of(message: Message) -> TopicPartition:
     """Return the partition of a message."""
     return TopicPartition(message.topic() or "", message.partition() or 0)
 
@@ -509,7 +533,7 @@ def client_partition(partition: TopicPartition, offset: int = 0) -> confluent_ka
     return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 
-_OffsetsByPlace = Mapping[TopicPartition, Container[int]]
+_OffsetsByPartition = Mapping[TopicPartition, Container[int]]
 
 
 class KafkaPicker(KafkaReader):
@@ -519,11 +543,16 @@ class KafkaPicker(KafkaReader):
         super().__init__(client, committed=True, defaults=PICKING)
         # of the call of `pick` under way: the offsets to return, and how many
         # other records it has passed on its way, and of how many bytes
-        self._offsets_to_return: _OffsetsByPlace = {}
+        self._offsets_to_return: _OffsetsByPartition = {}
         self._passed_count = 0
         self._passed_bytes = 0
 
-    def pick(self, timeout_ms: int, offsets: _OffsetsByPlace, max_records: int = 1000) -> Picked:
+    def pick(
+        self,
+        timeout_ms: int,
+        offsets: _OffsetsByPartition,
+        max_records: int = 1000,
+    ) -> Picked:
         self._offsets_to_return = offsets
         self._passed_count = 0
         self._passed_bytes = 0
@@ -537,13 +566,13 @@ class KafkaPicker(KafkaReader):
         """
         with uncollected():
             messages, events = self._take_fetched(message, max_records)
-            messages_by_place = self._by_partition(messages)
-            picked = self._messages_to_return(messages_by_place)
+            messages_by_partition = self._by_partition(messages)
+            picked = self._messages_to_return(messages_by_partition)
             records = [record_of(message) for message in picked]
             # a message's length is that of its value
             self._passed_bytes += sum(map(len, messages)) - sum(map(len, picked))
         self._passed_count += len(messages) - len(picked)
-        self._move_positions(_last_offsets(messages_by_place))
+        self._move_positions(_last_offsets(messages_by_partition))
         has_moved = self._apply_events(events) or bool(messages)
         return _Taken(records, has_moved)
 
@@ -552,16 +581,18 @@ class KafkaPicker(KafkaReader):
         # The usual case: one partition is read, so there is nothing to group. Messages of one that
         # was read before may still come: then the first or the last is of another.
         if messages and len(self._positions) == 1:
-            place = _place_of(messages[0])
-            if place in self._positions and _place_of(messages[-1]) == place:
-                return {place: messages}
+            partition = _partition_of(messages[0])
+            if partition in self._positions and _partition_of(messages[-1]) == partition:
+                return {partition: messages}
         return by_partition(messages)
 
-    def _messages_to_return(self, messages_by_place: Mapping[TopicPartition, list[Message]]) -> list[Message]:
+    def _messages_to_return(
+        self, messages_by_partition: Mapping[TopicPartition, list[Message]]
+    ) -> list[Message]:
         """Return the messages at the offsets that this call of `pick` was asked for."""
         picked: list[Message] = []
-        for place, messages in messages_by_place.items():
-            offsets = self._offsets_to_return.get(place, ())
+        for partition, messages in messages_by_partition.items():
+            offsets = self._offsets_to_return.get(partition, ())
             picked += [message for message in messages if message.offset() in offsets]
         return picked
 
@@ -573,11 +604,11 @@ class KafkaOffsetReader(KafkaReader):
         super().__init__(client, committed=True, defaults=LOOKING)
 
     def offsets(self, timeout_ms: int, max_records: int = 1000) -> Mapping[TopicPartition, Sequence[int]]:
-        offsets_by_place: dict[TopicPartition, list[int]] = {}
-        for place, messages in self.poll_messages(timeout_ms, max_records).items():
-            offsets_by_place[place] = [message.offset() or 0 for message in messages]
-        return offsets_by_place
+        offsets_by_partition: dict[TopicPartition, list[int]] = {}
+        for partition, messages in self.poll_messages(timeout_ms, max_records).items():
+            offsets_by_partition[partition] = [message.offset() or 0 for message in messages]
+        return offsets_by_partition
 
     @property
     def troubled(self) -> Collection[TopicPartition]:
-        return self._error_by_place.keys()
+        return self._error_by_partition.keys()

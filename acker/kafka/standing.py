@@ -1,8 +1,7 @@
 """Finds partitions that do not go on although there is more to read in them.
 
 A reader of several partitions that gets nothing of one of them looks healthy:
-the others go on. A *place* is one partition of one topic, a `TopicPartition`.
-A partition *stands* when for longer than a limit, all the time,
+the others go on. A partition *stands* when for longer than a limit, all the time,
 
 * its position did not move;
 * its log goes on behind the position, or nobody can say whether it does: it has no leader;
@@ -67,7 +66,7 @@ def all_answers(answers: OffsetAnswers, subject: str) -> Mapping[TopicPartition,
 
 def named_troubles(troubles: Mapping[TopicPartition, str]) -> str:
     """Return one text for partitions that have no answer, by their trouble texts."""
-    return "; ".join(f"{place.topic}/{place.partition} {text}" for place, text in sorted(troubles.items()))
+    return "; ".join(f"{partition.name} {text}" for partition, text in sorted(troubles.items()))
 
 
 class StandingPartition(NamedTuple):
@@ -80,7 +79,7 @@ class StandingPartition(NamedTuple):
             name; else empty.
     """
 
-    place: TopicPartition
+    partition: TopicPartition
     position: int
     since_ms: int
     stood_ms: int
@@ -90,7 +89,7 @@ class StandingPartition(NamedTuple):
     @property
     def name(self) -> str:
         """The partition's name, ``topic/partition``."""
-        return f"{self.place.topic}/{self.place.partition}"
+        return self.partition.name
 
     def __str__(self) -> str:
         """Return a sentence that names the partition, for how long it stands, and what to do."""
@@ -162,7 +161,7 @@ class StandingPartitions:
     def __init__(self, limit_ms: int = STANDS_MS) -> None:
         """Begin with no partition; one stands after `limit_ms`."""
         self._limit_ms = limit_ms
-        self._progress_by_place: dict[TopicPartition, _Progress] = {}
+        self._progress_by_partition: dict[TopicPartition, _Progress] = {}
         self._recorded_at_ms: int | None = None  # wall time of the last positions; None before any
         self._read_count = 0  # how many records of all partitions were read
         self._unreported_recoveries: list[TopicPartition] = []  # they go on: for the next news
@@ -180,28 +179,29 @@ class StandingPartitions:
             # not how long this process was stopped, nor by how much its clock was set
             interval_ms = min(max(0, now_ms - self._recorded_at_ms), INTERVAL_MS_MAX)
         self._recorded_at_ms = now_ms
-        former_progress_by_place, self._progress_by_place = self._progress_by_place, {}
-        # 1. Count what was read of all partitions: one that has moved gets the
-        # number of records that were read by now.
-        for place, position in positions.items():
-            if place in former_progress_by_place:
-                self._read_count += max(0, position - former_progress_by_place[place].position)
+        former_progress_by_partition, self._progress_by_partition = self._progress_by_partition, {}
+        # 1. Count what was read of all partitions, before step 2 notes the
+        # count for those that have moved.
+        for partition, position in positions.items():
+            progress = former_progress_by_partition.get(partition)
+            if progress is not None:
+                self._read_count += max(0, position - progress.position)
         # 2. Begin anew for a partition that has moved; count time for another one.
-        for place, position in positions.items():
-            progress = former_progress_by_place.get(place)
+        for partition, position in positions.items():
+            progress = former_progress_by_partition.get(partition)
             if progress is None or progress.position != position:
-                self._progress_by_place[place] = _Progress(position, self._read_count)
+                self._progress_by_partition[partition] = _Progress(position, self._read_count)
                 if progress is not None and progress.is_reported:
-                    self._unreported_recoveries.append(place)
+                    self._unreported_recoveries.append(partition)
                 continue
-            self._progress_by_place[place] = progress
+            self._progress_by_partition[partition] = progress
             progress.unmoved_ms += interval_ms
-            # else its records may wait in the client behind those of others
+            # if not, its records may wait in the client behind those of others
             would_have_come = is_drained or self._read_count - progress.read_count > QUEUED_MAX
             if progress.is_behind and would_have_come:
                 progress.stood_ms += interval_ms
 
-    def places_to_ask(self) -> Collection[TopicPartition]:
+    def partitions_to_ask(self) -> Collection[TopicPartition]:
         """Return the partitions whose ends should be asked now: those that have not moved for a
         while.
 
@@ -209,59 +209,63 @@ class StandingPartitions:
         again after each 10 s.
         """
         wait_ms = self._limit_ms // ASKS_PER_LIMIT
-        places: list[TopicPartition] = []
-        for place, progress in self._progress_by_place.items():
+        partitions: list[TopicPartition] = []
+        for partition, progress in self._progress_by_partition.items():
             # how long ago its end was asked; if it was not, how long ago it moved
             unasked_ms = progress.unmoved_ms - max(0, progress.unmoved_at_request_ms)
             if unasked_ms >= wait_ms:
-                places.append(place)
-        return places
+                partitions.append(partition)
+        return partitions
 
     def record_ends(self, answers: OffsetAnswers) -> None:
         """Record the ends of partitions, or why they could not be asked.
 
         Others stay as they are.
         """
-        for place, progress in self._progress_by_place.items():
-            if place not in answers.offsets and place not in answers.troubles:
+        for partition, progress in self._progress_by_partition.items():
+            if partition not in answers.offsets and partition not in answers.troubles:
                 continue
             progress.unmoved_at_request_ms = progress.unmoved_ms
             # each partition is in one of the two, see `OffsetAnswers`
-            progress.end = answers.offsets.get(place)
-            progress.trouble = answers.troubles.get(place, "")
+            progress.end = answers.offsets.get(partition)
+            progress.trouble = answers.troubles.get(partition, "")
             if not progress.is_behind:  # it has read all there is: it does not stand any more
                 progress.stood_ms = 0
                 if progress.is_reported:
-                    self._unreported_recoveries.append(place)
+                    self._unreported_recoveries.append(partition)
                 progress.stood_at_report_ms = -1
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return the partitions that stand as of the last positions, in the order of their names."""
         now_ms = self._recorded_at_ms or 0
-        partitions: list[StandingPartition] = []
-        for place, progress in sorted(self._progress_by_place.items()):
+        standing: list[StandingPartition] = []
+        for partition, progress in sorted(self._progress_by_partition.items()):
             if progress.is_behind and progress.stood_ms >= self._limit_ms:
                 since_ms = now_ms - progress.stood_ms
-                partition = StandingPartition(
-                    place,
+                standing_partition = StandingPartition(
+                    partition,
                     progress.position,
                     since_ms,
                     progress.stood_ms,
                     end=progress.end,
                     why=progress.trouble,
                 )
-                partitions.append(partition)
-        return tuple(partitions)
+                standing.append(standing_partition)
+        return tuple(standing)
 
     def take_news(self) -> StandingNews:
-        """Return what is to be reported now; it counts as reported from now on."""
+        """Return what is to be reported now; it counts as reported from now on.
+
+        A partition that stands is reported at once, and every `REPEAT_MS`; one
+        that goes on again, once.
+        """
         to_report: list[StandingPartition] = []
-        for partition in self.standing():
-            progress = self._progress_by_place[partition.place]
-            is_repeat_due = partition.stood_ms - progress.stood_at_report_ms >= REPEAT_MS
+        for standing_partition in self.standing():
+            progress = self._progress_by_partition[standing_partition.partition]
+            is_repeat_due = standing_partition.stood_ms - progress.stood_at_report_ms >= REPEAT_MS
             if not progress.is_reported or is_repeat_due:
-                progress.stood_at_report_ms = partition.stood_ms
-                to_report.append(partition)
+                progress.stood_at_report_ms = standing_partition.stood_ms
+                to_report.append(standing_partition)
         recoveries, self._unreported_recoveries = self._unreported_recoveries, []
         return StandingNews(to_report, recoveries)
 
@@ -286,7 +290,7 @@ class LateReaders:
         """Begin; a reader is late if it has not read a record that is older than `limit_ms`."""
         self._limit_ms = limit_ms
         self._began_ms: int | None = None  # wall time of the first call; None before it
-        self._seen_by_place: dict[TopicPartition, _SeenPosition] = {}
+        self._seen_by_partition: dict[TopicPartition, _SeenPosition] = {}
 
     def find_standing(
         self,
@@ -295,7 +299,7 @@ class LateReaders:
         ends: Mapping[TopicPartition, int],
         now_ms: int,
     ) -> list[StandingPartition]:
-        """Record positions at a wall time, and return the readers that stand.
+        """Record positions at a wall time, and return the partitions whose readers stand.
 
         Args:
             positions: up to where each partition is read.
@@ -308,24 +312,24 @@ class LateReaders:
         begins_anew = self._began_ms is None or now_ms < self._began_ms
         if begins_anew:
             self._began_ms = now_ms
-        former_seen_by_place, self._seen_by_place = self._seen_by_place, {}
-        partitions: list[StandingPartition] = []
-        for place, position in sorted(positions.items()):
-            if position >= young_offsets.get(place, position):
+        former_seen_by_partition, self._seen_by_partition = self._seen_by_partition, {}
+        standing: list[StandingPartition] = []
+        for partition, position in sorted(positions.items()):
+            if position >= young_offsets.get(partition, position):
                 continue  # it has read all that is old
-            seen = former_seen_by_place.get(place, _SeenPosition(UNKNOWN, now_ms))
-            # where the clock was set back it stands from now on: else it
-            # would be named an hour later
+            seen = former_seen_by_partition.get(partition, _SeenPosition(UNKNOWN, now_ms))
+            # where the clock was set back by an hour, it stands from now on:
+            # else it would be named an hour later
             since_ms = min(seen.since_ms, now_ms)
             if seen.position != position:
                 # at the first call it counts as standing already, see the class
                 since_ms = now_ms - self._limit_ms if begins_anew else now_ms
-            self._seen_by_place[place] = _SeenPosition(position, since_ms)
+            self._seen_by_partition[partition] = _SeenPosition(position, since_ms)
             stood_ms = now_ms - since_ms
             if stood_ms >= self._limit_ms:
-                end = ends.get(place)
-                partitions.append(StandingPartition(place, position, since_ms, stood_ms, end=end))
-        return partitions
+                end = ends.get(partition)
+                standing.append(StandingPartition(partition, position, since_ms, stood_ms, end=end))
+        return standing
 
 
 class StandingWatch:
@@ -348,9 +352,9 @@ class StandingWatch:
         Raises `Unreachable`: Kafka does not answer at all.
         """
         self._partitions.record_positions(positions, now_ms, is_drained=is_drained)
-        places = self._partitions.places_to_ask()
-        if places:
-            self._partitions.record_ends(self._log.bounds(self._bound, places))
+        partitions = self._partitions.partitions_to_ask()
+        if partitions:
+            self._partitions.record_ends(self._log.bounds(self._bound, partitions))
         return self._partitions.take_news()
 
     def standing(self) -> tuple[StandingPartition, ...]:

@@ -6,11 +6,11 @@ librdkafka knows four ends of a transaction that did not commit:
 2. Its producer is dead, because another owner of the id was initialised: `Fenced`.
 3. Its outcome is unknown when the deadline is over: `Unreachable`.
 4. Its producer dies of its abort: `Unreachable` as well; a new owner of the id ends the
-   transaction, and looks. This happens if the abort overtakes the request that would have begun
+   transaction, and finds out. This happens if the abort overtakes the request that would have begun
    the transaction at the coordinator, which then knows of none (librdkafka's issue 4849).
 
 A refused record makes the transaction one of the first kind; but that a right
-is missing is reported as it is, for no other attempt would succeed.
+is missing is reported as it is, for no other try would succeed.
 
 When a transaction is undone, librdkafka drops the records that it had put
 into a request and not sent yet, and counts their sequence numbers on: the
@@ -47,9 +47,9 @@ from acker.errors import (
     Unreachable,
     WindhoverError,
 )
-from acker.kafka.client import Deadline, KafkaClient, Use, unauthorized
+from acker.kafka.client import Deadline, KafkaClient, Use, missing_right_text
 from acker.kafka.port import Operation, Outgoing, OutgoingColumns, Resource, Right
-from acker.kafka.writer import SERVED_EVERY, DeliveryCallback, KafkaWriter, doing
+from acker.kafka.writer import SERVED_EVERY, DeliveryCallback, KafkaWriter, writing_text
 
 _UNEXPLAINED: Final = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
 """What librdkafka says when a record was refused, or had been before the call; not why."""
@@ -64,7 +64,7 @@ _ABORTING: Final = "aborting"
 """What messages call an abort, which is not aborted itself when it fails."""
 
 FLUSH_PIECE_S: Final = 0.2
-"""So often a flush looks whether its transaction is still open."""
+"""So often a flush asks whether its transaction is still open."""
 
 
 @dataclass(slots=True)
@@ -120,15 +120,15 @@ class KafkaTransactions(KafkaWriter):
         self._in_transaction = True
         self._first_refusal = None
         self._offset_reports = _Reports()
-        self._written_places.clear()
+        self._written_partitions.clear()
 
     def send(self, record: Outgoing, on_offset: Callable[[int], None] | None = None) -> None:
         """Queue a record; one that the client refuses is for `commit` to raise.
 
         `on_offset` is called with the record's offset, when that is known.
         """
-        # One check, since this is done for each record; only if it fails it
-        # is looked which of the two it was.
+        # One check, since this is done for each record; only if it fails,
+        # `_require_open` finds out which of the two it was.
         if self._fatal_error is not None or not self._in_transaction:
             self._require_open()
         if self._writes_to_repeat is not None:  # in case this transaction is undone and written again
@@ -146,12 +146,12 @@ class KafkaTransactions(KafkaWriter):
         if self._writes_to_repeat is not None:
             records = tuple(records)  # read twice: now, and when they are written once more
             self._writes_to_repeat.append(partial(self.send_all, records))
-        produce = self._enqueue
+        enqueue = self._enqueue  # as a local, since it is called for each record
         for number, record in enumerate(records, 1):
             try:
-                produce(record)
+                enqueue(record)
             except KafkaException as error:
-                self._remember_refusal(error.args[0], doing(record), record.topic)
+                self._remember_refusal(error.args[0], writing_text(record), record.topic)
             if not number % SERVED_EVERY:
                 self._run_callbacks(record.topic)
 
@@ -167,7 +167,7 @@ class KafkaTransactions(KafkaWriter):
         self._require_open()
         if self._offset_reports.missing_count:  # their callbacks would run with a fatal error's exception set
             raise LogError(f"transactional id {self._id}: flush before records whose offsets are asked for")
-        if not self._written_places:
+        if not self._written_partitions:
             return
         self._do_or_write_again(self._flush_queue, self._client.deadline(timeout_ms))
         if self._writes_to_repeat is not None:
@@ -213,9 +213,10 @@ class KafkaTransactions(KafkaWriter):
         self._was_aborted = False
 
     def _do_or_write_again(self, step: Callable[[Deadline], None], deadline: Deadline) -> None:
-        """Call `step` (flush or commit).
+        """Call `step`, a flush or a commit; if the transaction is aborted, write it again, and repeat.
 
-        If the transaction is aborted, repeat its writes and the step.
+        Its writes are kept only if the transaction before it was aborted, too
+        (`begin`). Raises `Aborted`: they are not kept, or it is aborted again.
         """
         try:
             step(deadline)
@@ -264,11 +265,12 @@ class KafkaTransactions(KafkaWriter):
                 "committing", deadline, lambda: self._producer.commit_transaction(deadline.next_wait_s)
             )
         except Unreachable as error:
-            leaderless_texts = self._client.leaderless_troubles(self._producer, self._written_places)
+            partitions = self._written_partitions
+            leaderless_texts = self._client.leaderless_troubles(self._producer, partitions)
             if not leaderless_texts:
                 raise
             doing = f"committing a transaction of {self._id} within {deadline.timeout_ms} ms"
-            raise self._client.stands(doing, leaderless_texts) from error
+            raise self._client.partition_stands_error(doing, leaderless_texts) from error
 
     def abort(self, timeout_ms: int) -> None:
         if self._in_transaction:
@@ -297,10 +299,10 @@ class KafkaTransactions(KafkaWriter):
             if deadline.is_over:
                 doing = f"committing a transaction of {self._id}"
                 text = f"{reports.missing_count} reports are missing"
-                raise self._client.unreachable(doing, deadline.timeout_ms, text)
+                raise self._client.unreachable_error(doing, deadline.timeout_ms, text)
             self._producer.poll(min(_REPORT_POLL_S, max(deadline.left_s, 0.001)))
-        for hand_out, offset in reports.offsets:
-            hand_out(offset)
+        for on_offset, offset in reports.offsets:
+            on_offset(offset)
 
     def _abort_open(self, deadline: Deadline) -> None:
         """Abort the open transaction; raise `Unreachable` if the producer dies of it: end 4 above."""
@@ -363,20 +365,27 @@ class KafkaTransactions(KafkaWriter):
         """
         error = aborted.__cause__
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.INVALID_TIMESTAMP:
-            ahead_ms = self._client.ahead_of_broker_ms(self._written_places)
-            raise self._client.refused_time(doing, error.args[0], ahead_ms) from error
+            ahead_ms = self._client.ahead_of_broker_ms(self._written_partitions)
+            raise self._client.refused_time_error(doing, error.args[0], ahead_ms) from error
 
     def _raise_forbidden(self, doing: str) -> None:
-        """Raise `NotAuthorized` with a topic of the transaction that we may not write to, if there is one."""
-        topics = {place.topic for place in self._written_places}
+        """Raise `NotAuthorized` with a topic of the transaction that we may not write to.
+
+        Nothing is raised if there is none. `doing` begins the message.
+        """
+        topics = {partition.topic for partition in self._written_partitions}
         if not topics:
             return
         for name in self._forbidden(Operation.WRITE, topics):
             right = Right(Operation.WRITE, Resource.TOPIC, name)
-            raise NotAuthorized(unauthorized(doing, right, self._client.bootstrap, "it was refused"))
+            bootstrap = self._client.bootstrap
+            raise NotAuthorized(missing_right_text(doing, right, bootstrap, "it was refused"))
 
     def _raise_cause(self, call: Callable[[], None]) -> None:
-        """Call; if the producer is dead or silent, raise why, and not the error that only says that it is."""
+        """Call the client; if its producer is dead or silent, raise why.
+
+        The error of the call itself only says that it is.
+        """
         try:
             call()
         except KafkaException as error:
@@ -385,8 +394,9 @@ class KafkaTransactions(KafkaWriter):
             raise
 
     def _require_alive(self) -> None:
-        """Raise again what killed the producer."""
+        """Raise again what killed the producer; nothing, if it lives."""
         if self._fatal_error is not None:
+            # a new error of the same class: the old one has the traceback of the first call
             raise type(self._fatal_error)(str(self._fatal_error))
 
     def _require_open(self) -> None:

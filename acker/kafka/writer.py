@@ -2,7 +2,7 @@
 
 A record that is refused is remembered, and raised where the caller waits:
 `flush` for the plain producer, `commit` for a transaction, which then is
-aborted. A *place* is one partition of one topic, a `TopicPartition`.
+aborted.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ CONNECT_MS: Final = 1000
 """How long a producer's first call waits for a connection before it goes on without one."""
 
 FIRST_POLL_S: Final = 0.005
-"""So often a flush looks whether the first records are durable."""
+"""So often a flush asks whether the first records are durable."""
 
 SERVED_EVERY: Final = 1_000
 """Records between two polls for callbacks: a poll costs more than queueing one; others may run."""
 
-_make_place = tuple_maker(TopicPartition)
+_make_partition = tuple_maker(TopicPartition)
 
 DeliveryCallback = Callable[[KafkaError | None, Message], None]
 """Gets the delivery report of one record: its error, or None, and the message."""
@@ -91,7 +91,7 @@ class KafkaWriter:
         # of the first refused record, until it was raised; None: there is none to be raised
         self._first_refusal: WindhoverError | None = None
         # partitions with records that are not known to be durable
-        self._written_places: set[TopicPartition] = set()
+        self._written_partitions: set[TopicPartition] = set()
         settings = {**FORCED, **SILENT, **forced}
         self._producer: confluent_kafka.Producer = client.make_client(
             confluent_kafka.Producer, DEFAULTS, settings, self._background
@@ -103,7 +103,7 @@ class KafkaWriter:
         Raises `NotAuthenticated`: the broker does not let us in.
 
         librdkafka asks for its producer id as soon as it is needed; if no
-        broker is connected just then, it looks again after half a second.
+        broker is connected just then, it tries again after half a second.
         """
         if self._has_tried_to_connect:
             return
@@ -118,7 +118,8 @@ class KafkaWriter:
     def _require_login(self) -> None:
         """Raise `NotAuthenticated` if the only answer so far is that the broker does not let us in."""
         if self._background.is_hopeless:
-            raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
+            text = "no answer"
+            raise self._client.unreachable_error("connecting", CONNECT_MS, text, self._background)
 
     def _enqueue(self, record: Outgoing, on_delivery: DeliveryCallback | None = None) -> None:
         """Queue one record; while the queue is full, wait, at most as long as an operation may
@@ -129,8 +130,8 @@ class KafkaWriter:
             Unreachable: the queue stays full.
         """
         topic, partition, value, key, headers, timestamp_ms = record
-        self._written_places.add(_make_place((topic, partition)))
-        deadline: Deadline | None = None
+        self._written_partitions.add(_make_partition((topic, partition)))
+        deadline: Deadline | None = None  # set when the queue is full: mostly it is not
         while True:
             try:
                 self._producer.produce(
@@ -146,7 +147,9 @@ class KafkaWriter:
                 deadline = deadline or self._client.deadline()
                 if deadline.is_over:
                     text = "the queue stays full"
-                    raise self._client.unreachable(doing(record), deadline.timeout_ms, text) from None
+                    raise self._client.unreachable_error(
+                        writing_text(record), deadline.timeout_ms, text
+                    ) from None
                 self._producer.flush(0.05)
             else:
                 return
@@ -158,8 +161,8 @@ class KafkaWriter:
 
         Raises `Unreachable`: the queue stays full.
         """
-        self._written_places.update(
-            _make_place((columns.topic, partition)) for partition in set(columns.partitions)
+        self._written_partitions.update(
+            _make_partition((columns.topic, partition)) for partition in set(columns.partitions)
         )
         values = iter(columns.values)
         topics = repeat(columns.topic)
@@ -185,7 +188,7 @@ class KafkaWriter:
         try:
             self._enqueue(record, on_delivery)
         except KafkaException as error:
-            self._remember_refusal(error.args[0], doing(record), record.topic)
+            self._remember_refusal(error.args[0], writing_text(record), record.topic)
 
     def _run_callbacks(self, topic: str, timeout_s: float = 0) -> None:
         """Poll the client, so that it calls back for delivery reports.
@@ -208,16 +211,22 @@ class KafkaWriter:
     def _unacknowledged(self, doing: str, timeout_ms: int, record_count: int) -> WindhoverError:
         """Return the error of records that are not durable in time.
 
-        Partitions without a leader are named.
+        It names the partitions without a leader, if these hold records up.
+        `doing` begins the message.
         """
-        leaderless_texts = self._client.leaderless_troubles(self._producer, self._written_places)
+        partitions = self._written_partitions
+        leaderless_texts = self._client.leaderless_troubles(self._producer, partitions)
         if leaderless_texts:
-            return self._client.stands(f"{doing} within {timeout_ms} ms", leaderless_texts)
+            doing_within = f"{doing} within {timeout_ms} ms"
+            return self._client.partition_stands_error(doing_within, leaderless_texts)
         text = f"{record_count} records are not acknowledged"
-        return self._client.unreachable(doing, timeout_ms, text, self._background)
+        return self._client.unreachable_error(doing, timeout_ms, text, self._background)
 
     def close(self) -> None:
-        """Drop the client, with what was not delivered; an open transaction stays as it is."""
+        """Drop the client, with what was not delivered; an open transaction stays as it is.
+
+        A second call does nothing.
+        """
         # the client ends with its last reference; its own close() would abort, and wait
         vars(self).pop("_producer", None)
 
@@ -227,8 +236,8 @@ class KafkaProducer(KafkaWriter):
 
     def __init__(self, client: KafkaClient) -> None:
         super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._on_delivery})
-        # the first record's topic, until a flush has waited for it; None: there is nothing to wait
-        # for
+        # the topic of the first record of all, until a flush has waited for that record; None:
+        # nothing was sent yet, or it was waited for
         self._first_topic: str | None = None
 
     def send(self, record: Outgoing) -> None:
@@ -266,7 +275,7 @@ class KafkaProducer(KafkaWriter):
             raise refusal
         if queued_count:
             raise self._unacknowledged("writing", timeout_ms, queued_count)
-        self._written_places.clear()
+        self._written_partitions.clear()
 
     def _flush_until(self, deadline: Deadline) -> int:
         """Wait until no record is queued, or the deadline is over.
@@ -318,6 +327,6 @@ def _further_arguments(columns: OutgoingColumns) -> tuple[Iterable[object], ...]
     return keys, columns.partitions, no_callback, no_callback, timestamps, headers
 
 
-def doing(record: Outgoing) -> str:
-    """Return the subject of messages about writing a record."""
+def writing_text(record: Outgoing) -> str:
+    """Return what messages say is done when a record is written: ``writing sentences/3``."""
     return f"writing {record.topic}/{record.partition}"

@@ -72,18 +72,18 @@ class KafkaAdmin:
     def holding_records(self, infos: Iterable[TopicInfo]) -> list[str]:
         """Return the names of those topics to which anything was ever written."""
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's stubs
-        spec_by_place: dict[TopicPartition, OffsetSpec] = {}
+        spec_by_partition: dict[TopicPartition, OffsetSpec] = {}
         for info in infos:
             for number in range(info.partitions):
-                spec_by_place[TopicPartition(info.name, number)] = latest
+                spec_by_partition[TopicPartition(info.name, number)] = latest
 
         def topics_with_records() -> set[str]:
-            futures = self._admin.list_offsets(spec_by_place, request_timeout=self._wait_s)
+            futures = self._admin.list_offsets(spec_by_partition, request_timeout=self._wait_s)
             names: set[str] = set()
-            for place, future in futures.items():
-                use = Use(Operation.DESCRIBE, topic=place.topic)
-                if answer_of(future, self._wait_s, use).offset > 0:
-                    names.add(place.topic)
+            for partition, future in futures.items():
+                use = Use(Operation.DESCRIBE, topic=partition.topic)
+                if answer_of(future, self._wait_s, use).offset > 0:  # where it ends
+                    names.add(partition.topic)
             return names
 
         return sorted(self._ask("listing offsets", topics_with_records))
@@ -264,8 +264,11 @@ class KafkaAdmin:
         return self._client.retry(doing, self._client.deadline(), ask_once, self._background, None)
 
     def _error(self, doing: str, cause: KafkaError, use: Use | None = None) -> WindhoverError:
-        """Translate an error; where nothing answers, add what the connection itself reported."""
-        self._admin.poll(0)
+        """Return an error of the client as one of ours; `doing` is the subject of its message.
+
+        Where nothing answers, it has what the connection itself reported.
+        """
+        self._admin.poll(0)  # takes over what the connection's threads have reported
         return self._client.error(cause, doing, self._client.operation_timeout_ms, self._background, use)
 
 

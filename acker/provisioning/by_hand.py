@@ -17,16 +17,18 @@ def create_command(spec: TopicSpec, bootstrap: str) -> list[str]:
 
     What is negative in a spec, or missing, is left to the broker: the copies, the partitions.
     """
-    words = [f"kafka-topics.sh --bootstrap-server {shlex.quote(bootstrap)} --create"]
-    place = f"--topic {shlex.quote(spec.name)}"
+    topic_options = f"--topic {shlex.quote(spec.name)}"
     if spec.partitions is not None:
-        place += f" --partitions {spec.partitions}"
+        topic_options += f" --partitions {spec.partitions}"
     if spec.replication > 0:
-        place += f" --replication-factor {spec.replication}"
-    words.append(place)
-    words += [f"--config {name}={shlex.quote(value)}" for name, value in sorted(spec.settings.items())]
-    first, *others = words
-    lines = [first, *(f"    {word}" for word in others)]
+        topic_options += f" --replication-factor {spec.replication}"
+    lines = [
+        f"kafka-topics.sh --bootstrap-server {shlex.quote(bootstrap)} --create",
+        f"    {topic_options}",
+    ]
+    for name, value in sorted(spec.settings.items()):
+        lines.append(f"    --config {name}={shlex.quote(value)}")
+    # a backslash at its end lets a line go on in the next one
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
@@ -41,19 +43,19 @@ def settings_table(specs: Sequence[TopicSpec]) -> list[str]:
 
 def _topics_by_setting(specs: Iterable[TopicSpec]) -> Mapping[tuple[str, str], list[str]]:
     """Return by (name, value) of a setting the topics that need it."""
-    topics: dict[tuple[str, str], list[str]] = {}
+    topics_by_setting: dict[tuple[str, str], list[str]] = {}
     for spec in specs:
-        for setting in spec.settings.items():
-            topics.setdefault(setting, []).append(spec.name)
-    return topics
+        for name_and_value in spec.settings.items():
+            topics_by_setting.setdefault(name_and_value, []).append(spec.name)
+    return topics_by_setting
 
 
 def demanded_settings(specs: Iterable[TopicSpec]) -> Iterator[str]:
-    """Yield of which setting another value is refused by `windhover topics check`, on which topics."""
-    topics: dict[str, list[str]] = {}
+    """Yield rows of a table: a setting, and on which topics `windhover topics check` demands it."""
+    topics_by_setting: dict[str, list[str]] = {}
     for spec in specs:
         for name, value in spec.settings.items():
             if (spec.role, name) in MUST_BE:
-                topics.setdefault(f"`{name}={value}`", []).append(spec.name)
-    for setting, names in sorted(topics.items()):
+                topics_by_setting.setdefault(f"`{name}={value}`", []).append(spec.name)
+    for setting, names in sorted(topics_by_setting.items()):
         yield f"| {setting} | {', '.join(f'`{name}`' for name in names)} |"

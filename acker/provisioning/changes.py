@@ -44,16 +44,17 @@ def changes_between(former: Topics, newer: Topics) -> list[Change]:
     changes = list(_kafka_changes(former.kafka, newer.kafka))
     changes += _section_changes(former.acker, newer.acker, "acker.", "acker.")
     changes += _section_changes(former.replay, newer.replay, "replay.", "replay.")
-    pairs = _pairs(list(former.inputs.values()), list(newer.inputs.values()))
-    for former_input, after in pairs:
-        changes += _input_changes(former_input, after)
-    former_names = {former_input.name for former_input, _after in pairs}
-    newer_names = {after.name for _before, after in pairs}
+    # inputs that are in both files
+    pairs = _pairs_of_same_input(list(former.inputs.values()), list(newer.inputs.values()))
+    for former_input, newer_input in pairs:
+        changes += _input_changes(former_input, newer_input)
+    kept_former_names = {former_input.name for former_input, _newer_input in pairs}
+    kept_newer_names = {newer_input.name for _former_input, newer_input in pairs}
     for name in former.inputs:
-        if name not in former_names:
+        if name not in kept_former_names:
             changes.append(Change(f"inputs.{name}", "removed", REMOVED))
     for name in newer.inputs:
-        if name not in newer_names:
+        if name not in kept_newer_names:
             changes.append(Change(f"inputs.{name}", "added", ADDED))
     return changes
 
@@ -75,8 +76,8 @@ def summary(changes: Iterable[Change]) -> list[str]:
 
 def _in_order(processes: Iterable[Process]) -> str:
     """Return the names of processes in the order of `Process`."""
-    places = set(processes)
-    return ", ".join(process for process in Process if process in places)
+    to_name = set(processes)
+    return ", ".join(process for process in Process if process in to_name)
 
 
 def _kafka_changes(former: Mapping[str, str], newer: Mapping[str, str]) -> Iterator[Change]:
@@ -105,12 +106,17 @@ def _section_changes(
     # a key of the file is the alias of an attribute, where Python has no such name
     attributes = {field.alias or name: name for name, field in type(newer).model_fields.items()}
     for key, field in section_keys(type(newer)).items():
-        before = getattr(former, attributes[key])
-        after = getattr(newer, attributes[key])
-        if isinstance(after, BaseModel):
-            yield from _section_changes(before, after, f"{path_prefix}{key}.", f"{table_prefix}{key}.")
+        former_value = getattr(former, attributes[key])
+        newer_value = getattr(newer, attributes[key])
+        if isinstance(newer_value, BaseModel):  # a section in this one
+            yield from _section_changes(
+                former_value,
+                newer_value,
+                f"{path_prefix}{key}.",
+                f"{table_prefix}{key}.",
+            )
             continue
-        if before == after:
+        if former_value == newer_value:
             continue
         is_list_of_rules = items_of(field) is not None
         if is_list_of_rules:
@@ -118,7 +124,7 @@ def _section_changes(
         else:
             extra = field.json_schema_extra
             unit = str(extra["unit"]) if isinstance(extra, dict) else ""
-            change = f"{value_text(before, unit)} -> {value_text(after, unit)}"
+            change = f"{value_text(former_value, unit)} -> {value_text(newer_value, unit)}"
         yield Change(f"{path_prefix}{key}", change, EFFECTS[f"{table_prefix}{key}"])
 
 
@@ -129,7 +135,7 @@ def _input_changes(former: Input, newer: Input) -> Iterator[Change]:
     yield from _section_changes(former, newer, f"inputs.{newer.name}.", "inputs.<name>.")
 
 
-def _pairs(former: list[Input], newer: list[Input]) -> list[tuple[Input, Input]]:
+def _pairs_of_same_input(former: list[Input], newer: list[Input]) -> list[tuple[Input, Input]]:
     """Return (former, newer) of each input that is in both files, in the order of the newer one."""
     # by the newer name: the input in both files
     pair_by_name: dict[str, tuple[Input, Input]] = {}

@@ -21,31 +21,33 @@ def describe(topics: Topics) -> Iterator[str]:
     yield "replay:"
     yield from _keys(topics.replay, "  ")
     yield "inputs:" if topics.inputs else "inputs: none"
-    for name, source in topics.inputs.items():
+    for name, input in topics.inputs.items():
         yield f"  {name}:"
-        yield from _keys(source, "    ")
-        if source.tracked:
-            need_ms = longest_need_ms(source)
-            why = "ever: an open one never times out"
+        yield from _keys(input, "    ")
+        if input.tracked:
+            need_ms = longest_need_ms(input)
+            need_text = "ever: an open one never times out"
             if need_ms is not None:
-                why = f"{duration_text(in_seconds_ms(need_ms))}: so long one may live, with all its replays"
-            yield f"    # topic {source.topic} has to keep its records for {why}"
+                need = duration_text(in_seconds_ms(need_ms))
+                need_text = f"{need}: so long one may live, with all its replays"
+            yield f"    # topic {input.topic} has to keep its records for {need_text}"
 
 
 def _keys(section: BaseModel, indent: str) -> Iterator[str]:
     """Yield a line for each key of a section with its value, and for those of its sections, indented."""
-    names = {field.alias or name: name for name, field in type(section).model_fields.items()}
+    # a key of the file is the alias of an attribute, where Python has no such name
+    attributes = {field.alias or name: name for name, field in type(section).model_fields.items()}
     for key, field in section_keys(type(section)).items():
-        value = getattr(section, names[key])
+        value = getattr(section, attributes[key])
         if isinstance(value, BaseModel):
             yield f"{indent}{key}:"
             yield from _keys(value, indent + "  ")
             continue
-        if items_of(field) is not None:
+        if items_of(field) is not None:  # a list of rules
             yield f"{indent}{key}:{'' if value else ' none'}"
-            for number, item in enumerate(value):
+            for number, rule in enumerate(value):
                 yield f"{indent}  {number}:"
-                yield from _keys(item, indent + "    ")
+                yield from _keys(rule, indent + "    ")
             continue
         extra = field.json_schema_extra
         unit = extra["unit"] if isinstance(extra, dict) else ""

@@ -115,15 +115,15 @@ def key_texts_named(name: str) -> list[KeyText]:
     pattern = _pattern_of(name, texts)
     if not pattern:
         raise UsageError("the name of the key is empty; `windhover explain` lists all keys")
-    by_path = {text.path: text for text in texts}
-    if pattern in by_path:
-        return [by_path[pattern]]
+    text_by_path = {text.path: text for text in texts}
+    if pattern in text_by_path:
+        return [text_by_path[pattern]]
     matches = [text for text in texts if f".{text.path}".endswith(f".{pattern}")]
     if not matches:
         # a section, such as retry or dead_letter: all keys in it
         matches = [text for text in texts if f".{pattern}." in f".{text.path}"]
     if not matches:
-        raise UsageError(_no_such_key(name, pattern, by_path))
+        raise UsageError(_no_such_key(name, pattern, text_by_path))
     return matches
 
 
@@ -145,21 +145,26 @@ def _pattern_of(name: str, texts: Iterable[KeyText]) -> str:
 
 def _with_any_name(path: str, texts: Iterable[KeyText]) -> str:
     """Return a path below ``inputs`` with ``<name>`` for the input; its name may have dots, too."""
-    keys = {text.path.removeprefix("inputs.<name>") for text in texts if "<name>" in text.path}
-    sections = {key.rpartition(".")[0] for key in keys} - {""}
+    # what may stand behind the name: a key, as .dead_letter.topic, or a section, as .dead_letter
+    key_ends = {text.path.removeprefix("inputs.<name>") for text in texts if "<name>" in text.path}
+    section_ends = {key_end.rpartition(".")[0] for key_end in key_ends} - {""}
     # the longest end that leaves a name: of inputs.a.dead_letter.topic it is not .topic
-    for end in sorted(keys | sections, key=len, reverse=True):
-        if path.endswith(end) and len(path) > len("inputs.") + len(end):
+    for end in sorted(key_ends | section_ends, key=len, reverse=True):
+        leaves_name = len(path) > len("inputs.") + len(end)
+        if path.endswith(end) and leaves_name:
             return f"inputs.<name>{end}"
     return path
 
 
 def _no_such_key(name: str, pattern: str, paths: Iterable[str]) -> str:
     """Return what to say of a name that is no key, with those that look like it."""
-    by_end = {path.rpartition(".")[2]: path for path in reversed(list(paths))}
+    # reversed, so that of several keys with the same last part the first one stays
+    path_by_last_part = {path.rpartition(".")[2]: path for path in reversed(list(paths))}
     last_part = pattern.rpartition(".")[2]
-    near = [by_end[end] for end in get_close_matches(last_part, by_end, n=NEAREST_MAX)]
-    near = near or get_close_matches(pattern, by_end.values(), n=NEAREST_MAX)
+    near_parts = get_close_matches(last_part, path_by_last_part, n=NEAREST_MAX)
+    near = [path_by_last_part[part] for part in near_parts]
+    if not near:
+        near = get_close_matches(pattern, path_by_last_part.values(), n=NEAREST_MAX)
     cure = f"the nearest are {', '.join(near)}" if near else "`windhover explain` lists all keys"
     return f"topics.yaml has no key {UntrustedName(name)}; {cure}"
 
@@ -167,21 +172,25 @@ def _no_such_key(name: str, pattern: str, paths: Iterable[str]) -> str:
 def _of_section(model: type[BaseModel], above: str) -> Iterator[KeyText]:
     """Yield the texts of all keys of a section, and of sections in it; `above` begins their paths."""
     docstrings = _docstrings(model)
-    names = {field.alias or name: name for name, field in model.model_fields.items()}
+    # a key of the file is the alias of an attribute, where Python has no such name
+    attributes = {field.alias or name: name for name, field in model.model_fields.items()}
     for key, field in section_keys(model).items():
         path = f"{above}{key}"
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _of_section(field.annotation, f"{path}.")
             continue
-        yield _key_text(path, field, docstrings[names[key]])
-        if (rule := items_of(field)) is not None:
-            yield from _of_section(rule, f"{path}[].")
+        yield _key_text(path, field, docstrings[attributes[key]])
+        rule_model = items_of(field)  # None: it is no list of rules
+        if rule_model is not None:
+            yield from _of_section(rule_model, f"{path}[].")
 
 
 def _key_text(path: str, field: FieldInfo, text: str) -> KeyText:
     """Return the text of one key, of its docstring `text` and of what its field says."""
-    extra = field.json_schema_extra
-    facts = {name: str(value) for name, value in extra.items()} if isinstance(extra, dict) else {}
+    extra = field.json_schema_extra  # what `acker.config.keys.key` was called with
+    facts: dict[str, str] = {}
+    if isinstance(extra, dict):
+        facts = {name: str(value) for name, value in extra.items()}
     return KeyText(
         path,
         text,

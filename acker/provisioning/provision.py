@@ -23,11 +23,11 @@ from acker.provisioning.topic_specs import (
     Finding,
     Level,
     TopicSpec,
-    compare,
-    missing,
+    missing_topic_finding,
     plan,
     refused_by_client,
     required_topics,
+    topic_findings,
 )
 from acker.provisioning.topic_times import short_retention
 from acker.provisioning.unpacking import large_batches
@@ -38,13 +38,13 @@ class Provisioned:
     """What was found, and what was done. `created`, `grown`, `left_out` are empty for a mere check.
 
     Attributes:
-        there: topics that were there before.
+        existing: topics that were there before.
         left_out: settings without which topics were made.
     """
 
     created: tuple[TopicSpec, ...]
     grown: tuple[TopicSpec, ...]
-    there: tuple[TopicSpec, ...]
+    existing: tuple[TopicSpec, ...]
     findings: tuple[Finding, ...]
     left_out: tuple[LeftOut, ...] = ()
 
@@ -61,12 +61,12 @@ class Provisioned:
         lines = [f"made {spec.name} ({spec.role}, {_partitions_text(spec)})" for spec in self.created]
         lines += left_out_lines(self.left_out)
         lines += [f"raised {spec.name} to {_partitions_text(spec)}" for spec in self.grown]
-        if self.there:
-            lines.append(f"there: {', '.join(spec.name for spec in self.there)}")
+        if self.existing:
+            lines.append(f"there: {', '.join(spec.name for spec in self.existing)}")
         topics_by_text: dict[str, list[str]] = {}
         for finding in self.warnings:
             topics_by_text.setdefault(finding.text, []).append(finding.topic)
-        topic_count = len(self.created) + len(self.there)
+        topic_count = len(self.created) + len(self.existing)
         for text, names in topics_by_text.items():
             concerns_all = len(names) == topic_count > 1
             topics_text = "every topic" if concerns_all else ", ".join(names)
@@ -94,12 +94,12 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     findings: list[Finding] = []
     for spec in specs:
         info = infos.get(spec.name)
-        findings += [missing(spec)] if info is None else compare(spec, info)
+        findings += [missing_topic_finding(spec)] if info is None else topic_findings(spec, info)
     findings += [*short_retention(topics, infos), *large_batches(topics, infos)]
     for spec in specs:
         findings += refused_by_client(spec, topics.kafka)
     existing = tuple(spec for spec in specs if spec.name in infos)
-    return Provisioned(created=(), grown=(), there=existing, findings=tuple(findings))
+    return Provisioned(created=(), grown=(), existing=existing, findings=tuple(findings))
 
 
 def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> Provisioned:
@@ -119,31 +119,32 @@ def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> 
     infos = admin.topics(topics_needed(topics))
     _refuse_losses(topics, infos, admin)
     # 2. and 3. make what is missing, sources first: a topic of copies is made as its source was
-    todo = plan(required_topics(topics, infos), infos)
+    topic_plan = plan(required_topics(topics, infos), infos)
     created: dict[str, TopicSpec] = {}
     left_out: list[LeftOut] = []
-    to_make = list(todo.make)
+    to_make = list(topic_plan.make)
     while to_make:
         ready, left_out_of_ready = _acceptable_now(to_make, without, admin)
         admin.make(ready)
         created |= {spec.name: spec for spec in ready}
         left_out += left_out_of_ready
         infos = admin.topics(topics_needed(topics))
-        todo = plan(required_topics(topics, infos), infos)
+        topic_plan = plan(required_topics(topics, infos), infos)
         # the broker that answers may not show yet what was made
-        to_make = [spec for spec in todo.make if spec.name not in created]
-    admin.grow(todo.grow)
+        to_make = [spec for spec in topic_plan.make if spec.name not in created]
+    admin.grow(topic_plan.grow)
     # 4. compare again
-    existing = tuple(spec for spec in todo.there if spec.name not in created)
-    after = check(topics, admin)
+    existing = tuple(spec for spec in topic_plan.existing if spec.name not in created)
+    checked = check(topics, admin)
     # the broker that answers now may not have what is new yet
-    shown_topics = {spec.name for spec in after.there} - {spec.name for spec in todo.grow}
-    raise_errors(finding for finding in after.findings if finding.topic in shown_topics)
+    grown_names = {spec.name for spec in topic_plan.grow}
+    shown_topics = {spec.name for spec in checked.existing} - grown_names
+    raise_errors(finding for finding in checked.findings if finding.topic in shown_topics)
     return Provisioned(
         created=tuple(created.values()),
-        grown=todo.grow,
-        there=existing,
-        findings=after.findings,
+        grown=topic_plan.grow,
+        existing=existing,
+        findings=checked.findings,
         left_out=tuple(left_out),
     )
 
@@ -152,12 +153,12 @@ def _refuse_losses(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaA
     """Raise `TopicError` for what must not be as it is before anything is made; see `create`, 1."""
     specs = required_topics(topics, infos)
     errors: list[Finding] = []
-    for spec in plan(specs, infos).there:
-        errors += compare(spec, infos[spec.name])
+    for spec in plan(specs, infos).existing:
+        errors += topic_findings(spec, infos[spec.name])
     for spec in specs:
         # without a number of partitions nobody can make it here
         if spec.partitions is None and spec.name not in infos:
-            errors.append(missing(spec))
+            errors.append(missing_topic_finding(spec))
     errors += _missing_beside_records(topics, infos, admin)
     raise_errors(errors)
 

@@ -310,14 +310,16 @@ def defaults_of_brokers(brokers: Iterable[Mapping[str, str]]) -> dict[str, str]:
     >>> defaults_of_brokers([{"log.retention.hours": "168", "min.insync.replicas": "1"}])
     {'min.insync.replicas': '1', 'retention.ms': '604800000'}
     """
-    defaults = [_defaults_of(broker) for broker in brokers]
-    if not defaults:
+    defaults_of_each = [_defaults_of(broker) for broker in brokers]
+    if not defaults_of_each:
         return {}
 
     def is_agreed(name: str, value: str) -> bool:
-        return all(of_broker.get(name) == value for of_broker in defaults)
+        """Return whether all brokers have this value by default."""
+        return all(defaults.get(name) == value for defaults in defaults_of_each)
 
-    return {name: value for name, value in defaults[0].items() if is_agreed(name, value)}
+    first_defaults = defaults_of_each[0]
+    return {name: value for name, value in first_defaults.items() if is_agreed(name, value)}
 
 
 def _defaults_of(broker: Mapping[str, str]) -> dict[str, str]:
@@ -326,15 +328,23 @@ def _defaults_of(broker: Mapping[str, str]) -> dict[str, str]:
     for name, unit_ms in _RETENTION_MS:
         if name in broker:
             number = int(broker[name])
+            # a negative number of any unit is no limit, which a topic writes as -1
             defaults["retention.ms"] = str(number * unit_ms if number >= 0 else -1)
-            break
+            break  # of the three only the first that is set holds
     return defaults
 
 
 def defaults_of_topics(topics: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return what topics that are there have by default; where two differ, nothing."""
-    defaults: dict[str, set[str]] = {}
+    """Return what topics that are there have by default; where two differ, nothing.
+
+    `topics` has the settings of each topic that were not set for it.
+    """
+    values_by_name: dict[str, set[str]] = {}
     for settings in topics:
         for name, value in settings.items():
-            defaults.setdefault(name, set()).add(value)
-    return {name: values.pop() for name, values in defaults.items() if len(values) == 1}
+            values_by_name.setdefault(name, set()).add(value)
+    defaults: dict[str, str] = {}
+    for name, values in values_by_name.items():
+        if len(values) == 1:
+            defaults[name] = values.pop()  # the only one
+    return defaults

@@ -36,7 +36,7 @@ class Role(StrEnum):
     KEEPER = "keeper"
 
 
-class Of(StrEnum):
+class Names(StrEnum):
     """Of which names a role needs something: names in a topics.yaml, or made of them."""
 
     INIT = "`_ack_init`"
@@ -65,7 +65,7 @@ class Need:
     """What a role does with resources of one kind, and what for."""
 
     role: Role
-    names: Of
+    names: Names
     operations: tuple[Operation, ...]
     why: str
 
@@ -74,92 +74,163 @@ _READ, _WRITE, _CREATE, _DELETE = Operation.READ, Operation.WRITE, Operation.CRE
 _ALTER, _DESCRIBE, _CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
 
 NEEDS: Final = (
-    Need(Role.OPERATOR, Of.EVERY, (_CREATE, _DESCRIBE, _CONFIGS), "`topics create`, `topics check`"),
-    Need(Role.OPERATOR, Of.REPLAYS, (_ALTER,), "`topics create`: they grow with their sources"),
     Need(
         Role.OPERATOR,
-        Of.INIT,
+        Names.EVERY,
+        (_CREATE, _DESCRIBE, _CONFIGS),
+        "`topics create`, `topics check`",
+    ),
+    Need(Role.OPERATOR, Names.REPLAYS, (_ALTER,), "`topics create`: they grow with their sources"),
+    Need(
+        Role.OPERATOR,
+        Names.INIT,
         (_READ, _WRITE),
         "`release`, `offsets reset`: who holds the group; takes it",
     ),
-    Need(Role.OPERATOR, Of.VERDICT, (_READ,), "the ackers' answer"),
-    Need(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
-    Need(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
-    Need(Role.OPERATOR, Of.GROUPS, (_READ,), "to commit the group's offsets"),
+    Need(Role.OPERATOR, Names.VERDICT, (_READ,), "the ackers' answer"),
+    Need(Role.OPERATOR, Names.SOURCES, (_READ,), "to commit the group's offsets"),
+    Need(Role.OPERATOR, Names.REPLAYS, (_READ,), "to commit the group's offsets"),
+    Need(Role.OPERATOR, Names.GROUPS, (_READ,), "to commit the group's offsets"),
     *(
         Need(Role.OPERATOR, names, (_READ, _WRITE), "`topics repair`: finds what stops its readers, marks it")
-        for names in (Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE)
+        for names in (Names.INIT, Names.ACK, Names.FAIL, Names.VERDICT, Names.STATE, Names.DUE)
     ),
-    Need(Role.OPERATOR, Of.DUE, (_READ, _WRITE), "`replay resume`, `replay drop`: what waits for its replay"),
-    Need(Role.OPERATOR, Of.REPLAY_GROUP, (_DESCRIBE,), "`replay resume`: whether a replay worker lives"),
+    Need(
+        Role.OPERATOR, Names.DUE, (_READ, _WRITE), "`replay resume`, `replay drop`: what waits for its replay"
+    ),
     Need(
         Role.OPERATOR,
-        Of.REPLAY_IDS,
+        Names.REPLAY_GROUP,
+        (_DESCRIBE,),
+        "`replay resume`: whether a replay worker lives",
+    ),
+    Need(
+        Role.OPERATOR,
+        Names.REPLAY_IDS,
         (_WRITE,),
         "`replay resume`, `replay drop`: take a partition over",
     ),
-    Need(Role.ACKER, Of.INIT, (_READ, _DELETE), "inits, ticks, takes; deletes what nothing needs"),
-    Need(Role.ACKER, Of.ACK, (_READ, _DELETE), "what was acked; deletes what nothing needs"),
-    Need(Role.ACKER, Of.FAIL, (_READ, _DELETE), "what failed; deletes what nothing needs"),
-    Need(Role.ACKER, Of.VERDICT, (_READ, _WRITE, _DELETE), "gives verdicts, reads them to restore"),
-    Need(Role.ACKER, Of.STATE, (_READ, _WRITE), "what a restart needs"),
-    Need(Role.ACKER, Of.QUARANTINE, (_WRITE,), "records that cannot be read"),
-    Need(Role.ACKER, Of.ACKER_GROUP, (_READ,), "shares the partitions"),
-    Need(Role.ACKER, Of.REPLAY_GROUP, (_DESCRIBE,), "deletes no verdict that replay workers have not read"),
-    Need(Role.ACKER, Of.ACKER_IDS, (_WRITE,), "one transactional id for each partition"),
-    Need(Role.REPLAY, Of.VERDICT, (_READ,), "what was lost"),
-    Need(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay"),
-    Need(Role.REPLAY, Of.SOURCES, (_READ, _CONFIGS), "the record that is copied"),
-    Need(Role.REPLAY, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "copies; a copy may be lost again"),
-    Need(Role.REPLAY, Of.DEAD_LETTERS, (_WRITE, _CONFIGS), "records given up"),
-    Need(Role.REPLAY, Of.REPLAY_GROUP, (_READ,), "shares the partitions"),
-    Need(Role.REPLAY, Of.REPLAY_IDS, (_WRITE,), "one transactional id for each partition"),
-    Need(Role.SPOUT, Of.SOURCES, (_READ,), "executors read them"),
-    Need(Role.SPOUT, Of.REPLAYS, (_READ,), "executors read them"),
-    Need(Role.SPOUT, Of.GROUPS, (_READ,), "commits what is settled"),
+    Need(
+        Role.ACKER,
+        Names.INIT,
+        (_READ, _DELETE),
+        "inits, ticks, takes; deletes what nothing needs",
+    ),
+    Need(Role.ACKER, Names.ACK, (_READ, _DELETE), "what was acked; deletes what nothing needs"),
+    Need(Role.ACKER, Names.FAIL, (_READ, _DELETE), "what failed; deletes what nothing needs"),
+    Need(
+        Role.ACKER,
+        Names.VERDICT,
+        (_READ, _WRITE, _DELETE),
+        "gives verdicts, reads them to restore",
+    ),
+    Need(Role.ACKER, Names.STATE, (_READ, _WRITE), "what a restart needs"),
+    Need(Role.ACKER, Names.QUARANTINE, (_WRITE,), "records that cannot be read"),
+    Need(Role.ACKER, Names.ACKER_GROUP, (_READ,), "shares the partitions"),
+    Need(
+        Role.ACKER, Names.REPLAY_GROUP, (_DESCRIBE,), "deletes no verdict that replay workers have not read"
+    ),
+    Need(Role.ACKER, Names.ACKER_IDS, (_WRITE,), "one transactional id for each partition"),
+    Need(Role.REPLAY, Names.VERDICT, (_READ,), "what was lost"),
+    Need(Role.REPLAY, Names.DUE, (_READ, _WRITE), "what waits for its replay"),
+    Need(Role.REPLAY, Names.SOURCES, (_READ, _CONFIGS), "the record that is copied"),
+    Need(Role.REPLAY, Names.REPLAYS, (_READ, _WRITE, _CONFIGS), "copies; a copy may be lost again"),
+    Need(Role.REPLAY, Names.DEAD_LETTERS, (_WRITE, _CONFIGS), "records given up"),
+    Need(Role.REPLAY, Names.REPLAY_GROUP, (_READ,), "shares the partitions"),
+    Need(Role.REPLAY, Names.REPLAY_IDS, (_WRITE,), "one transactional id for each partition"),
+    Need(Role.SPOUT, Names.SOURCES, (_READ,), "executors read them"),
+    Need(Role.SPOUT, Names.REPLAYS, (_READ,), "executors read them"),
+    Need(Role.SPOUT, Names.GROUPS, (_READ,), "commits what is settled"),
     Need(
         Role.SPOUT,
-        Of.INIT,
+        Names.INIT,
         (_READ, _WRITE),
         "who holds the group; the planning process announces what it emits",
     ),
-    Need(Role.SPOUT, Of.ACK, (_WRITE,), "the driver publishes what was acked"),
-    Need(Role.SPOUT, Of.FAIL, (_WRITE,), "the driver publishes what failed"),
-    Need(Role.SPOUT, Of.VERDICT, (_READ,), "the planning process settles"),
+    Need(Role.SPOUT, Names.ACK, (_WRITE,), "the driver publishes what was acked"),
+    Need(Role.SPOUT, Names.FAIL, (_WRITE,), "the driver publishes what failed"),
+    Need(Role.SPOUT, Names.VERDICT, (_READ,), "the planning process settles"),
     Need(
         Role.SPOUT,
-        Of.DUE,
+        Names.DUE,
         (_READ,),
         "what waits: `ordering`, `availableNow`, `spout.run_once`",
     ),
-    Need(Role.SPOUT, Of.SINK, (_READ, _WRITE), "exactly once: the last batch of each group"),
-    Need(Role.SPOUT, Of.SINK_IDS, (_WRITE,), "exactly once: one transactional id for each group"),
-    Need(Role.OBSERVER, Of.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),
-    Need(Role.OBSERVER, Of.VERDICT, (_READ,), "`status`, `roots`, `inspect`: what was settled since"),
-    Need(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since; `status`: who lives"),
-    Need(Role.OBSERVER, Of.ACK, (_READ,), "`inspect`: what was acked of an open root"),
-    Need(Role.OBSERVER, Of.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
-    Need(Role.OBSERVER, Of.QUARANTINE, (_READ,), "`sql`, `picture`: what ackers could not apply"),
-    Need(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
-    Need(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`, `sql`, `picture`: copies"),
+    Need(Role.SPOUT, Names.SINK, (_READ, _WRITE), "exactly once: the last batch of each group"),
+    Need(
+        Role.SPOUT,
+        Names.SINK_IDS,
+        (_WRITE,),
+        "exactly once: one transactional id for each group",
+    ),
+    Need(Role.OBSERVER, Names.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),
     Need(
         Role.OBSERVER,
-        Of.DEAD_LETTERS,
+        Names.VERDICT,
+        (_READ,),
+        "`status`, `roots`, `inspect`: what was settled since",
+    ),
+    Need(
+        Role.OBSERVER,
+        Names.INIT,
+        (_READ,),
+        "`inspect`: what was announced since; `status`: who lives",
+    ),
+    Need(Role.OBSERVER, Names.ACK, (_READ,), "`inspect`: what was acked of an open root"),
+    Need(Role.OBSERVER, Names.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
+    Need(
+        Role.OBSERVER,
+        Names.QUARANTINE,
+        (_READ,),
+        "`sql`, `picture`: what ackers could not apply",
+    ),
+    Need(
+        Role.OBSERVER,
+        Names.SOURCES,
+        (_READ, _CONFIGS),
+        "`inspect`: the record, or why there is none",
+    ),
+    Need(Role.OBSERVER, Names.REPLAYS, (_READ, _CONFIGS), "`inspect`, `sql`, `picture`: copies"),
+    Need(
+        Role.OBSERVER,
+        Names.DEAD_LETTERS,
         (_READ, _CONFIGS),
         "`status`, `inspect`, `dlq list`, `show`, `stats`",
     ),
-    Need(Role.OBSERVER, Of.GROUPS, (_DESCRIBE,), "`status`, `inspect`: how far it has committed"),
-    Need(Role.OBSERVER, Of.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
-    Need(Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are accepted; who lives"),
+    Need(
+        Role.OBSERVER,
+        Names.GROUPS,
+        (_DESCRIBE,),
+        "`status`, `inspect`: how far it has committed",
+    ),
+    Need(Role.OBSERVER, Names.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
+    Need(
+        Role.OBSERVER,
+        Names.REPLAY_GROUP,
+        (_DESCRIBE,),
+        "`status`: which verdicts are accepted; who lives",
+    ),
     Need(
         Role.KEEPER,
-        Of.DEAD_LETTERS,
+        Names.DEAD_LETTERS,
         (_READ, _WRITE),
         "all of `dlq`: letters, their marks, and who did what",
     ),
-    Need(Role.KEEPER, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "`dlq replay`: copies, and what became of them"),
-    Need(Role.KEEPER, Of.VERDICT, (_READ,), "`dlq replay`, `redrives`: what became of the copies"),
-    Need(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),
+    Need(
+        Role.KEEPER, Names.REPLAYS, (_READ, _WRITE, _CONFIGS), "`dlq replay`: copies, and what became of them"
+    ),
+    Need(
+        Role.KEEPER,
+        Names.VERDICT,
+        (_READ,),
+        "`dlq replay`, `redrives`: what became of the copies",
+    ),
+    Need(
+        Role.KEEPER,
+        Names.LETTER_IDS,
+        (_WRITE,),
+        "one transactional id for each dead-letter topic",
+    ),
 )
 _OF_TRACKED: Final = frozenset({Role.REPLAY, Role.OBSERVER, Role.KEEPER})
 """Roles that have nothing to do with an input that is not tracked."""
@@ -244,37 +315,37 @@ def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:
     """Return the needs of a role; a spout without tracked inputs only reads sources and commits."""
     needs = [need for need in NEEDS if need.role is role]
     if role is Role.SPOUT and not any(input.tracked for input in inputs):
-        return [need for need in needs if need.names in (Of.SOURCES, Of.GROUPS)]
+        return [need for need in needs if need.names in (Names.SOURCES, Names.GROUPS)]
     return needs
 
 
-def _resources_of(names: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str]]:
+def _resources_of(names: Names, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str]]:
     """Yield the kind and the name of each resource that `names` stands for."""
     acker = topics.acker
     topic_names = _topic_names(topics, inputs)
     match names:
-        case Of.ACKER_IDS | Of.REPLAY_IDS:
-            group = acker.group if names is Of.ACKER_IDS else acker.replay_group
+        case Names.ACKER_IDS | Names.REPLAY_IDS:
+            group = acker.group if names is Names.ACKER_IDS else acker.replay_group
             # Each by its whole name: the prefix `a-` would cover `a-b-0` of an installation whose group is
             # `a-b`, and whoever may write under an id of others can fence them out.
             for number in range(acker.partitions):
                 yield Resource.TRANSACTIONAL_ID, f"{group}-{number}"
-        case Of.LETTER_IDS:
-            for topic in topic_names[Of.DEAD_LETTERS]:
+        case Names.LETTER_IDS:
+            for topic in topic_names[Names.DEAD_LETTERS]:
                 yield Resource.TRANSACTIONAL_ID, f"{acker.replay_group}-letters-{topic}"
-        case Of.SINK_IDS:
+        case Names.SINK_IDS:
             id_of = topics.ack_topics.sink_transactional_id
             for input in inputs:
                 if input.tracked:
                     yield Resource.TRANSACTIONAL_ID, id_of(input.group)
-        case Of.EVERY:  # all topics
+        case Names.EVERY:  # all topics
             for topic in chain.from_iterable(topic_names.values()):
                 yield Resource.TOPIC, topic
-        case Of.ACKER_GROUP:
+        case Names.ACKER_GROUP:
             yield Resource.GROUP, acker.group
-        case Of.REPLAY_GROUP:
+        case Names.REPLAY_GROUP:
             yield Resource.GROUP, acker.replay_group
-        case Of.GROUPS:
+        case Names.GROUPS:
             for input in inputs:
                 yield Resource.GROUP, input.group
         case _:  # all others stand for topics
@@ -282,17 +353,18 @@ def _resources_of(names: Of, topics: Topics, inputs: Iterable[Input]) -> Iterato
                 yield Resource.TOPIC, topic
 
 
-def _topic_names(topics: Topics, inputs: Iterable[Input]) -> dict[Of, list[str]]:
-    """Return the topics that each member of `Of` stands for, if it stands for topics."""
+def _topic_names(topics: Topics, inputs: Iterable[Input]) -> dict[Names, list[str]]:
+    """Return the topics that each member of `Names` stands for, if it stands for topics."""
     # in the order of `AckTopics.names`
     ack_topics = (
-        Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE, Of.QUARANTINE, Of.SINK,
+        Names.INIT, Names.ACK, Names.FAIL, Names.VERDICT,
+        Names.STATE, Names.DUE, Names.QUARANTINE, Names.SINK,
     )  # fmt: skip
-    topic_names: dict[Of, list[str]] = {}
+    topic_names: dict[Names, list[str]] = {}
     for member, name in zip(ack_topics, topics.ack_topics.names(), strict=True):
         topic_names[member] = [name]
     tracked_inputs = [input for input in inputs if input.tracked]
-    topic_names[Of.SOURCES] = [input.topic for input in inputs]
-    topic_names[Of.REPLAYS] = [input.replay_topic for input in tracked_inputs]
-    topic_names[Of.DEAD_LETTERS] = [input.dead_letter.topic for input in tracked_inputs]
+    topic_names[Names.SOURCES] = [input.topic for input in inputs]
+    topic_names[Names.REPLAYS] = [input.replay_topic for input in tracked_inputs]
+    topic_names[Names.DEAD_LETTERS] = [input.dead_letter.topic for input in tracked_inputs]
     return topic_names

@@ -10,7 +10,7 @@ Requests follow the same writes. Each write is a request, a transaction is two m
 follower's fetch is answered at the first of several writes, and again for the rest of them. Writes
 that one batch, or one tick, makes at once to several acker partitions are a *burst*.
 
-Names end in their unit: `_s` is a rate by the second, except for a time in `Load`; `_bytes_s` is bytes/s.
+Names end in their unit: `_per_s` is a rate, `_s` a time in seconds.
 
 The sums below are for names of usual lengths: a group and a topic of 10 letters, and the ids that
 Spark and Windhover draw. ``python -m benchmarks size`` measures all of it on a real broker.
@@ -104,13 +104,13 @@ PROCESS_BYTES: Final = 120 << 20
 FETCH_BYTES: Final = 80 << 20
 """What a replay worker may use besides: `waiting_bytes_max` 64 MiB and `fetch_bytes_max` 16 MiB."""
 
-RUNS_S: Final = 39_000_000
+RUNS_PER_S: Final = 39_000_000
 """Contributions/s of one acker, through the broker to the verdict, where whole batches are acked."""
-PAIRS_S: Final = 5_600_000
+PAIRS_PER_S: Final = 5_600_000
 """The same where each is written by itself."""
-NEAR_COPIES_S: Final = 7_900
+NEAR_COPIES_PER_S: Final = 7_900
 """Copies/s of one replay worker where one record in a hundred is lost."""
-FAR_COPIES_S: Final = 130
+FAR_COPIES_PER_S: Final = 130
 """The same where lost records are far apart: each of them is sought."""
 NEAR: Final = 0.01
 PLANNED_PART: Final = 0.5
@@ -121,13 +121,13 @@ GROWTH: Final = 4
 """Acker partitions are fixed for life: so many times the processes of today can share them."""
 PARTITIONS_MAX: Final = 1_024
 
-IDLE_FETCHES_S: Final = 1 / 0.6
+IDLE_FETCHES_PER_S: Final = 1 / 0.6
 """Fetches/s of a reader that waits: the broker answers an empty one after 600 ms."""
 FETCHES_OF_BURST_MAX: Final = 2
 """A burst to several partitions of a reader answers a fetch at its first write, and another with the rest."""
 FETCH_CUT_SHORT: Final = 0.5
 """Of a fetch that waits, so much is over, on average, when a write answers it: that much the less follow."""
-MEMBER_REQUESTS_S: Final = 1.0
+MEMBER_REQUESTS_PER_S: Final = 1.0
 """A member's heartbeats; its commits of offsets come once a second at most besides."""
 TRANSACTION_REQUESTS: Final = 2
 """Partitions are added, and it ends; each partition that it writes to is a request besides."""
@@ -137,8 +137,8 @@ COPY_REQUESTS: Final = 8
 """What precedes the copies of a transaction: the records are sought, and limits of the topic are read."""
 PLANNING_REQUESTS: Final = 2
 """A batch is planned up to the ends of its sources, which are asked for twice."""
-METADATA_S: Final = 0.5
-"""A session looks so often for new partitions."""
+METADATA_REQUESTS_PER_S: Final = 0.5
+"""A session asks so often for new partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Load:
     """What an installation must carry.
 
     Attributes:
-        records_s: records/s of the input.
+        records_per_s: records/s of the input.
         record_bytes: of one of them.
         tuples: of the tree of one record, its own not counted.
         timeout_s: how long a root may be open.
@@ -161,7 +161,7 @@ class Load:
             times out.
     """
 
-    records_s: float
+    records_per_s: float
     record_bytes: int = 1_000
     tuples: int = 10
     timeout_s: float = 30.0
@@ -183,10 +183,12 @@ class Size:
         pending: open roots in a steady state; `pending_max` where nothing is acked until the timeout.
         acker_partitions: for `acker.partitions`.
         acker_bytes: memory of each acker where one of them does all the work; likewise `replay_bytes`.
-        topic_bytes_s: bytes/s that each ack topic grows by, copies of partitions not counted.
-        replay_topic_bytes_s: the same of the topic of copies.
-        acker_requests_s: requests/s of all ackers at the brokers; likewise `replay_requests_s`.
-        query_requests_s: the same of one query for plans, ticks, acks and verdicts; its records come on top.
+        topic_bytes_per_s: bytes/s that each ack topic grows by, copies of partitions not counted.
+        replay_topic_bytes_per_s: the same of the topic of copies.
+        acker_requests_per_s: requests/s of all ackers at the brokers; likewise
+            `replay_requests_per_s`.
+        query_requests_per_s: the same of one query for plans, ticks, acks and verdicts; its
+            records come on top.
     """
 
     pending: int
@@ -196,28 +198,29 @@ class Size:
     replay_processes: int
     acker_bytes: int
     replay_bytes: int
-    topic_bytes_s: Mapping[str, float]
-    replay_topic_bytes_s: float
-    acker_requests_s: float
-    replay_requests_s: float
-    query_requests_s: float
+    topic_bytes_per_s: Mapping[str, float]
+    replay_topic_bytes_per_s: float
+    acker_requests_per_s: float
+    replay_requests_per_s: float
+    query_requests_per_s: float
 
     @property
-    def ack_bytes_s(self) -> float:
+    def ack_bytes_per_s(self) -> float:
         """Bytes/s that all ack topics together grow by."""
-        return sum(self.topic_bytes_s.values())
+        return sum(self.topic_bytes_per_s.values())
 
 
 def size_of(load: Load) -> Size:
     """Return what an installation needs for a load."""
     # 1. processes, by what comes each second
-    lost_roots_s = load.records_s * load.lost
+    lost_roots_per_s = load.records_per_s * load.lost
     # a tree that is acked tuple by tuple has a contribution for each, and one for its root
     contributions_per_record = load.tuples + 1 if load.holds else 1
-    contributions_s = load.records_s * contributions_per_record
-    acker_processes = _processes(contributions_s, PAIRS_S if load.holds else RUNS_S)
-    copies_of_process_s = NEAR_COPIES_S if load.lost >= NEAR else FAR_COPIES_S
-    replay_processes = _processes(lost_roots_s, copies_of_process_s)
+    contributions_per_s = load.records_per_s * contributions_per_record
+    acker_processes = _processes(contributions_per_s, PAIRS_PER_S if load.holds else RUNS_PER_S)
+    # near records are read in one fetch
+    copies_of_process_per_s = NEAR_COPIES_PER_S if load.lost >= NEAR else FAR_COPIES_PER_S
+    replay_processes = _processes(lost_roots_per_s, copies_of_process_per_s)
     # 2. acker partitions: the next power of two, so that any number of processes that is one shares
     # them evenly. For 3 processes 4 times as many are 12, so 16.
     processes = max(acker_processes, replay_processes)
@@ -225,10 +228,10 @@ def size_of(load: Load) -> Size:
     computed_partitions = min(PARTITIONS_MAX, max(PARTITIONS_MIN, power_of_two))
     partitions = load.partitions or computed_partitions
     # 3. what is open, and what waits for its replay, at once
-    pending = math.ceil(load.records_s * _open_time_s(load))
-    pending_max = math.ceil(load.records_s * load.timeout_s)
+    pending = math.ceil(load.records_per_s * _open_time_s(load))
+    pending_max = math.ceil(load.records_per_s * load.timeout_s)
     ranges = load.sources * math.ceil(load.timeout_s / load.batch_s)
-    waiting_roots = lost_roots_s * load.wait_s
+    waiting_roots = lost_roots_per_s * load.wait_s
     # 4. what is written, and asked for, each second
     writes = _write_rates(load, partitions)
     copy_bytes = load.record_bytes + COPY_BYTES + BATCH_BYTES + MARKER_BYTES
@@ -240,11 +243,11 @@ def size_of(load: Load) -> Size:
         replay_processes=replay_processes,
         acker_bytes=PROCESS_BYTES + math.ceil(ROOT_BYTES * pending_max) + RANGE_BYTES * ranges,
         replay_bytes=PROCESS_BYTES + FETCH_BYTES + math.ceil(WAITING_BYTES * waiting_roots),
-        topic_bytes_s=_topic_bytes_s(load, writes),
-        replay_topic_bytes_s=lost_roots_s * copy_bytes,
-        acker_requests_s=_acker_requests_s(writes, acker_processes),
-        replay_requests_s=_replay_requests_s(writes, replay_processes),
-        query_requests_s=_query_requests_s(writes),
+        topic_bytes_per_s=_topic_bytes_per_s(load, writes),
+        replay_topic_bytes_per_s=lost_roots_per_s * copy_bytes,
+        acker_requests_per_s=_acker_requests_per_s(writes, acker_processes),
+        replay_requests_per_s=_replay_requests_per_s(writes, replay_processes),
+        query_requests_per_s=_query_requests_per_s(writes),
     )
 
 
@@ -259,17 +262,16 @@ def _open_time_s(load: Load) -> float:
 
 def _blocks_per_batch(load: Load, bits: int) -> float:
     """Return how many blocks of 2^bits positions a batch touches, on average."""
-    return load.sources * (1.0 + load.records_s * load.batch_s / load.sources / (1 << bits))
+    return load.sources * (1.0 + load.records_per_s * load.batch_s / load.sources / (1 << bits))
 
 
 def _expected_hits(throws: float, cells: float) -> float:
     """Return how many of `cells` are hit, on average, by so many random throws at them.
 
-    Example: 2 throws at 2 cells hit 1.5 of them. So it is with the blocks of a batch, which fall
-        into
+    2 throws at 2 cells hit 1.5 of them. So the blocks of a batch fall into
     acker partitions.
     """
-    if cells <= 1.0:
+    if cells <= 1.0:  # the formula below is for more than one cell
         return min(1.0, throws)
     missed_share = (1.0 - 1.0 / cells) ** throws
     return float(cells * (1.0 - missed_share))
@@ -280,134 +282,145 @@ class _WriteRates:
     """How many writes and the like there are each second; a write goes to one acker partition.
 
     Attributes:
-        batches_s: micro-batches.
+        batches_per_s: micro-batches.
         partitions_touched: how many acker partitions one batch writes to; this one is no rate.
-        init_writes_s: writes of inits, and as many of acks.
-        tick_rounds_s: moments at which a session ticks.
-        tick_writes_s: writes of ticks, signs of life among them.
-        fail_writes_s: writes of lost roots, each with those of one batch.
-        lost_roots_s: lost roots.
-        verdict_writes_s: writes of verdicts.
-        state_writes_s: transactions of ackers, each with a write of State.
-        progress_writes_s: transactions of replay workers without copies, some of them with lost
+        init_writes_per_s: writes of inits, and as many of acks.
+        tick_rounds_per_s: moments at which a session ticks.
+        tick_writes_per_s: writes of ticks, signs of life among them.
+        fail_writes_per_s: writes of lost roots, each with those of one batch.
+        lost_roots_per_s: lost roots.
+        verdict_writes_per_s: writes of verdicts.
+        state_writes_per_s: transactions of ackers, each with a write of State.
+        progress_writes_per_s: transactions of replay workers without copies, some of them with lost
             roots.
-        copy_writes_s: their transactions with copies.
+        copy_writes_per_s: their transactions with copies.
     """
 
-    batches_s: float
+    batches_per_s: float
     partitions_touched: float
-    init_writes_s: float
-    tick_rounds_s: float
-    tick_writes_s: float
-    fail_writes_s: float
-    lost_roots_s: float
-    verdict_writes_s: float
-    state_writes_s: float
-    progress_writes_s: float
-    copy_writes_s: float
+    init_writes_per_s: float
+    tick_rounds_per_s: float
+    tick_writes_per_s: float
+    fail_writes_per_s: float
+    lost_roots_per_s: float
+    verdict_writes_per_s: float
+    state_writes_per_s: float
+    progress_writes_per_s: float
+    copy_writes_per_s: float
 
 
 def _write_rates(load: Load, partitions: int) -> _WriteRates:
     """Return the rates of all writes for a load, over `partitions` acker partitions."""
     # 1. inits: one in each acker partition that a batch touches
-    batches_s = 1.0 / load.batch_s
+    batches_per_s = 1.0 / load.batch_s
     partitions_touched = _expected_hits(_blocks_per_batch(load, ACKER_BLOCK_BITS), partitions)
-    inits_s = partitions_touched * batches_s
-    # 2. ticks. A session ticks while it has open roots, which it has for `open_s` of each batch:
+    inits_per_s = partitions_touched * batches_per_s
+    # 2. ticks. A session ticks while it has open roots, which is `open_time_s` of each batch:
     # half a tick more than fits, since the first one comes at once. For the rest of the batch it
     # gives signs of life.
     open_time_s = min(load.batch_s, _open_time_s(load))
     tick_rounds_per_batch = min(load.batch_s / TICK_S, open_time_s / TICK_S + 0.5)
-    tick_rounds_s = tick_rounds_per_batch * batches_s
-    signs_of_life_s = math.floor((load.batch_s - open_time_s) / SIGN_S) * batches_s
+    tick_rounds_per_s = tick_rounds_per_batch * batches_per_s
+    signs_of_life_per_s = math.floor((load.batch_s - open_time_s) / SIGN_S) * batches_per_s
     # 3. lost roots: those of a batch fall into some of the acker partitions that it touches
-    lost_roots_s = load.records_s * load.lost
-    fails_s = _expected_hits(lost_roots_s * load.batch_s, partitions_touched) * batches_s
-    early_fails_s = EARLY_FAILS * fails_s  # those that get a verdict before the acks of their batch
+    lost_roots_per_s = load.records_per_s * load.lost
+    lost_per_batch = lost_roots_per_s * load.batch_s
+    fails_per_s = _expected_hits(lost_per_batch, partitions_touched) * batches_per_s
+    # those that get a verdict before the acks of their batch
+    early_fails_per_s = EARLY_FAILS * fails_per_s
     # 4. State: beside the one with its verdicts, a batch has one each time that a step was put off
     # for long enough
     put_off_writes_per_batch = max(0.0, open_time_s - STATE_PUT_OFF_S) / (STATE_PUT_OFF_S + TICK_S)
     # 5. replay workers: progress for the verdict of a batch and for the end of its transaction, and
     # copies in the acker partitions of the lost roots, spread by their back-off
-    progress_s_per_partition = min(2 * batches_s, 1 / PROGRESS_S)
-    copies_s = fails_s * _expected_hits(lost_roots_s / fails_s, COPY_STEPS) if fails_s else 0.0
+    progress_of_partition_per_s = min(2 * batches_per_s, 1 / PROGRESS_S)
+    copies_per_s = 0.0
+    if fails_per_s:
+        copies_per_s = fails_per_s * _expected_hits(lost_roots_per_s / fails_per_s, COPY_STEPS)
     return _WriteRates(
-        batches_s=batches_s,
+        batches_per_s=batches_per_s,
         partitions_touched=partitions_touched,
-        init_writes_s=inits_s,
-        tick_rounds_s=tick_rounds_s,
-        tick_writes_s=tick_rounds_s * partitions_touched + signs_of_life_s,
-        fail_writes_s=fails_s,
-        lost_roots_s=lost_roots_s,
-        verdict_writes_s=inits_s + early_fails_s,
-        state_writes_s=inits_s * (1.0 + put_off_writes_per_batch) + early_fails_s + signs_of_life_s,
-        progress_writes_s=partitions_touched * progress_s_per_partition + early_fails_s,
-        copy_writes_s=copies_s,
+        init_writes_per_s=inits_per_s,
+        tick_rounds_per_s=tick_rounds_per_s,
+        tick_writes_per_s=tick_rounds_per_s * partitions_touched + signs_of_life_per_s,
+        fail_writes_per_s=fails_per_s,
+        lost_roots_per_s=lost_roots_per_s,
+        verdict_writes_per_s=inits_per_s + early_fails_per_s,
+        state_writes_per_s=(
+            inits_per_s * (1.0 + put_off_writes_per_batch) + early_fails_per_s + signs_of_life_per_s
+        ),
+        progress_writes_per_s=partitions_touched * progress_of_partition_per_s + early_fails_per_s,
+        copy_writes_per_s=copies_per_s,
     )
 
 
-def _topic_bytes_s(load: Load, writes: _WriteRates) -> dict[str, float]:
+def _topic_bytes_per_s(load: Load, writes: _WriteRates) -> dict[str, float]:
     """Return the bytes/s that each ack topic grows by."""
-    run_bytes_s = _blocks_per_batch(load, ACKER_BLOCK_BITS) * RUN_BYTES * writes.batches_s
+    run_bytes_per_s = _blocks_per_batch(load, ACKER_BLOCK_BITS) * RUN_BYTES * writes.batches_per_s
     stack_bytes = STACK_PACKED_SHARE * min(load.stack_bytes, STACK_BYTES_MAX)
     return {
-        "_ack_init": _init_bytes_s(writes, run_bytes_s),
-        "_ack_ack": _ack_bytes_s(load, writes),
-        "_ack_fail": writes.fail_writes_s * (BATCH_BYTES + FAILS_BYTES + stack_bytes)
-        + writes.lost_roots_s * POSITION_BYTES,
-        "_ack_verdict": _verdict_bytes_s(writes, run_bytes_s, stack_bytes),
-        "_ack_state": _state_bytes_s(load, writes),
-        "_ack_due": _due_bytes_s(load, writes),
+        "_ack_init": _init_bytes_per_s(writes, run_bytes_per_s),
+        "_ack_ack": _ack_bytes_per_s(load, writes),
+        "_ack_fail": writes.fail_writes_per_s * (BATCH_BYTES + FAILS_BYTES + stack_bytes)
+        + writes.lost_roots_per_s * POSITION_BYTES,
+        "_ack_verdict": _verdict_bytes_per_s(writes, run_bytes_per_s, stack_bytes),
+        "_ack_state": _state_bytes_per_s(load, writes),
+        "_ack_due": _due_bytes_per_s(load, writes),
     }
 
 
-def _init_bytes_s(writes: _WriteRates, run_bytes_s: float) -> float:
+def _init_bytes_per_s(writes: _WriteRates, run_bytes_per_s: float) -> float:
     """Return the bytes/s of `_ack_init`: inits and ticks."""
-    inits_bytes_s = writes.init_writes_s * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
-    ticks_bytes_s = writes.tick_writes_s * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES)
-    return inits_bytes_s + run_bytes_s + ticks_bytes_s + writes.tick_rounds_s * CLOCK_BYTES
+    inits_bytes_per_s = writes.init_writes_per_s * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
+    ticks_bytes_per_s = writes.tick_writes_per_s * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES)
+    clocks_bytes_per_s = writes.tick_rounds_per_s * CLOCK_BYTES
+    return inits_bytes_per_s + run_bytes_per_s + ticks_bytes_per_s + clocks_bytes_per_s
 
 
-def _ack_bytes_s(load: Load, writes: _WriteRates) -> float:
+def _ack_bytes_per_s(load: Load, writes: _WriteRates) -> float:
     """Return the bytes/s of `_ack_ack`: contributions.
 
     A batch writes a record of them for each wire block that it touches, in one write to each acker
     partition: the further records of a write are compressed to little.
     """
-    wire_blocks_s = _blocks_per_batch(load, WIRE_BLOCK_BITS) * writes.batches_s
-    records_s = max(writes.init_writes_s, wire_blocks_s)
+    wire_blocks_per_s = _blocks_per_batch(load, WIRE_BLOCK_BITS) * writes.batches_per_s
+    records_per_s = max(writes.init_writes_per_s, wire_blocks_per_s)
 
-    first_records_bytes_s = writes.init_writes_s * (BATCH_BYTES + ACKS_BYTES)
-    more_records_bytes_s = (records_s - writes.init_writes_s) * MORE_ACKS_BYTES
-    copies_bytes_s = writes.lost_roots_s * COPY_ACKS_BYTES
+    first_records_bytes_per_s = writes.init_writes_per_s * (BATCH_BYTES + ACKS_BYTES)
+    more_records_bytes_per_s = (records_per_s - writes.init_writes_per_s) * MORE_ACKS_BYTES
+    copies_bytes_per_s = writes.lost_roots_per_s * COPY_ACKS_BYTES
     # trees that are held are acked tuple by tuple
-    pairs_bytes_s = load.records_s * (load.tuples + 1) * PAIR_BYTES if load.holds else 0.0
-    return first_records_bytes_s + more_records_bytes_s + copies_bytes_s + pairs_bytes_s
+    pairs_bytes_per_s = load.records_per_s * (load.tuples + 1) * PAIR_BYTES if load.holds else 0.0
+    records_bytes_per_s = first_records_bytes_per_s + more_records_bytes_per_s
+    return records_bytes_per_s + copies_bytes_per_s + pairs_bytes_per_s
 
 
-def _verdict_bytes_s(writes: _WriteRates, run_bytes_s: float, stack_bytes: float) -> float:
+def _verdict_bytes_per_s(writes: _WriteRates, run_bytes_per_s: float, stack_bytes: float) -> float:
     """Return the bytes/s of `_ack_verdict`: acked runs, lost roots and their causes."""
-    verdicts_bytes_s = writes.verdict_writes_s * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
-    causes_bytes_s = writes.fail_writes_s * (LOST_CAUSE_BYTES + stack_bytes)
-    return verdicts_bytes_s + run_bytes_s + causes_bytes_s + writes.lost_roots_s * POSITION_BYTES
+    verdicts_bytes = BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES
+    verdicts_bytes_per_s = writes.verdict_writes_per_s * verdicts_bytes
+    causes_bytes_per_s = writes.fail_writes_per_s * (LOST_CAUSE_BYTES + stack_bytes)
+    positions_bytes_per_s = writes.lost_roots_per_s * POSITION_BYTES
+    return verdicts_bytes_per_s + run_bytes_per_s + causes_bytes_per_s + positions_bytes_per_s
 
 
-def _state_bytes_s(load: Load, writes: _WriteRates) -> float:
+def _state_bytes_per_s(load: Load, writes: _WriteRates) -> float:
     """Return the bytes/s of `_ack_state`."""
     state_bytes = STATE_BYTES + CLOCK_BYTES + STATE_OF_SOURCE_BYTES * load.sources
-    return writes.state_writes_s * (BATCH_BYTES + state_bytes + MARKER_BYTES)
+    return writes.state_writes_per_s * (BATCH_BYTES + state_bytes + MARKER_BYTES)
 
 
-def _due_bytes_s(load: Load, writes: _WriteRates) -> float:
+def _due_bytes_per_s(load: Load, writes: _WriteRates) -> float:
     """Return the bytes/s of `_ack_due`: progress, and roots that wait, until their tombstones."""
     progress_bytes = BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES
-    progress_bytes_s = writes.progress_writes_s * progress_bytes
-    copies_bytes_s = writes.copy_writes_s * (BATCH_BYTES + MARKER_BYTES)
-    roots_bytes_s = writes.lost_roots_s * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)
-    return progress_bytes_s + copies_bytes_s + roots_bytes_s + _waiting_stack_bytes_s(load, writes)
+    progress_bytes_per_s = writes.progress_writes_per_s * progress_bytes
+    copies_bytes_per_s = writes.copy_writes_per_s * (BATCH_BYTES + MARKER_BYTES)
+    roots_bytes_per_s = writes.lost_roots_per_s * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)
+    stacks_bytes_per_s = _waiting_stack_bytes_per_s(load, writes)
+    return progress_bytes_per_s + copies_bytes_per_s + roots_bytes_per_s + stacks_bytes_per_s
 
 
-def _waiting_stack_bytes_s(load: Load, writes: _WriteRates) -> float:
+def _waiting_stack_bytes_per_s(load: Load, writes: _WriteRates) -> float:
     """Return the bytes/s of the stacks in `_ack_due`: each root that waits has its own, cut to a limit.
 
     What fails in one batch is taken over in one transaction of each partition: the first stack
@@ -416,11 +429,11 @@ def _waiting_stack_bytes_s(load: Load, writes: _WriteRates) -> float:
     if not load.stack_bytes:
         return 0.0
     first_stack_bytes = STACK_PACKED_SHARE * min(load.stack_bytes, WAITING_STACK_BYTES_MAX)
-    more_stacks_s = max(0.0, writes.lost_roots_s - writes.fail_writes_s)
-    return writes.fail_writes_s * first_stack_bytes + more_stacks_s * MORE_STACK_BYTES
+    more_stacks_per_s = max(0.0, writes.lost_roots_per_s - writes.fail_writes_per_s)
+    return writes.fail_writes_per_s * first_stack_bytes + more_stacks_per_s * MORE_STACK_BYTES
 
 
-def _fetches_s(bursts_s: float, partitions_per_burst: float) -> float:
+def _fetches_per_s(bursts_per_s: float, partitions_per_burst: float) -> float:
     """Return the fetches/s of one reader, with those that the broker answers empty.
 
     `partitions_per_burst` is to how many of its partitions a burst writes, on average. Below 1 it
@@ -428,47 +441,59 @@ def _fetches_s(bursts_s: float, partitions_per_burst: float) -> float:
     """
     share_of_bursts = min(1.0, partitions_per_burst)
     fetches_per_burst = min(FETCHES_OF_BURST_MAX, max(1.0, partitions_per_burst))
-    return IDLE_FETCHES_S + bursts_s * share_of_bursts * (fetches_per_burst - FETCH_CUT_SHORT)
+    further_fetches_per_burst = fetches_per_burst - FETCH_CUT_SHORT
+    return IDLE_FETCHES_PER_S + bursts_per_s * share_of_bursts * further_fetches_per_burst
 
 
-def _acker_requests_s(writes: _WriteRates, ackers: int) -> float:
+def _acker_requests_per_s(writes: _WriteRates, ackers: int) -> float:
     """Return the requests/s of all ackers: fetches, ends of topics, group and transactions."""
     # of one acker; below 1: the share of the bursts that write to it
     partitions_per_burst = writes.partitions_touched / ackers
     share_of_bursts = min(1.0, partitions_per_burst)
     # each answer to a fetch of contributions begins a step
     fetches_per_burst = min(FETCHES_OF_BURST_MAX, max(1.0, partitions_per_burst))
-    steps_s = share_of_bursts * fetches_per_burst * writes.batches_s
-    init_fetches_s = _fetches_s(writes.batches_s + writes.tick_rounds_s, partitions_per_burst)
-    ack_fetches_s = _fetches_s(writes.batches_s, partitions_per_burst)
+    steps_per_s = share_of_bursts * fetches_per_burst * writes.batches_per_s
+    init_bursts_per_s = writes.batches_per_s + writes.tick_rounds_per_s
+    init_fetches_per_s = _fetches_per_s(init_bursts_per_s, partitions_per_burst)
+    ack_fetches_per_s = _fetches_per_s(writes.batches_per_s, partitions_per_burst)
     # a tick needs its barrier, which is one question more
-    ends_s = ENDS_REQUESTS * steps_s + share_of_bursts * writes.tick_rounds_s
-    member_s = MEMBER_REQUESTS_S + min(1.0, writes.state_writes_s / ackers)
+    end_requests_per_s = ENDS_REQUESTS * steps_per_s + share_of_bursts * writes.tick_rounds_per_s
+    member_requests_per_s = MEMBER_REQUESTS_PER_S + min(1.0, writes.state_writes_per_s / ackers)
     # each transaction writes State, and some write verdicts
-    transactions_s = (
-        TRANSACTION_REQUESTS * writes.state_writes_s + writes.state_writes_s + writes.verdict_writes_s
+    transaction_requests_per_s = (
+        TRANSACTION_REQUESTS * writes.state_writes_per_s
+        + writes.state_writes_per_s
+        + writes.verdict_writes_per_s
     )
-    return ackers * (init_fetches_s + ack_fetches_s + ends_s + member_s) + transactions_s
+    requests_of_acker_per_s = (
+        init_fetches_per_s + ack_fetches_per_s + end_requests_per_s + member_requests_per_s
+    )
+    return ackers * requests_of_acker_per_s + transaction_requests_per_s
 
 
-def _replay_requests_s(writes: _WriteRates, replays: int) -> float:
+def _replay_requests_per_s(writes: _WriteRates, replays: int) -> float:
     """Return the requests/s of all replay workers: fetches, group and transactions."""
     partitions_per_burst = writes.partitions_touched / replays  # of one worker
-    transactions_s = writes.progress_writes_s + writes.copy_writes_s
-    member_s = MEMBER_REQUESTS_S + min(1.0, transactions_s / replays)
-    progress_s = (TRANSACTION_REQUESTS + 1) * writes.progress_writes_s
-    copies_s = (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copy_writes_s
-    fetches_s = _fetches_s(writes.batches_s, partitions_per_burst)
-    return replays * (fetches_s + member_s) + progress_s + copies_s
+    transactions_per_s = writes.progress_writes_per_s + writes.copy_writes_per_s
+    member_requests_per_s = MEMBER_REQUESTS_PER_S + min(1.0, transactions_per_s / replays)
+    progress_per_s = (TRANSACTION_REQUESTS + 1) * writes.progress_writes_per_s
+    copies_per_s = (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copy_writes_per_s
+    fetches_per_s = _fetches_per_s(writes.batches_per_s, partitions_per_burst)
+    return replays * (fetches_per_s + member_requests_per_s) + progress_per_s + copies_per_s
 
 
-def _query_requests_s(writes: _WriteRates) -> float:
+def _query_requests_per_s(writes: _WriteRates) -> float:
     """Return the requests/s of one query beside its records: plans, writes and verdicts."""
-    plans_s = PLANNING_REQUESTS * writes.batches_s + min(1.0, writes.batches_s) + METADATA_S
-    writes_s = 2 * writes.init_writes_s + writes.tick_writes_s + writes.fail_writes_s
-    return writes_s + plans_s + _fetches_s(writes.batches_s, writes.partitions_touched)
+    # the ends of sources, the group's commits (once a second at most), and new partitions
+    commits_per_s = min(1.0, writes.batches_per_s)
+    plans_per_s = PLANNING_REQUESTS * writes.batches_per_s + commits_per_s + METADATA_REQUESTS_PER_S
+    # as many writes of acks as of inits
+    writes_per_s = 2 * writes.init_writes_per_s + writes.tick_writes_per_s + writes.fail_writes_per_s
+    fetches_per_s = _fetches_per_s(writes.batches_per_s, writes.partitions_touched)
+    return writes_per_s + plans_per_s + fetches_per_s
 
 
-def _processes(needed_s: float, process_s: float) -> int:
-    """Return how many processes the rate `needed_s` needs, if one of them can do `process_s`."""
-    return max(PROCESSES_MIN, math.ceil(needed_s / (PLANNED_PART * process_s)))
+def _processes(needed_per_s: float, process_per_s: float) -> int:
+    """Return how many processes the rate `needed_per_s` needs, if each can do `process_per_s`."""
+    planned_per_s = PLANNED_PART * process_per_s
+    return max(PROCESSES_MIN, math.ceil(needed_per_s / planned_per_s))

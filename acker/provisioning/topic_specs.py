@@ -33,7 +33,7 @@ MESSAGE_BYTES_MAX: Final = (1 << 31) - 1
 """The largest max.message.bytes that a broker takes."""
 
 REPLICATION_SAFE: Final = 3
-"""From so many copies on, every write has to be on two of them."""
+"""From so many replicas on, every write has to be on two of them."""
 
 FOR_EVER: Final = "-1"
 
@@ -57,7 +57,7 @@ class TopicSpec:
 
     Attributes:
         partitions: how many it must have, at least where `role` is REPLAY; None: as many as it has.
-        replication: copies of each partition; -1: the broker's default.
+        replication: replicas of each partition; -1: the broker's default.
         settings: what it is made with; those of MUST_BE are also demanded of a topic that exists.
         source: the topic whose partitions and settings decide about these; empty: none does.
         of_source: the settings of that topic, where the broker has it.
@@ -88,15 +88,15 @@ class Level(StrEnum):
 class Finding:
     """What is wrong with a topic, why it matters, and the next step.
 
-    `setting` is what cures it, ``min.insync.replicas=2``; empty: no setting of the topic does. `copies`: so
-    many copies of each partition do, which only a reassignment adds; 0: they do not.
+    `setting` is what cures it, ``min.insync.replicas=2``; empty: no setting of the topic does. `replicas`: so
+    many replicas of each partition do, which only a reassignment adds; 0: they do not.
     """
 
     topic: str
     level: Level
     text: str
     setting: str = ""
-    copies: int = 0
+    replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,12 @@ class Plan:
     Attributes:
         make: topics that are missing.
         grow: topics that need more partitions.
-        there: topics that exist and stay as they are.
+        existing: topics that exist and stay as they are.
     """
 
     make: tuple[TopicSpec, ...]
     grow: tuple[TopicSpec, ...]
-    there: tuple[TopicSpec, ...]
+    existing: tuple[TopicSpec, ...]
 
 
 _LOG: Final[Mapping[str, str]] = MappingProxyType(
@@ -262,25 +262,25 @@ def plan(specs: list[TopicSpec], infos: Mapping[str, TopicInfo]) -> Plan:
     """
     make: list[TopicSpec] = []
     grow: list[TopicSpec] = []
-    there: list[TopicSpec] = []
+    existing: list[TopicSpec] = []
     for spec in specs:
         info = infos.get(spec.name)
         if info is None:
             if spec.partitions is not None:
                 make.append(spec)
-        elif spec.role is TopicRole.REPLAY and _too_few(spec, info):
+        elif spec.role is TopicRole.REPLAY and _has_too_few_partitions(spec, info):
             grow.append(spec)
         else:
-            there.append(spec)
-    return Plan(tuple(make), tuple(grow), tuple(there))
+            existing.append(spec)
+    return Plan(tuple(make), tuple(grow), tuple(existing))
 
 
-def _too_few(spec: TopicSpec, info: TopicInfo | None) -> bool:
+def _has_too_few_partitions(spec: TopicSpec, info: TopicInfo | None) -> bool:
     """Return whether a topic exists with fewer partitions than it needs."""
     return info is not None and spec.partitions is not None and info.partitions < spec.partitions
 
 
-def missing(spec: TopicSpec) -> Finding:
+def missing_topic_finding(spec: TopicSpec) -> Finding:
     """Return the finding of a topic that does not exist, with who makes it or who needs it."""
     if spec.only_for:
         text = f"does not exist: {spec.only_for} need it; run `windhover topics create`"
@@ -295,7 +295,7 @@ def missing(spec: TopicSpec) -> Finding:
     return Finding(spec.name, Level.ERROR, text)
 
 
-def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
+def topic_findings(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
     """Return in what a topic is not as it must be: errors and warnings."""
     settings = info.settings
     findings = [*_partition_findings(spec, info), *_replica_findings(spec, info)]
@@ -350,44 +350,44 @@ def _partition_findings(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
     """Yield what is wrong with how many partitions a topic has."""
     if spec.partitions is None or spec.partitions == info.partitions:
         return
-    has_partitions = f"has {info.partitions} partitions"
+    has_text = f"has {info.partitions} partitions"
     if spec.role in (TopicRole.LOG, TopicRole.TABLE):
         yield _error(
             spec,
-            f"{has_partitions}, acker.partitions is {spec.partitions}: a root's place is computed"
+            f"{has_text}, acker.partitions is {spec.partitions}: a root's place is computed"
             f" from N, so N never changes; give acker.partitions: {info.partitions} if that is what"
             " the others have, else drain all groups and begin with another acker.topic_prefix",
         )
-    elif spec.role is TopicRole.REPLAY and _too_few(spec, info):
+    elif spec.role is TopicRole.REPLAY and _has_too_few_partitions(spec, info):
         text = (
-            f"{has_partitions}, its source {spec.partitions}: a copy keeps its partition; run"
+            f"{has_text}, its source {spec.partitions}: a copy keeps its partition; run"
             " `windhover topics create`"
         )
         yield _error(spec, text)
     elif spec.role is TopicRole.SOURCE:
         cure = "correct the file"
-        if _too_few(spec, info):
+        if _has_too_few_partitions(spec, info):
             cure += "; or add partitions by Kafka's own tool, then run `windhover topics create` again"
-        yield _warning(spec, f"{has_partitions}, topics.yaml says {spec.partitions}; {cure}")
+        yield _warning(spec, f"{has_text}, topics.yaml says {spec.partitions}; {cure}")
 
 
 def _replica_findings(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
-    """Yield what is wrong with how many copies of each partition a topic has."""
-    in_sync = int(info.settings.get("min.insync.replicas", "1"))
-    copies = "one copy" if info.replication == 1 else f"{info.replication} copies"
-    if in_sync > info.replication:
+    """Yield what is wrong with how many replicas of each partition a topic has."""
+    in_sync_min = int(info.settings.get("min.insync.replicas", "1"))
+    replicas_text = "one copy" if info.replication == 1 else f"{info.replication} copies"
+    if in_sync_min > info.replication:
         text = (
-            f"has min.insync.replicas={in_sync} and {copies}: Kafka 3.6 and earlier take no write then, later"
-            " ones take it when every copy has it; lower it"
+            f"has min.insync.replicas={in_sync_min} and {replicas_text}: Kafka 3.6 and earlier take no"
+            " write then, later ones take it when every copy has it; lower it"
         )
         yield _warning(spec, text, f"min.insync.replicas={max(1, info.replication - 1)}")
     if info.replication < spec.replication:
         text = f"has {info.replication} copies, acker.replication_factor is {spec.replication}; reassign it"
-        yield Finding(spec.name, Level.WARNING, text, copies=spec.replication)
+        yield Finding(spec.name, Level.WARNING, text, replicas=spec.replication)
     elif info.replication == 1 and spec.replication != 1:
         text = "one copy: a lost disk loses records; give acker.replication_factor: 3"
-        yield Finding(spec.name, Level.WARNING, text, copies=REPLICATION_SAFE)
-    elif info.replication >= REPLICATION_SAFE and in_sync == 1:
+        yield Finding(spec.name, Level.WARNING, text, replicas=REPLICATION_SAFE)
+    elif info.replication >= REPLICATION_SAFE and in_sync_min == 1:
         text = "has min.insync.replicas=1: a write that only one broker has can be lost; set it to 2"
         yield _warning(spec, text, "min.insync.replicas=2")
 
@@ -409,6 +409,7 @@ def _size_findings(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Fin
         )
         yield _warning(spec, text, f"max.message.bytes={MESSAGE_BYTES}")
     if spec.role in (TopicRole.REPLAY, TopicRole.DEAD_LETTER):
+        # room for a record of the source and our headers
         needs_bytes = int(spec.settings["max.message.bytes"])
         setting = f"max.message.bytes={needs_bytes}"
         if has_bytes < needs_bytes - COPY_HEADERS_BYTES:
@@ -457,7 +458,7 @@ def _refused_time_findings(spec: TopicSpec, settings: Mapping[str, str]) -> Iter
     A copy has the time of its record, and a dead letter that of its writing.
     """
     if settings.get(_TIME_TYPE) == _APPEND_TIME:
-        return  # then the broker looks at no time
+        return  # then the broker refuses no time
     if spec.role is TopicRole.DEAD_LETTER:
         for name in _TIME_LIMITS:
             if _limits_time(settings, name):

@@ -382,7 +382,7 @@ class AckerService:
     def _report_standing(self, news: StandingNews) -> None:
         """Report which partitions of the ack topics stand from now on, and which go on again."""
         for standing in news.stand:
-            event = AckerEvent(AckerEventKind.STANDS, standing.place.partition, str(standing))
+            event = AckerEvent(AckerEventKind.STANDS, standing.partition.partition, str(standing))
             self._report(event)
         for place in news.go_on:
             detail = f"{place.topic}/{place.partition} goes on"

@@ -182,16 +182,20 @@ def measured(options: SizeOptions, console: Console) -> list[Figure]:
     asked = Counter[str]()
     for (client, _), count in counts.items():
         asked[next((part for name, part in PARTS.items() if is_of(client, name)), client)] += count
-    computed = {ACKERS: size.acker_requests_s, REPLAYS: size.replay_requests_s, QUERY: size.query_requests_s}
+    computed = {
+        ACKERS: size.acker_requests_per_s,
+        REPLAYS: size.replay_requests_per_s,
+        QUERY: size.query_requests_per_s,
+    }
     return [
         Figure(BATCH, batch_s, "s", f"{options.batch_s}"),
         Figure(WORK, work_s, "s"),
         *(
             Figure(name, grown[name], "bytes/s", f"{found:,.0f}")
-            for name, found in size.topic_bytes_s.items()
+            for name, found in size.topic_bytes_per_s.items()
         ),
-        Figure(TOTAL, sum(grown.values()), "bytes/s", f"{size.ack_bytes_s:,.0f}"),
-        Figure(REPLAY_TOPIC, of_replays, "bytes/s", f"{size.replay_topic_bytes_s:,.0f}"),
+        Figure(TOTAL, sum(grown.values()), "bytes/s", f"{size.ack_bytes_per_s:,.0f}"),
+        Figure(REPLAY_TOPIC, of_replays, "bytes/s", f"{size.replay_topic_bytes_per_s:,.0f}"),
         Figure(PENDING, pending, "roots", f"{size.pending:,}"),
         *(
             Figure(name, asked.pop(name) / took_s, "requests/s", f"{found:,.1f}")

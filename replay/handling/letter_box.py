@@ -1,4 +1,4 @@
-"""Looks through the dead-letter topic of one input for the letters that a filter matches.
+"""Searches the dead-letter topic of one input for the letters that a filter matches.
 
 A letter is *handled* once somebody had it emitted again, or dropped it; then a *mark*, a record
 behind it in the same partition, says so. So each partition is read to its end. Payloads are not
@@ -78,9 +78,10 @@ class LetterBox:
         """Begin without a letter; at most `kept_max` are kept in memory."""
         self._filter = letter_filter
         self._kept_max = kept_max
-        self._letter_by_place: dict[str, Letter] = {}
+        self._letter_by_place: dict[str, Letter] = {}  # those that are kept
         self.left_out_count = 0
         self.other_record_count = 0
+        # which reading of the present partition it is, and what that one has to remember
         self._reading: _FirstReading | _SecondReading = _FirstReading(left_out_before=0)
 
     @property
@@ -99,7 +100,10 @@ class LetterBox:
             self._put_letter(entry)
 
     def _count_if_other(self, record: Record) -> None:
-        """Count a record that is neither letter nor mark, if it is not Windhover's, once."""
+        """Count a record that is neither letter nor mark, if it is not Windhover's.
+
+        It is counted in the first reading alone, so once.
+        """
         is_first = isinstance(self._reading, _FirstReading)
         if is_first and parse_audit(record) is None:
             self.other_record_count += 1
@@ -107,6 +111,8 @@ class LetterBox:
     def _put_letter(self, letter: Letter) -> None:
         """Keep a letter, or leave it out if there is no room."""
         reading = self._reading
+        # In the second reading it is known whether its mark comes behind it;
+        # in the first one `_put_mark` takes it out when the mark comes.
         if isinstance(reading, _SecondReading) and reading.is_handled(letter):
             return
         if len(self._letter_by_place) < self._kept_max:
@@ -125,14 +131,17 @@ class LetterBox:
             self._letter_by_place.pop(mark.letter, None)
         reading = self._reading
         if isinstance(reading, _FirstReading) and reading.first_left_out is not None:
+            # a mark may be about a letter of another partition, or topic
             marked = parse_location(mark.letter)
-            if marked is not None and marked[:2] == (record.topic, record.partition):
+            if marked is not None and marked.topic_partition == (record.topic, record.partition):
                 reading.marked_offsets.append(marked.offset)
 
     def end_partition(self) -> int | None:
         """End the reading of a partition; return from which offset on to read it a second time.
 
-        None: go on with the next partition.
+        That is the first letter that was left out, if marks have made room
+        since. None: go on with the next partition; so it is after a second
+        reading, or if no letter was left out.
         """
         reading = self._reading
         first_left_out: Letter | None = None
@@ -141,7 +150,8 @@ class LetterBox:
         if first_left_out is None or isinstance(reading, _SecondReading):
             self._reading = _FirstReading(left_out_before=self.left_out_count)
             return None
-        # what is put in a second time must not be there, or be counted, twice
+        # what is put in a second time must not be there, or be counted, twice:
+        # the letters of this partition from that offset on
         self.left_out_count = reading.left_out_before
         for place, letter in list(self._letter_by_place.items()):
             is_same_partition = letter.partition == first_left_out.partition
@@ -215,7 +225,7 @@ def _partitions_of_topic(log: Log, input: Input) -> list[TopicPartition]:
 
 
 def letter_starts(log: Log, input: Input, letter_filter: Filter) -> Mapping[TopicPartition, int]:
-    """Return which partitions may have letters that a filter matches, and where to begin in each.
+    """Return which partitions may have letters that a filter matches, and at which offset to begin.
 
     Raises `TopicError`: the dead-letter topic of the input does not exist.
     """
@@ -242,11 +252,12 @@ def _offsets_of_named(topic: str, partition_count: int, letter_filter: Filter) -
 
     A name is ``topic/partition@offset``: the place of a letter in this topic, or the origin of its
     record in another one; then the letter may be anywhere in a few partitions. A text that is no
-    place names no letter; it is looked for as if it were one of partition 0.
+    place names no letter; it is searched for as if it were one of partition 0.
     """
     first_offsets: dict[TopicPartition, int] = {}
     for name in letter_filter.places:
-        named_topic, named_partition, offset = parse_location(name) or ("", 0, 0)
+        no_place = ("", 0, 0)
+        named_topic, named_partition, offset = parse_location(name) or no_place
         if named_topic == topic:
             partition = TopicPartition(topic, named_partition)
             first_offsets[partition] = min(first_offsets.get(partition, offset), offset)

@@ -159,7 +159,7 @@ class LetterHandling:
         copies_to_write: list[Outgoing] = []
         whys_left: list[Left] = []
         for letter, copy in tried:
-            if isinstance(copy, Left):
+            if isinstance(copy, Left):  # it has no copy, and this says why
                 whys_left.append(copy)
                 continue
             marks.append(self._mark(letter, now_ms))
@@ -177,7 +177,7 @@ class LetterHandling:
             self._chunk_max = min(CHUNK_MAX, 2 * len(chunk))
             self._refused_in_a_row = 0
         # 3. count, also those that were left as they are
-        for _ in chunk:
+        for _letter in chunk:
             self._letters_to_try.popleft()
         # a letter whose payload did not fit into the fetch is the first of the next step
         tried_places = {letter.place for letter, _ in tried}
@@ -210,6 +210,8 @@ class LetterHandling:
 
     def _build_copies(self, chunk: Sequence[Letter]) -> list[tuple[Letter, Outgoing | Left | None]]:
         """Return each letter with its copy, or with why it is left as it is; None: it is dropped.
+
+        `chunk` are the letters of the next transaction.
 
         A letter whose payload did not fit into one fetch is missing. It may be any one: of several
         partitions the broker may send the last one first.
@@ -318,6 +320,7 @@ class RateLimit:
     def record_handled(self, count: int) -> None:
         """Record that so many letters were handled."""
         if self._rate is not None:
+            # at 10 a second 3 letters take 300 ms, whenever they were handled
             self._last_letters_take_ms = count * 1_000 / self._rate
             self._next_letter_ms += self._last_letters_take_ms
 

@@ -114,7 +114,7 @@ def find_redrives(log: Log, input: Input, *, wait_ms: int) -> list[RedriveRecord
         event = parse_audit(record)
         if isinstance(event, RedriveBegun):
             begun_by_redrive[event.redrive] = event
-        elif event is not None:  # the first one counts
+        elif event is not None:  # of several ends the first one counts
             ended_by_redrive.setdefault(event.redrive, event)
     # redrives of an input follow each other: a later one shows that those
     # before it are over
@@ -193,19 +193,21 @@ class RedriveOutcomes:
         verdict_ends = {begun.redrive: begun.verdicts_from for begun in redrives}
         letter_ends = {begun.redrive: begun.letters_from for begun in redrives}
         copy_ends = {begun.redrive: begun.copies_from for begun in redrives}
-        from_verdicts = _where_to_begin(log, followed.verdicts, verdict_ends)
-        from_letters = _where_to_begin(log, followed.letters, letter_ends)
-        from_copies = _where_to_begin(log, followed.copies, copy_ends)
+        verdicts_beginning = _where_to_begin(log, followed.verdicts, verdict_ends)
+        letters_beginning = _where_to_begin(log, followed.letters, letter_ends)
+        copies_beginning = _where_to_begin(log, followed.copies, copy_ends)
+        # of which a part is no longer in the log
         self._incomplete_redrives = (
-            from_verdicts.incomplete_redrives
-            | from_letters.incomplete_redrives
-            | from_copies.incomplete_redrives
+            verdicts_beginning.incomplete_redrives
+            | letters_beginning.incomplete_redrives
+            | copies_beginning.incomplete_redrives
         )
         self._input = input
-        # only now, when all is asked: nobody closes them if a question fails
-        self._verdicts = _follower(log, from_verdicts.first_offsets, patience_ms)
-        self._letters = _follower(log, from_letters.first_offsets, patience_ms)
-        self._copies = _follower(log, from_copies.first_offsets, patience_ms)
+        # Readers of the three topics. Made only now, when all is asked: nobody
+        # would close them if a question failed.
+        self._verdict_reader = _follower(log, verdicts_beginning.first_offsets, patience_ms)
+        self._letter_reader = _follower(log, letters_beginning.first_offsets, patience_ms)
+        self._copy_reader = _follower(log, copies_beginning.first_offsets, patience_ms)
         # copies that were settled without a loss, and copies that became dead
         # letters: read, and not compared with `_letter_by_copy` yet
         self._settled_copies: list[_SettledCopies] = []
@@ -217,14 +219,18 @@ class RedriveOutcomes:
         self._action_by_letter: dict[_HandledLetter, LetterAction] = {}
 
     @property
+    def _readers(self) -> tuple[Follower, Follower, Follower]:
+        """The readers of the three topics."""
+        return self._verdict_reader, self._letter_reader, self._copy_reader
+
+    @property
     def is_whole(self) -> bool:
         """Whether the last `read` read all that there was."""
-        return self._verdicts.is_whole and self._letters.is_whole and self._copies.is_whole
+        return all(reader.is_whole for reader in self._readers)
 
     def why_not_whole(self) -> str:
         """Return what kept the last `read` from reading all; empty: there is more to read."""
-        followers = (self._verdicts, self._letters, self._copies)
-        whys = [follower.why_not_whole() for follower in followers if not follower.is_whole]
+        whys = [reader.why_not_whole() for reader in self._readers if not reader.is_whole]
         return "; ".join(why for why in whys if why)
 
     def read(self) -> None:
@@ -233,14 +239,15 @@ class RedriveOutcomes:
         Copies are read last, so that they include those of all verdicts and letters that were read
         before.
         """
-        for record in self._verdicts.read():
+        for record in self._verdict_reader.read():
             self._settled_copies.extend(self._settled_by(record))
-        for record in self._letters.read():
+        for record in self._letter_reader.read():
             self._record_letter_or_mark(record)
-        for record in self._copies.read():
+        for record in self._copy_reader.read():
             self._record_copy(record)
-        # what was read of verdicts and letters waits until all copies are read
-        if not self._copies.is_whole:
+        # what was read of verdicts and letters waits until all copies are read:
+        # only these tell which letter a copy descends from
+        if not self._copy_reader.is_whole:
             return
         for settled in self._settled_copies:
             self._set_outcome_of(settled)
@@ -273,8 +280,9 @@ class RedriveOutcomes:
         """Yield each letter that a redrive has handled, with what became of it so far."""
         without_copy = self._outcome_without_copy()
         for letter, action in self._action_by_letter.items():
-            is_replayed = action is LetterAction.REPLAYED
-            outcome = self._outcome_of(letter, without_copy) if is_replayed else None
+            outcome: LetterOutcome | None = None  # of one that was dropped
+            if action is LetterAction.REPLAYED:
+                outcome = self._outcome_of(letter, without_copy)
             yield FollowedLetter(*letter, outcome)
 
     def _outcome_without_copy(self) -> LetterOutcome:
@@ -287,7 +295,7 @@ class RedriveOutcomes:
         `without_copy` is `_outcome_without_copy`, which a caller asks for once for all letters.
         """
         outcome = self._outcome_by_letter.get(letter, without_copy)
-        # the verdict of an open one may be in what is no longer there
+        # the verdict of an open one may be in the part that is no longer in the log
         if outcome is LetterOutcome.OPEN and letter.redrive in self._incomplete_redrives:
             return LetterOutcome.UNKNOWN
         return outcome
@@ -311,8 +319,8 @@ class RedriveOutcomes:
 
     def close(self) -> None:
         """Close the readers of the three topics."""
-        for follower in (self._verdicts, self._letters, self._copies):
-            follower.close()
+        for reader in self._readers:
+            reader.close()
 
     def _settled_by(self, record: Record) -> Iterator[_SettledCopies]:
         """Yield the copies of the input that a verdict record settles without a loss."""
@@ -320,7 +328,7 @@ class RedriveOutcomes:
         if event is None:  # the record has no verdicts
             return
         for verdict, runs in event.done():  # runs of positions [start, end)
-            outcome = _outcome_of(verdict)
+            outcome = _outcome_by_verdict(verdict)
             for source, start, end in runs:
                 if is_replay(source) and input_id_of(source) == self._input.id:
                     first_offset = int(offset_of(start))
@@ -370,7 +378,7 @@ class RedriveOutcomes:
 
 
 class _Beginning(NamedTuple):
-    """From which offset on to read each partition of a topic.
+    """Where to begin to read a topic: by partition, the first offset to read.
 
     `incomplete_redrives` has the ids of redrives of which a part is no longer
     in the log.
@@ -419,7 +427,7 @@ def _follower(log: Log, first_offsets: Mapping[TopicPartition, int], patience_ms
     )
 
 
-def _outcome_of(verdict: DoneVerdict) -> LetterOutcome:
+def _outcome_by_verdict(verdict: DoneVerdict) -> LetterOutcome:
     """Return the outcome of a letter whose copy has a verdict, and is not lost."""
     match verdict:
         case Verdict.ACKED:

@@ -119,43 +119,46 @@ class Redrive:
         self,
         log: Log,
         topics: Topics,
-        meant: Sequence[tuple[Input, Filter]],
+        inputs_and_filters: Sequence[tuple[Input, Filter]],
         order: Order,
-        pace: RateLimit,
+        rate_limit: RateLimit,
         limits: RedriveLimits = RedriveLimits(),
     ) -> None:
         """Prepare to carry out an order, input by input.
 
         Args:
-            meant: the inputs, and which of their letters are meant: these
-                filters replace that of the order.
+            inputs_and_filters: the inputs in their order, each with a filter
+                for its letters, which replaces that of the order.
             order: with the id of this redrive.
-            pace: how many letters may be handled now.
+            rate_limit: how many letters may be handled now.
+            limits: when it waits, or stops by itself.
         """
         self._log = log
         self._topics = topics
         self._order = order
-        self._pace = pace
+        self._rate_limit = rate_limit
         self._limits = limits
-        self._inputs_to_do = list(meant)
-        # None: the next input is not begun, or there is none
-        self._current: _RedriveOfInput | None = None
-        self._progress_before = RedriveProgress()  # of the inputs before the current one
+        self._inputs_to_begin = list(inputs_and_filters)
+        # the part of the input that is under way; None: the next input is not
+        # begun, or there is none
+        self._current_part: _RedriveOfInput | None = None
+        self._progress_of_ended_parts = RedriveProgress()
         # how it is to end before all letters are handled; None: it goes on
         self._early_end: RedriveEnd | None = None
 
     @property
     def is_done(self) -> bool:
         """Whether no further `step` is needed."""
-        if self._current is not None:
+        if self._current_part is not None:
             return False
-        return self._early_end is not None or not self._inputs_to_do
+        return self._early_end is not None or not self._inputs_to_begin
 
     @property
     def progress(self) -> RedriveProgress:
         """How far it is, as of the last `step`."""
-        before = self._progress_before
-        current = RedriveProgress() if self._current is None else self._current.progress
+        before = self._progress_of_ended_parts
+        part = self._current_part
+        current = RedriveProgress() if part is None else part.progress
         end: RedriveEnd | None = None
         if self.is_done:
             end = self._early_end or RedriveEnd.DONE
@@ -169,11 +172,16 @@ class Redrive:
         )
 
     def cancel(self) -> None:
-        """End it at the next step."""
+        """Make the next step end it; nothing changes if it is to end already."""
         self._early_end = self._early_end or RedriveEnd.CANCELLED
 
     def step(self, now_ms: int) -> int:
-        """Go on, by one transaction at most; return how many ms to wait before the next step.
+        """Go on with the input that is under way, or begin the next one; return the wait, in ms.
+
+        So long the caller waits before the next step. One step writes one
+        transaction of letters at most. When an input has ended, its progress
+        is kept, and the next step begins another one: unless it ended early,
+        which ends the whole redrive.
 
         Raises:
             Aborted: nothing of the last transaction was written; begin another
@@ -184,29 +192,39 @@ class Redrive:
                 begin another redrive.
             TopicError: a topic is missing.
         """
-        if self._current is None:
+        # 1. begin the next input
+        part = self._current_part
+        if part is None:
             if self.is_done:
                 return 0
-            input, input_filter = self._inputs_to_do.pop(0)
+            input, input_filter = self._inputs_to_begin.pop(0)
             order = replace(self._order, which=input_filter)
-            self._current = _RedriveOfInput(self._log, self._topics, input, order, self._limits, now_ms)
-        wait_ms = self._current.step(self._pace, self._early_end, now_ms)
-        if self._current.end is not None:
-            self._current.close()
-            if self._current.end is not RedriveEnd.DONE:  # then no further input is begun
-                self._early_end = self._current.end
-            self._progress_before = replace(self.progress, end=None)  # with that of the current one
-            self._current = None
+            part = _RedriveOfInput(self._log, self._topics, input, order, self._limits, now_ms)
+            self._current_part = part
+        # 2. handle letters, or end it
+        wait_ms = part.step(self._rate_limit, self._early_end, now_ms)
+        # 3. keep its progress when it has ended
+        if part.end is not None:
+            part.close()
+            if part.end is not RedriveEnd.DONE:
+                self._early_end = part.end  # no further input is begun
+            # `progress` is that of all ended parts, and of this one
+            self._progress_of_ended_parts = replace(self.progress, end=None)
+            self._current_part = None
         return wait_ms
 
     def close(self) -> None:
         """Close it; if it is not done, it has no end in the log."""
-        if self._current is not None:
-            self._current.close()
+        if self._current_part is not None:
+            self._current_part.close()
 
 
 class _RedriveOfInput:
-    """A redrive's part for one input; `end` is how it ended, None: it goes on."""
+    """A redrive's part for one input.
+
+    Attributes:
+        end: how it ended; None: it goes on.
+    """
 
     def __init__(
         self,
@@ -226,14 +244,14 @@ class _RedriveOfInput:
         self._handling = LetterHandling(
             log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits
         )
-        # of letters that are replayed; None: they are dropped, or it has not
-        # begun
+        # what became of the letters that were replayed; None: they are
+        # dropped, or it has not begun
         self._outcomes: RedriveOutcomes | None = None
         self._begun: RedriveBegun | None = None  # what was written at its beginning; None: it has not begun
         self._letter_count = 0  # how many letters it found
         self._outcomes_read_ms = now_ms  # wall time
-        # a clock that begins at 0 and is never set back, and when letters were
-        # handled last by it
+        # a clock that begins at 0 and is never set back; and when letters were
+        # handled last, by this clock
         self._passed = PassedTime(now_ms)
         self._handled_at_ms = 0
         self.end: RedriveEnd | None = None
@@ -249,8 +267,11 @@ class _RedriveOfInput:
             outcomes=self._count_by_outcome(),
         )
 
-    def step(self, pace: RateLimit, early_end: RedriveEnd | None, now_ms: int) -> int:
-        """Go on, by one transaction at most, or end, where there is an `early_end` or a reason for it.
+    def step(self, rate_limit: RateLimit, early_end: RedriveEnd | None, now_ms: int) -> int:
+        """Go on, by one transaction at most, or end.
+
+        It ends by `early_end`, if that is set, or by a reason of its own: all
+        is done, too many letters died, or none is settled any more.
 
         Return how many ms to wait before the next step; raises as `Redrive.step`.
         """
@@ -265,23 +286,24 @@ class _RedriveOfInput:
         open_count = self._count_by_outcome()[LetterOutcome.OPEN]
         idle_ms = self._passed.read(now_ms) - self._handled_at_ms  # since letters were handled last
         end = early_end or self._why_to_stop(open_count, idle_ms)
-        has_waited = not open_count or idle_ms >= self._limits.wait_ms  # for the last outcomes
+        # for the outcomes of the last letters; without an open one there is nothing to wait for
+        has_waited = not open_count or idle_ms >= self._limits.wait_ms
         if end is None and self._handling.is_done and has_waited:
             end = RedriveEnd.DONE
         if end is not None:
             self._write_end(end, now_ms)
             return 0
-        # 3. handle letters, as many as may be open and as the pace allows
-        room = pace.allowed_letters(now_ms)
+        # 3. handle letters, as many as may be open and as the rate limit allows
+        room = rate_limit.allowed_letters(now_ms)
         if self._outcomes is not None:  # dropped letters are never open
             room = min(room, self._limits.at_once - open_count)
         if room > 0 and not self._handling.is_done:
             handled_count = self._handling.step(room, now_ms)
-            pace.record_handled(handled_count)
+            rate_limit.record_handled(handled_count)
             self._handled_at_ms = self._passed.ms
-            return min(STEP_MS_MAX, pace.wait_ms(now_ms))
-        # 4. wait for the pace, or for outcomes, which are read every `STEP_MS_MAX`
-        wait_ms = pace.wait_ms(now_ms) or STEP_MS_MAX
+            return min(STEP_MS_MAX, rate_limit.wait_ms(now_ms))
+        # 4. wait for the rate limit, or for outcomes, which are read every `STEP_MS_MAX`
+        wait_ms = rate_limit.wait_ms(now_ms) or STEP_MS_MAX
         return max(1, min(STEP_MS_MAX, wait_ms))
 
     def close(self) -> None:
@@ -329,7 +351,8 @@ class _RedriveOfInput:
     def _count_by_outcome(self) -> Counter[LetterOutcome]:
         """Return how many handled letters have each outcome; none if they are dropped.
 
-        Those handled since the last reading are open.
+        Those handled since the outcomes were read last are open: what was read
+        does not have them yet.
         """
         if self._outcomes is None:
             return Counter()
@@ -355,7 +378,7 @@ class _RedriveOfInput:
         return None
 
     def _write_end(self, end: RedriveEnd, now_ms: int) -> None:
-        """End it: write how it ended, with the outcomes that are known by now."""
+        """Write how it ended, with the outcomes that are known by now, and set `end`."""
         if self._outcomes is not None:
             self._outcomes.read()
         count_by_outcome = self._count_by_outcome()

@@ -42,7 +42,7 @@ class Unreadable(NamedTuple):
         until: the offset behind a batch; of a record 0.
     """
 
-    place: TopicPartition
+    partition: TopicPartition
     offset: int
     size: int
     first: str
@@ -52,7 +52,7 @@ class Unreadable(NamedTuple):
 
     def __str__(self) -> str:
         mark_text = "; passed over" if self.is_marked else ""
-        location = f"{self.place.topic}/{self.place.partition}@{self.offset}"
+        location = f"{self.partition.name}@{self.offset}"
         if self.until:
             return f"{location} to {self.until}: a damaged batch ({self.kind}){mark_text}"
         return f"{location}: {self.size:,} bytes, first {self.first or 'none'}; {self.kind}{mark_text}"
@@ -127,7 +127,7 @@ def _damaged_batches(
     log: Log, names: AckTopics, partition: TopicPartition, marks: Sequence[range]
 ) -> Iterator[Unreadable]:
     """Yield the damaged batches that were passed over while a partition was read."""
-    lost_with_it = LOST_WITH[_kind_of_topic(names, partition.topic)]
+    lost_with_it = LOST_WITH[_attribute_of_topic(names, partition.topic)]
     for run in log.passed_over():
         if (run.topic, run.partition) == partition:
             yield Unreadable(
@@ -156,9 +156,9 @@ LOST_WITH: Final[Mapping[str, str]] = MappingProxyType(
 """What an operator gives up with a damaged batch, and how it is had again."""
 
 
-def _kind_of_topic(names: AckTopics, topic: str) -> str:
-    """Return which of the ack topics a topic is: a key of `LOST_WITH`."""
-    return next(kind for kind in LOST_WITH if getattr(names, kind) == topic)
+def _attribute_of_topic(names: AckTopics, topic: str) -> str:
+    """Return which ack topic a topic is: an attribute of `names`, and a key of `LOST_WITH`."""
+    return next(attribute for attribute in LOST_WITH if getattr(names, attribute) == topic)
 
 
 def pass_over(log: Log, unreadable: Sequence[Unreadable], why: str, by: str) -> None:
@@ -169,7 +169,7 @@ def pass_over(log: Log, unreadable: Sequence[Unreadable], why: str, by: str) -> 
     producer = log.producer()
     try:
         for record in unreadable:
-            producer.send(passed_over_mark(record.place, record.offset, why, by, record.until))
+            producer.send(passed_over_mark(record.partition, record.offset, why, by, record.until))
         producer.flush(FLUSH_MS_MAX)
     finally:
         producer.close()
@@ -187,9 +187,9 @@ def _records_of_unknown_version(
             codec.decode(record.value)
         except UnknownVersion:
             unknown_version.append(record)
-        except CodecError:
+        except CodecError:  # its readers report it, and go on
             continue
-    # only now all marks are known
+    # only now all marks are known: they stand behind what they are about
     for record in unknown_version:
         yield _unreadable(partition, record, likely_writer(record.value), reading.marks)
 
@@ -211,7 +211,7 @@ def _unreadable_states(partition: TopicPartition, reading: _Reading) -> Iterator
         kind = _wrong_with_part(codec, partition.partition, part, record, record.value)
         if kind:
             unreadable_by_part.setdefault(part, []).append((record, kind))
-        else:
+        else:  # a sound record takes the place of those before it
             unreadable_by_part.pop(part, None)
     # only now all marks are known
     for records_of_part in unreadable_by_part.values():

@@ -98,11 +98,14 @@ class Breaker:
             self._second_of_now(now_ms).dead += count
 
     def allow_letters_or_open(self, now_ms: int) -> int:
-        """Return how many more records may become dead letters now; if none, open it.
+        """Return how many more records may become dead letters now; if none, open the breaker.
 
-        Opened means that `why` has a text; it stays until `close`.
+        An open breaker has a text in `why`: which of the two rules allows no
+        more. The text stays until `close`. With 3 more allowed in a row and 5
+        in the window, 3 are returned, and the breaker stays as it is.
         """
         self._forget_old(now_ms)
+        # each is 0 or less if its rule allows no more
         allowed_in_a_row = self._allowed_in_a_row()
         allowed_in_window = self._allowed_in_window()
         if allowed_in_a_row <= 0:
@@ -112,10 +115,10 @@ class Breaker:
             )
         elif allowed_in_window <= 0:
             in_window = self._settled_in_window()
-            window = duration_text(self._reach_ms(now_ms))
+            window_text = duration_text(self._window_length_ms(now_ms))
             self.why = (
-                f"{in_window.dead} of {in_window.settled} roots settled within {window} became dead letters"
-                f" (max_ratio {self.max_ratio})"
+                f"{in_window.dead} of {in_window.settled} roots settled within {window_text} became"
+                f" dead letters (max_ratio {self.max_ratio})"
             )
         return max(0, min(allowed_in_a_row, allowed_in_window))
 
@@ -149,17 +152,21 @@ class Breaker:
         while self._seconds:
             oldest = self._seconds[0]
             settled_count -= oldest.settled  # so many are left without it
-            if oldest.begin_ms > now_ms - self.window_ms:
+            if oldest.begin_ms > now_ms - self.window_ms:  # it is in the window still
                 return
-            if settled_count < self.settled_min:
+            if settled_count < self.settled_min:  # the window reaches back to it
                 return
             self._seconds.popleft()
 
-    def _reach_ms(self, now_ms: int) -> int:
-        """Return how far back the window goes, rounded up to whole seconds."""
+    def _window_length_ms(self, now_ms: int) -> int:
+        """Return how far back the window goes, rounded up to whole seconds, in ms.
+
+        That is further than `window_ms` where it reaches back to the last
+        `settled_min` roots.
+        """
         ages_ms = [now_ms - second.begin_ms for second in self._seconds]
-        reach_ms = max([self.window_ms, *ages_ms])
-        seconds = math.ceil(reach_ms / _SECOND_MS)
+        length_ms = max([self.window_ms, *ages_ms])
+        seconds = math.ceil(length_ms / _SECOND_MS)
         return seconds * _SECOND_MS
 
     def _allowed_in_a_row(self) -> int:
@@ -175,6 +182,7 @@ class Breaker:
         """
         in_window = self._settled_in_window()
         dead, settled = in_window.dead, in_window.settled
+        # with a ratio of 1 the share allows any number, and to divide by 1 - 1 fails
         if self.max_ratio < 1:
             allowed_by_share = int((self.max_ratio * settled - dead) / (1 - self.max_ratio))
         else:

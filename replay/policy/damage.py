@@ -64,15 +64,15 @@ class DamagedBatches:
         for run in runs:
             self._forget_due_for_retry((run.topic, run.partition), now_ms)
             put_off_runs = self._put_off_by_partition.setdefault((run.topic, run.partition), [])
-            is_put_off = False
+            is_put_off_already = False
             until_ms = now_ms + self._retry_ms
-            for put_off in put_off_runs:
-                if put_off.run.start <= run.start and run.end <= put_off.run.end:
-                    is_put_off = True
-                if put_off.run.start < run.end and run.start < put_off.run.end:  # they overlap
-                    until_ms = min(until_ms, put_off.until_ms)
-            is_empty = run.start >= run.end
-            if not is_empty and not is_put_off:
+            for former in put_off_runs:  # that were put off before
+                if former.run.start <= run.start and run.end <= former.run.end:
+                    is_put_off_already = True  # the whole of it
+                if former.run.start < run.end and run.start < former.run.end:  # they overlap
+                    until_ms = min(until_ms, former.until_ms)
+            is_empty = run.start >= run.end  # it could be read again
+            if not is_empty and not is_put_off_already:
                 put_off_runs.append(PutOffRun(run, until_ms))
 
     def put_off_run_at(self, topic: str, partition: int, offset: int, now_ms: int) -> PutOffRun | None:
@@ -83,9 +83,9 @@ class DamagedBatches:
         if (topic, partition) not in self._put_off_by_partition:
             return None
         self._forget_due_for_retry((topic, partition), now_ms)
-        for put_off in self._put_off_by_partition[topic, partition]:
-            if put_off.run.start <= offset < put_off.run.end:
-                return put_off
+        for put_off_run in self._put_off_by_partition[topic, partition]:
+            if put_off_run.run.start <= offset < put_off_run.run.end:
+                return put_off_run
         return None
 
     def record_report_if_due(self, run: DamagedRun, now_ms: int) -> bool:
@@ -103,7 +103,7 @@ class DamagedBatches:
         return True
 
     def _forget_due_for_retry(self, partition: tuple[str, int], now_ms: int) -> None:
-        """Forget the runs of a partition that are to be tried again now."""
+        """Forget the runs of a partition, (topic, number), that are to be tried again now."""
         put_off_runs = self._put_off_by_partition.get(partition, [])
         # more than `retry_ms` can only be left if the clock was set back: then
         # it is tried now

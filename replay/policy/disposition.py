@@ -76,18 +76,21 @@ def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
         number = min(failures, len(backoff.delays_ms))
         delay: float = backoff.delays_ms[number - 1]
     else:
-        delay = _exponential(backoff, failures - 1)
+        delay = _exponential_delay_ms(backoff, failures - 1)
     return math.ceil(delay * (1.0 + backoff.jitter * jitter))
 
 
-def _exponential(backoff: Backoff, exponent: int) -> float:
+def _exponential_delay_ms(backoff: Backoff, exponent: int) -> float:
     """Return ``initial_ms * multiplier ** exponent``, at most `max_ms`, in ms."""
+    # Three cases in which it does not grow, and in which the logarithms below
+    # are not defined, or 0.
     if backoff.initial_ms >= backoff.max_ms:
         return backoff.max_ms
     if backoff.initial_ms <= 0:
         return 0
     if backoff.multiplier <= 1.0:
         return backoff.initial_ms
+    # with 1 s, doubled, and at most 60 s it is 5.9: from the exponent 6 on the delay is 60 s
     exponent_of_max = math.log(backoff.max_ms / backoff.initial_ms) / math.log(backoff.multiplier)
     # without this limit the power overflows
     if exponent >= exponent_of_max:
@@ -136,7 +139,11 @@ _NO_RULE: Final = Rule(None, None, Action.RETRY)
 
 
 def rule_of(rules: Sequence[Rule], operator: str, error: str) -> Rule:
-    """Return the first rule, `DEFAULT_RULES` last, that matches a cause; else one that retries."""
+    """Return the first rule that matches a cause; if none does, one that retries.
+
+    The `rules` of the input come before `DEFAULT_RULES`. `error` is the
+    exception's class in the form of the wire, which has its parents, too.
+    """
     classes = error_classes(error)
     for rule in (*rules, *DEFAULT_RULES):
         if rule.error in (None, *classes) and rule.operator in (None, operator):
@@ -265,7 +272,7 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
     if reason is not None:
         return GiveUp(reason)
     failures = _failures(lost)
-    if failures <= 0:
+    if failures <= 0:  # a first takeover, which is not the record's fault
         return Replay(now_ms)
     return Replay(now_ms + delay_ms(rule.backoff or policy.backoff, failures, jitter))
 
@@ -312,14 +319,15 @@ def _reason_to_give_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadRe
         case _:
             assert_never(lost.reason)
     attempts = policy.attempts if rule.attempts is None else rule.attempts  # rule 4
-    return DeadReason.ATTEMPTS if _used_up(policy, lost) >= attempts else None
+    return DeadReason.ATTEMPTS if _used_attempts(policy, lost) >= attempts else None
 
 
-def _used_up(policy: Policy, lost: LostEmission) -> int:
+def _used_attempts(policy: Policy, lost: LostEmission) -> int:
     """Return how many of its attempts a root has used up: all emissions that count by rule 4.
 
     That is 1 or more, since the last emission itself counts; only a timed-out
-    one may not.
+    one may not. Of 5 emissions, of which 2 were abandoned and 1 was blocked,
+    2 count by default.
     """
     uncounted = lost.blocked
     if not policy.count_abandoned:

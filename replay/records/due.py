@@ -309,23 +309,24 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
             assert_never(value)
 
 
-def flaw_of_entry(root: Root | None, value: Due) -> str:
+def flaw_of_entry(root: Root | None, entry: Due) -> str:
     """Return what is impossible in a decoded entry; empty: nothing is.
 
     `root` is that of its key; None: the key is of no root.
     """
-    if root != (value.source, value.position):
+    if root != (entry.source, entry.position):
         return "the key is not that of the value"
-    if wrong_source(value.source) or value.position < 0:
+    if wrong_source(entry.source) or entry.position < 0:
         return "it names no root"
-    if isinstance(value, Aside) and not value.history:
+    if isinstance(entry, Aside) and not entry.history:
         return "it has no loss"
-    if isinstance(value, RefusedRoot):
-        why = value.letter_why if value.dead else value.copy_why
+    if isinstance(entry, RefusedRoot):
+        # of a root that dies its letter was refused, of any other one its copy
+        why = entry.letter_why if entry.dead else entry.copy_why
         if not why:
             return "it does not say what was refused"
-    if value.dead not in _DEAD_VALUES:
-        return f"{value.dead[:20]!r} is no reason to die"
+    if entry.dead not in _DEAD_VALUES:
+        return f"{entry.dead[:20]!r} is no reason to die"
     return ""
 
 
@@ -339,13 +340,14 @@ def append_loss(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     if was_blocked_before and loss.error == HELD:
         history = history[:-1]
     extended_history = (*history, _cut_texts(loss))
-    if len(extended_history) <= _LOSSES_THAT_FIT:
+    if len(extended_history) <= _LOSSES_THAT_FIT:  # however long their texts are: nothing is measured
         return extended_history
     return _shortened(extended_history)
 
 
 def left_out_by(loss: Loss) -> int:
     """Return how many left-out losses an entry of a history represents; 0: it is a real loss."""
+    # a real loss has a root; and a bolt may raise an exception of this name
     if loss.error != LEFT_OUT or loss.root:
         return 0
     count = _LEFT_OUT.match(loss.message)
@@ -374,13 +376,13 @@ def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
     first_loss, *later_losses = history
     size_bytes = sum(map(_text_bytes, history))
     if len(history) <= HISTORY_MAX and size_bytes <= HISTORY_BYTES_MAX:
-        return history
+        return history  # it fits as it is
     # the second entry may say how many were left out before: it is written anew
     left_out_count = left_out_by(later_losses[0])
     kept_from = 1 if left_out_count else 0  # of the later losses, the index of the first that stays
     last_left_out = later_losses[0]
     size_bytes += _LOSS_BYTES_MAX  # room for the new entry
-    # leave out one more, until the first loss, the entry and the rest fit
+    # leave out one more, until the first loss, the entry (these two) and the rest fit
     while len(later_losses) - kept_from > HISTORY_MAX - 2 or size_bytes > HISTORY_BYTES_MAX:
         last_left_out = later_losses[kept_from]
         size_bytes -= _text_bytes(last_left_out)
@@ -417,7 +419,8 @@ def _json_up_to_root(all_but_root: tuple[object, ...]) -> str:
     is made once for them.
     """
     shared = dict(zip(Loss._fields[:-1], all_but_root, strict=True))
-    return json.dumps(shared, ensure_ascii=False)[:-1] + ', "root": '
+    closed_json = json.dumps(shared, ensure_ascii=False)
+    return closed_json.removesuffix("}") + ', "root": '
 
 
 def parse_history(value: bytes | None) -> tuple[Loss, ...]:
@@ -445,7 +448,7 @@ def parse_last_loss(value: bytes | None) -> tuple[Loss, ...]:
 
 def _history_entries(value: bytes | None) -> list[Any]:
     """Read the entries of a history's JSON; none if it is no history."""
-    if value is None or len(value) > _JSON_BYTES_MAX:
+    if value is None or len(value) > _JSON_BYTES_MAX:  # no worker writes one so long
         return []
     try:
         entries = json.loads(value)

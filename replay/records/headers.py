@@ -110,7 +110,7 @@ class RecordPlace(NamedTuple):
     offset: int
 
     @property
-    def log(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """The partition that the record is in."""
         return TopicPartition(self.topic, self.partition)
 
@@ -162,7 +162,7 @@ def lineage_of(ours: Mapping[str, bytes], topic: str, partition: int, offset: in
     uncounted -= abandoned
     timed_out = min(_count(ours.get(TIMED_OUT)), uncounted)
     uncounted -= timed_out
-    held = min(_count(ours.get(HELD)), uncounted)
+    held = min(_count(ours.get(HELD)), uncounted)  # blocked ones
     return Lineage(
         origin=origin if parse_location(origin) else own_place,
         record_id=header_text(ours.get(RECORD_ID)),
@@ -232,7 +232,7 @@ def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> P
     one, with two before it. If there is none, ours are the headers whose names begin with one of
     the `prefixes`.
     """
-    # few records have that header, and many records are looked at: first by a search in C
+    # few records have that header, and many records are read: first by a search in C
     if OWN in [name for name, _value in headers]:
         for index in range(len(headers) - 1, -1, -1):
             name, value = headers[index]

@@ -209,8 +209,8 @@ def parse_letter(record: Record, *, last_loss_only: bool = False) -> Letter | Ma
     our_headers = parted_headers(record.headers, OUR_PREFIXES).added
     ours = {name: value for name, value in our_headers if value is not None}
     if HANDLED in ours:
-        return _mark(record, ours)
-    if DEAD not in ours:
+        return _parse_mark(record, ours)
+    if DEAD not in ours:  # somebody else wrote it
         return None
     place = record.place
     parse_losses = parse_last_loss if last_loss_only else parse_history
@@ -286,7 +286,7 @@ def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
     )
 
 
-def _mark(record: Record, ours: Mapping[str, bytes]) -> Mark | None:
+def _parse_mark(record: Record, ours: Mapping[str, bytes]) -> Mark | None:
     """Read a mark from our headers by their names; None if its action or its letter cannot be read."""
     try:
         action = LetterAction(header_text(ours[HANDLED]))

@@ -20,7 +20,7 @@ from acker.wire.lateness import Mover
 from replay.records.places import record_place
 
 _WRONG_UNITS: Final = (("microseconds", 1_000), ("nanoseconds", 1_000_000))
-"""Units that are taken for milliseconds by mistake, and how many of each are a millisecond."""
+"""Units that are taken for milliseconds by mistake, and how many of each are one millisecond."""
 
 _YEAR_MS: Final = 366 * UNITS_MS["d"]
 
@@ -61,10 +61,11 @@ def _unit_hint(at_ms: int, wall_ms: int) -> str:
 
     Empty: it is not far ahead, or no time of these years in any of the units.
     """
-    if at_ms < wall_ms + _YEAR_MS:
+    if at_ms < wall_ms + _YEAR_MS:  # not far ahead
         return ""
-    for unit, per_ms in _WRONG_UNITS:
-        time_ms = at_ms // per_ms
-        if abs(time_ms - wall_ms) < 10 * _YEAR_MS:
+    for unit, units_per_ms in _WRONG_UNITS:
+        time_ms = at_ms // units_per_ms
+        is_of_these_years = abs(time_ms - wall_ms) < 10 * _YEAR_MS
+        if is_of_these_years:
             return f"; as {unit} it is {any_time_text(time_ms)}"
     return ""

@@ -28,8 +28,8 @@ def record_place(source: int, position: int, inputs: Sequence[Input]) -> str:
 
     That of an input that is not among `inputs` has its source's number in place of the topic.
     """
-    topics = {input.id: topic_of(input, source) for input in inputs}
-    topic = topics.get(input_id_of(source), str(source))
+    topic_by_input_id = {input.id: topic_of(input, source) for input in inputs}
+    topic = topic_by_input_id.get(input_id_of(source), str(source))
     return location(topic, partition_of(source), offset_of(position))
 
 

@@ -65,6 +65,7 @@ def timestamp_says_time(record: Record) -> bool:
 
 def written_time(time: RecordTime, *, topic_keeps: bool) -> WrittenTime:
     """Return how a copy says the time of its record; `topic_keeps`: its topic does not set times itself."""
+    # if not, librdkafka, or the topic, would write another time on the copy
     says_itself = topic_keeps and time.ms != 0 and time.type == TimestampType.CREATED
     return WrittenTime(time.ms or None, () if says_itself else time_headers(time))
 

@@ -105,7 +105,7 @@ _AUDIT_JSON: Final[TypeAdapter[RedriveBegun | RedriveEnded]] = TypeAdapter(Redri
 
 def parse_audit(record: Record) -> RedriveBegun | RedriveEnded | None:
     """Read an audit record; None: it is something else, or cannot be read."""
-    # most records are letters and marks, which have no such header: nothing else is looked at
+    # most records are letters and marks, which have no such header: nothing else is read
     if not any(name == AUDIT for name, _value in record.headers):
         return None
     event_json = our_values(record.headers).get(AUDIT)

@@ -70,7 +70,7 @@ class LostRoot(NamedTuple):
 
     @property
     def place(self) -> RecordPlace:
-        """Return where the record is that was emitted; of a copy that is on the replay topic."""
+        """Where the record is that was emitted; that of a copy is on the replay topic."""
         return RecordPlace(self.lost.topic, partition_of(self.lost.source), offset_of(self.position))
 
 
@@ -151,8 +151,8 @@ class Intake:
                 return Batch(roots, Progress(record.offset, skip=accepted_to))
             skip_count = 0
         if self.read_to == self.progress.next:
-            # a record that is half accepted was perhaps not read again yet:
-            # its roots may not be skipped
+            # Nothing was read behind the progress. A record that is half
+            # accepted has to be read again first: its `skip` stays.
             return Batch(roots, self.progress)
         return Batch(roots, Progress(self.read_to, skip=0))
 
@@ -200,8 +200,8 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     """
     decidable_lost_ids = _record_unknown_inputs(worker, roots, now_ms)
     pasts = _pasts_of_copies(worker, roots, decidable_lost_ids, now_ms)
-    # an older session or acker did not say in which epoch a root was emitted:
-    # that of now is the next best
+    # An older session or acker did not say in which epoch a root was emitted:
+    # that of now is the next best.
     without_epoch = [root for root in roots if root.leader_epoch == NO_EPOCH]
     epoch_now_by_partition = _epochs_now(worker, without_epoch)
     dues: list[Due] = []
@@ -211,7 +211,8 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
         is_copy = is_replay(lost.source)
         epoch = root.leader_epoch
         if epoch == NO_EPOCH:
-            epoch = epoch_now_by_partition.get(place.log, NO_EPOCH)
+            epoch = epoch_now_by_partition.get(place.topic_partition, NO_EPOCH)
+        # not in `pasts`: the record of the copy cannot be read now
         is_unreadable_copy = is_copy and place not in pasts
         if id(lost) not in decidable_lost_ids or is_unreadable_copy:
             dues.append(_undecided_entry(root, epoch, now_ms))
@@ -227,11 +228,11 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
 
 
 def _record_unknown_inputs(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
-    """Record why roots wait whose input or group topics.yaml does not have; return which do not.
+    """Record why roots wait whose input or group topics.yaml does not have; return the others.
 
-    That is the Python `id` of each `Lost` whose input and group it has. All roots of one
-    `Lost` share the object, so that the input is looked up once for each of
-    these, and not for each root.
+    What is returned has the Python `id` of each `Lost` whose input and group
+    are there. All roots of one `Lost` share that object, so that the input is
+    searched for once for each of these, and not for each root.
     """
     lost_by_id = {id(root.lost): root.lost for root in roots}
     decidable_lost_ids: set[int] = set()
@@ -246,10 +247,14 @@ def _record_unknown_inputs(worker: Worker, roots: Sequence[LostRoot], now_ms: in
 
 
 def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms: int) -> None:
-    """Record why lost roots wait whose input is not in topics.yaml, or is there with another group."""
+    """Record why lost roots wait whose input is not in topics.yaml, or is there with another group.
+
+    An input that is not there is left alone as a whole. One that is there goes
+    on; only the roots of the other group wait.
+    """
     input_id = input_id_of(lost.source)
     if worker.is_of_other_group(lost.source, lost.group):
-        worker.why_foreign_wait_by_input[input_id] = str(error)  # the input's own roots go on
+        worker.why_foreign_wait_by_input[input_id] = str(error)
     else:
         worker.record_trouble(input_id, error, now_ms)
 
@@ -303,6 +308,7 @@ def decide_asides(
 
 
 def _input_id_of(root: LostRoot) -> int:
+    """Return the id of the input of a lost root."""
     return input_id_of(root.lost.source)
 
 
@@ -426,6 +432,7 @@ def _read_pasts(
                 pasts[place] = Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
             elif place in may_skip or not cannot_be_read(answer):
                 pasts[place] = _past_of_copy(place, answer, emitted_epoch)
+            # what has an answer is done; what did not fit into memory is read in the next round
             to_read.discard(place)
     return pasts
 
@@ -436,7 +443,7 @@ def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: i
     `emitted_epoch` is the leader's epoch in which the copy was emitted.
     """
     if isinstance(record, Absence):
-        dead_reason = record.dead_reason
+        dead_reason = record.dead_reason  # None: there never was a record
         return None if dead_reason is None else Past.of_missing_copy(place, dead_reason)
     if took_the_place(record, emitted_epoch):  # its headers tell another record's history
         return Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
@@ -452,7 +459,7 @@ def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartitio
     """
     partitions_by_topic: dict[str, set[TopicPartition]] = {}
     for root in roots:
-        partitions_by_topic.setdefault(root.lost.topic, set()).add(root.place.log)
+        partitions_by_topic.setdefault(root.lost.topic, set()).add(root.place.topic_partition)
     epochs: dict[TopicPartition, int] = {}
     for partitions in partitions_by_topic.values():
         # asked topic by topic: of one that is missing or forbidden to us, the
@@ -498,9 +505,9 @@ def _decided_entry(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> D
     lost = root.lost
     lineage = past.lineage
     first_emitted_ms = lineage.first_emitted_ms
-    if first_emitted_ms is None:
+    if first_emitted_ms is None:  # this was the first emission, or a copy that does not say it
         first_emitted_ms = lost.emitted_wall
-    lost_ms = lost.emitted_wall + _age_ms(lost)
+    lost_ms = lost.emitted_wall + _age_ms(lost)  # wall time of the verdict
     emission = _lost_emission(lost, lineage, lived_ms=lost_ms - first_emitted_ms)
     policy = worker.policies[worker.input_of(lost.source, lost.group).id]
     disposition = dispose(policy, emission, now_ms, worker.jitter())

@@ -4,10 +4,10 @@ A request to commit that was delayed on its way ends the next transaction early
 (`acker.service.partition`): it *cuts* that transaction in two. If it comes
 among the copies, those before it are committed, and the rest is refused: the
 roots of all of them still wait in `_ack_due`. So before such a root gets a
-copy, the worker looks for the one that it wrote first; and likewise for dead
+copy, the worker searches for the one that it wrote first; and likewise for dead
 letters, which are called copies here, too.
 
-It looks only after a transaction that failed, and only from the end of the
+It searches only after a transaction that failed, and only from the end of the
 topic on that it recorded before it wrote. In doubt it writes a second copy: a
 copy too many is better than a lost record. Another worker that becomes the
 owner meanwhile does not know of these copies, and writes them again.
@@ -37,8 +37,8 @@ class SentCopy(NamedTuple):
     dead: DeadReason | None
 
     @property
-    def place(self) -> TopicPartition:
-        """Return the partition to which it was sent."""
+    def topic_partition(self) -> TopicPartition:
+        """The partition to which it was sent."""
         return TopicPartition(self.record.topic, self.record.partition)
 
 
@@ -56,7 +56,7 @@ class DoubtfulCopy(NamedTuple):
 ENDS_MS: Final = 10_000
 """The ends of topics are asked for again before copies are written, if they were asked for longer ago.
 
-To ask takes 2 ms each time. With an older end, a look for copies has more to
+To ask takes 2 ms each time. With an older end, a search for copies has more to
 read.
 """
 
@@ -64,7 +64,7 @@ read.
 class CutCopies:
     """What one verdict partition knows of copies whose transactions failed, by their roots.
 
-    A copy is *doubtful* until somebody has looked for it in the log. It outlives
+    A copy is *doubtful* until somebody has searched for it in the log. It outlives
     `VerdictPartition`, which is made anew after each transaction that fails.
     """
 
@@ -81,7 +81,7 @@ class CutCopies:
 
     def forget_all_but_waiting(self, table: DueTable) -> None:
         """Forget the copies of roots that wait no more; `table` has those that do."""
-        if not self._doubtful_by_root and not self._committed_by_root:
+        if not self._doubtful_by_root and not self._committed_by_root:  # the usual case
             return
         waiting = table.among({*self._doubtful_by_root, *self._committed_by_root})
         for root in self._doubtful_by_root.keys() - waiting:
@@ -112,7 +112,7 @@ class CutCopies:
             # key and headers are enough to know it again, and a value may have
             # a megabyte
             without_value = copy._replace(record=copy.record._replace(value=None))
-            first_offset = self._end_by_partition[copy.place]
+            first_offset = self._end_by_partition[copy.topic_partition]
             self._doubtful_by_root[root] = DoubtfulCopy(without_value, first_offset)
         self._end_by_partition = {}  # so that a later search does not begin before these copies
 
@@ -135,7 +135,7 @@ class CutCopies:
         """
         roots_by_partition: dict[TopicPartition, list[Root]] = {}
         for root, doubtful in self._doubtful_by_root.items():
-            roots_by_partition.setdefault(doubtful.copy.place, []).append(root)
+            roots_by_partition.setdefault(doubtful.copy.topic_partition, []).append(root)
         for partition, roots in roots_by_partition.items():
             # what was found before an error counts
             with suppress(ConfigError, Damaged, OutOfRange, Unreachable):

@@ -62,16 +62,17 @@ class Restored(NamedTuple):
     Attributes:
         table: the roots that wait, except those in `mends`.
         progress: how far the verdicts are accepted; None: none ever was.
-        behind: roots with an entry or a tombstone behind the progress. They
-            are accepted, too, though it may not say so: a transaction was cut.
-            (Of an entry that has ended, compaction leaves only the tombstone.)
+        roots_past_progress: roots with an entry or a tombstone behind the
+            progress. They are accepted, too, though it may not say so: a
+            transaction was cut. (Of an entry that has ended, compaction leaves
+            only the tombstone.)
         mends: what to write in place of flawed records.
         pauses: of paused inputs, by an input's id.
     """
 
     table: DueTable
     progress: Progress | None
-    behind: Collection[Root]
+    roots_past_progress: Collection[Root]
     mends: Sequence[Mend]
     pauses: Mapping[int, Pause]
 
@@ -94,7 +95,7 @@ def restore(worker: Worker, due_partition: TopicPartition) -> Restored:
             case DueStep() | Pause():
                 pass  # `owned_roots` or `fold` has remembered it
             case Progress():
-                owned_roots.behind.clear()  # only what comes behind the last one counts
+                owned_roots.past_progress.clear()  # only what comes behind the last one counts
             case Flawed(why, root):
                 worker.report_undecodable(*due_partition, record.offset, why)
                 if root is not None and len(owned_roots.flawed_offset_by_root) < MENDED_MAX:
@@ -109,7 +110,7 @@ def restore(worker: Worker, due_partition: TopicPartition) -> Restored:
         # it waits again under its new offset, once written
         owned_roots.table.remove(mend.root, flawed_offset_by_root[mend.root])
     progress = fold.progress.get(due_partition.partition)
-    return Restored(owned_roots.table, progress, owned_roots.behind, mends, fold.paused())
+    return Restored(owned_roots.table, progress, owned_roots.past_progress, mends, fold.paused())
 
 
 class _OwnedRoots:
@@ -117,7 +118,8 @@ class _OwnedRoots:
 
     Attributes:
         table: those that wait.
-        behind: those with an entry or a tombstone behind the last progress.
+        past_progress: those with an entry or a tombstone behind the last
+            progress.
         flawed_offset_by_root: of each root whose last record is flawed, the
             offset of that.
     """
@@ -125,24 +127,22 @@ class _OwnedRoots:
     def __init__(self) -> None:
         """Begin without a root."""
         self.table = DueTable()
-        self.behind: set[Root] = set()
+        self.past_progress: set[Root] = set()
         self.flawed_offset_by_root: dict[Root, int] = {}
 
     def put(self, record: Record, root: Root, due_ms: int) -> None:
         """Record that a root waits until a wall time."""
         self.table.put(root, record.offset, due_ms)
-        self.behind.add(root)
-        if (
-            self.flawed_offset_by_root
-        ):  # a sound record behind a flawed one counts; nearly always there is no flawed one
-            self.flawed_offset_by_root.pop(root, None)
+        self.past_progress.add(root)
+        if self.flawed_offset_by_root:  # nearly always there is no flawed record
+            self.flawed_offset_by_root.pop(root, None)  # a sound record behind a flawed one counts
 
     def end(self, record: Record, root: Root) -> None:
         """Record that a root waits no more: the record is its tombstone."""
         self.table.remove(root, record.offset)
-        self.behind.add(root)
+        self.past_progress.add(root)
         if self.flawed_offset_by_root:
-            self.flawed_offset_by_root.pop(root, None)
+            self.flawed_offset_by_root.pop(root, None)  # as in `put`
 
 
 def _stored_records(worker: Worker, due_partition: TopicPartition) -> Iterator[Record]:
@@ -179,12 +179,12 @@ def _build_mends(
         if root in sound_entries.entry_by_root:
             due = sound_entries.entry_by_root[root]
         else:
-            due = _unreadable_due(worker, root, due_partition.partition)
+            due = _letter_entry_of_key(worker, root, due_partition.partition)
             if due is None:  # not a root of ours: nothing is written
                 continue
         value = None if due is None else worker.due_codec.encode(due)
         written = worker.waiting_record(due_partition, root_key(root), value)
-        mends.append(Mend(root, _name(worker, root), due, written))
+        mends.append(Mend(root, _root_name(worker, root), due, written))
     return mends
 
 
@@ -208,7 +208,7 @@ class _SoundEntries:
         self.entry_by_root[root] = None
 
 
-def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
+def _letter_entry_of_key(worker: Worker, root: Root, partition: int) -> Due | None:
     """Return an entry that makes a dead letter of a root of which only the key is left.
 
     None if the key is not of a tracked input, or does not belong to this
@@ -230,7 +230,7 @@ def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
         group=input.group,
         topic=topic_of(input, root.source),
         topic_id="",
-        origin=_name(worker, root),
+        origin=_root_name(worker, root),
         attempt=1,
         abandoned=0,
         first_emitted_ms=-1,  # it is unknown
@@ -238,7 +238,7 @@ def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     )
 
 
-def _name(worker: Worker, root: Root) -> str:
+def _root_name(worker: Worker, root: Root) -> str:
     """Return what people call a root, such as ``sentences/3@1042``."""
     input = worker.tracked_input(root.source)
     if input is None:
@@ -264,7 +264,7 @@ def read_entries(
     Raises `DataLoss`: an entry is missing; `UnknownVersion`.
     """
     entries = {offset: due for offset, due in entries_in_memory.items() if due is not None}
-    if len(entries) == len(entries_in_memory):
+    if len(entries) == len(entries_in_memory):  # the usual case: nothing is to be read
         return entries
     stable_end = worker.log.stable_ends([due_partition])[due_partition]
     to_read: set[RecordPlace] = set()
@@ -276,6 +276,7 @@ def read_entries(
     due_by_offset: dict[int, Due | None] = dict(entries)
     for place, answer in answers.items():
         due_by_offset[place.offset] = _decode_or_report(worker, place, answer)
+    # in the order of `entries_in_memory`
     return {offset: due_by_offset[offset] for offset in entries_in_memory if offset in due_by_offset}
 
 
@@ -304,4 +305,4 @@ def _decode_or_report(worker: Worker, place: RecordPlace, answer: Record | Absen
     except CodecError as error:
         flaw = str(error)
     worker.report_undecodable(*place, flaw)
-    return None if root is None else _unreadable_due(worker, root, place.partition)
+    return None if root is None else _letter_entry_of_key(worker, root, place.partition)

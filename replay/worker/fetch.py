@@ -54,8 +54,8 @@ _TRIES: Final = 3
 _DAMAGED_MAX: Final = 100
 """So many damaged runs are remembered: to find where the log can be read behind one takes a second."""
 
-_PLACE: Callable[[Record], tuple[str, int, int]] = itemgetter(0, 1, 2)
-"""Returns topic, partition and offset of a record."""
+_topic_partition_offset: Callable[[Record], tuple[str, int, int]] = itemgetter(0, 1, 2)
+"""Returns these three of a record."""
 
 
 def took_the_place(record: Record, leader_epoch: int) -> bool:
@@ -96,11 +96,11 @@ def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[Rec
     if not emitted_epochs:
         return set()
     # 1. which leaders are others
-    partitions = sorted({place.log for place in emitted_epochs})
+    partitions = sorted({place.topic_partition for place in emitted_epochs})
     leader_epochs = log.bounds(Bound.END, partitions).epochs
     doubtful_places_by_epoch: dict[int, list[RecordPlace]] = defaultdict(list)
     for place, epoch in sorted(emitted_epochs.items()):
-        if leader_epochs.get(place.log, epoch) != epoch:
+        if leader_epochs.get(place.topic_partition, epoch) != epoch:
             doubtful_places_by_epoch[epoch].append(place)
 
     cut_off: set[RecordPlace] = set()
@@ -108,13 +108,18 @@ def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[Rec
     for epoch, places in doubtful_places_by_epoch.items():
         # one question for each partition, about its highest offset: places
         # ascend, so that one stays
-        read_to = {place.log: ReadTo(place.offset + 1, epoch) for place in places}
+        read_to = {place.topic_partition: ReadTo(place.offset + 1, epoch) for place in places}
         intact_to: Mapping[TopicPartition, int] = {}
         with suppress(Disagreement):  # the leader knows no such epoch: then nothing counts as intact
             intact_to = log.intact_to(read_to)
-        # 3. what is not intact
-        cut_off.update(place for place in places if place.offset >= intact_to.get(place.log, 0))
+        # 3. what is not intact; of a partition without an answer nothing is
+        cut_off.update(place for place in places if not _is_below_end(place, intact_to))
     return cut_off
+
+
+def _is_below_end(place: RecordPlace, ends: Mapping[TopicPartition, int]) -> bool:
+    """Return whether a place is below the end of its partition; without an end, no place is."""
+    return place.offset < ends.get(place.topic_partition, 0)
 
 
 class Absence(Enum):
@@ -224,7 +229,7 @@ class Fetcher:
                 continue  # retention passed a requested offset after the log starts were fetched: try again
             finally:
                 if self._picker is not None:
-                    self._picker.assign({})
+                    self._picker.assign({})  # so that it fetches nothing until the next call
         raise Unreachable(f"{targets[0].topic} loses records faster than they are fetched")
 
     def close(self) -> None:
@@ -248,63 +253,65 @@ class Fetcher:
             self._picker = self._log.picker()
         offsets_in_log = self._offsets_in_log(offsets)
         gap_bytes = self._limits.fetch_gap_bytes
-        run = _FetchRun(self._picker, offsets_in_log, gap_bytes, self._lately_damaged)
-        self._read_to_end(run)
-        self.read_records += run.read_records
-        self.read_bytes += run.read_bytes
-        self._lately_damaged.extend(run.damaged_runs)
-        if len(run.records) == sum(map(len, offsets.values())):  # the usual case: each has its record
-            return Fetched(run.records, run.damaged_runs)
+        reading = _OffsetsReading(self._picker, offsets_in_log, gap_bytes, self._lately_damaged)
+        self._read_to_end(reading)
+        self.read_records += reading.read_records
+        self.read_bytes += reading.read_bytes
+        self._lately_damaged.extend(reading.damaged_runs)
+        target_count = sum(map(len, offsets.values()))
+        if len(reading.records) == target_count:  # the usual case: each has its record
+            return Fetched(reading.records, reading.damaged_runs)
         # 2. absent ones
-        unread_places = {place for place in _places_of(run.unread) if place not in run.records}
+        unread_places = set(_places_of(reading.unread)) - reading.records.keys()
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in targets:
             if place not in unread_places:
-                answers[place] = _absence_at(place, run.damaged_runs)
-        answers.update(run.records)
+                answers[place] = _absence_at(place, reading.damaged_runs)
+        answers.update(reading.records)  # in place of the absence, where there is a record
         # 3. never, or gone: an offset that is not in the log is GONE in any case
         if tells_never:
             places_in_log = _places_of(offsets_in_log)
-            holes = [place for place in places_in_log if answers.get(place) is Absence.GONE]
-            for place in self._never_written(holes):
+            without_record = [place for place in places_in_log if answers.get(place) is Absence.GONE]
+            for place in self._never_written(without_record):
                 answers[place] = Absence.NEVER
-        return Fetched(answers, run.damaged_runs)
+        return Fetched(answers, reading.damaged_runs)
 
-    def _read_to_end(self, run: _FetchRun) -> None:
+    def _read_to_end(self, reading: _OffsetsReading) -> None:
         """Read until nothing is unread, or enough was kept or passed over.
 
         Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`.
         """
         limits = self._limits
         patience_ms = limits.fetch_patience_ms  # what is left of it: a poll without progress takes some
-        while run.unread and (
-            run.kept_bytes < limits.fetch_bytes_max and run.passed_bytes < limits.fetch_passed_bytes_max
+        while reading.unread and (
+            reading.kept_bytes < limits.fetch_bytes_max
+            and reading.passed_bytes < limits.fetch_passed_bytes_max
         ):
-            if run.read_once():
+            if reading.read_once():
                 patience_ms = limits.fetch_patience_ms
                 continue
             patience_ms -= _POLL_MS
             if patience_ms < 0:
-                topics = sorted({partition.topic for partition in run.unread})
+                topics = sorted({partition.topic for partition in reading.unread})
                 raise Unreachable(
                     f"no record of {', '.join(topics)} was sent within"
                     f" {limits.fetch_patience_ms} ms; check that the broker leads its partitions"
                 )
 
-    def _never_written(self, holes: Collection[RecordPlace]) -> list[RecordPlace]:
+    def _never_written(self, places: Collection[RecordPlace]) -> list[RecordPlace]:
         """Return which of some places without a record never had one.
 
         Those are the ones of topics without compaction: there only a marker or
         an aborted record takes an offset without a record.
         """
-        if not holes:
+        if not places:
             return []
-        info_by_topic = self._log.topics({hole.topic for hole in holes}, settings=True)
+        info_by_topic = self._log.topics({place.topic for place in places}, settings=True)
         not_compacted: set[str] = set()
         for topic, info in info_by_topic.items():
             if "compact" not in info.settings.get("cleanup.policy", ""):
                 not_compacted.add(topic)
-        return [hole for hole in holes if hole.topic in not_compacted]
+        return [place for place in places if place.topic in not_compacted]
 
     def _offsets_in_log(self, offsets: _Offsets) -> dict[TopicPartition, Sequence[int]]:
         """Return which offsets lie between start and stable end of their partitions, where any does.
@@ -366,12 +373,13 @@ def _places_of(offsets: _Offsets) -> Iterator[RecordPlace]:
 def _absence_at(place: RecordPlace, damaged_runs: Sequence[DamagedRun]) -> Absence:
     """Return why there is no record at a place: it lies in a damaged run, or it is gone."""
     for run in damaged_runs:
-        if place.log == (run.topic, run.partition) and run.start <= place.offset < run.end:
+        is_same_partition = place.topic_partition == (run.topic, run.partition)
+        if is_same_partition and run.start <= place.offset < run.end:
             return absence_in(run)
     return Absence.GONE
 
 
-class _FetchRun:
+class _OffsetsReading:
     """One fetch in progress: the offsets still to be read of each partition, and the records picked.
 
     Attributes:
@@ -409,11 +417,11 @@ class _FetchRun:
         self._gap_bytes = gap_bytes
         self._offsets_to_pick: dict[TopicPartition, frozenset[int]] = {}
         # by partition, the offset that the picker reads next
-        self._positions: dict[TopicPartition, int] = {}
+        self._next_offsets: dict[TopicPartition, int] = {}
         for partition, partition_offsets in offsets.items():
             self._offsets_to_pick[partition] = frozenset(partition_offsets)
-            self._positions[partition] = partition_offsets[0]
-        picker.assign(self._positions)
+            self._next_offsets[partition] = partition_offsets[0]
+        picker.assign(self._next_offsets)
 
     def read_once(self) -> bool:
         """Poll once, or pass over what is damaged; return whether the picker has moved on.
@@ -427,7 +435,7 @@ class _FetchRun:
             self.damaged_runs.append(self._picker.pass_over(partition))
             self._follow_picker()
             return True
-        places = map(_record_place, map(_PLACE, picked.records))
+        places = map(_record_place, map(_topic_partition_offset, picked.records))
         self.records.update(zip(places, picked.records, strict=True))
         picked_bytes = sum(map(record_bytes, picked.records))
         passed_bytes = picked.passed_bytes + picked.passed * RECORD_OVERHEAD_BYTES
@@ -447,10 +455,10 @@ class _FetchRun:
         """
         record_count = 0
         for partition, offsets in self.unread.items():
-            position = self._positions[partition]
-            near_count = bisect_left(offsets, position + _PICK_RECORDS)
+            next_offset = self._next_offsets[partition]
+            near_count = bisect_left(offsets, next_offset + _PICK_RECORDS)
             if near_count:
-                record_count += offsets[near_count - 1] - position + 1
+                record_count += offsets[near_count - 1] - next_offset + 1
             else:
                 record_count += _PICK_RECORDS
         # before anything was read, how large records are is not known
@@ -467,28 +475,30 @@ class _FetchRun:
         has_moved = False
         must_assign = False  # whether the picker has to read other offsets
         for partition in list(self.unread):
-            position = self._picker.position(partition)
-            if position != self._positions[partition]:
+            next_offset = self._picker.position(partition)
+            if next_offset != self._next_offsets[partition]:
                 has_moved = True
-            self._positions[partition] = position
-            passed_count = bisect_left(self.unread[partition], position)
-            offsets = self.unread[partition][passed_count:]
-            self.unread[partition] = offsets
-            if not offsets:
-                del self.unread[partition], self._positions[partition]
+            self._next_offsets[partition] = next_offset
+            # offsets ascend, so those that were passed are the first ones
+            passed_count = bisect_left(self.unread[partition], next_offset)
+            unread_offsets = self.unread[partition][passed_count:]
+            self.unread[partition] = unread_offsets
+            if not unread_offsets:
+                del self.unread[partition], self._next_offsets[partition]
                 must_assign = True
                 continue
-            # what lies before the next offset is skipped if it is large, or was
-            # damaged lately
-            next_offset = offsets[0]
-            gap_bytes = (next_offset - position) * mean_bytes  # an estimate
+            # what lies before the first unread offset is skipped if it is
+            # large, or was damaged lately
+            first_unread = unread_offsets[0]
+            gap_bytes = (first_unread - next_offset) * mean_bytes  # an estimate
             is_large_gap = gap_bytes > self._gap_bytes
             damage_ends = self._damage_ends_by_partition.get(partition, ())
+            has_damage = any(next_offset < end <= first_unread for end in damage_ends)
             if is_large_gap:
                 self.passed_bytes += self._gap_bytes
-            if is_large_gap or any(position < end <= next_offset for end in damage_ends):
-                self._positions[partition] = next_offset
+            if is_large_gap or has_damage:
+                self._next_offsets[partition] = first_unread
                 must_assign = True
         if must_assign:
-            self._picker.assign(self._positions)
+            self._picker.assign(self._next_offsets)
         return has_moved

@@ -126,7 +126,14 @@ class Firings:
         refusals: Refusals,
         cut_copies: CutCopies,
     ) -> None:
-        """Begin for the owner of a partition, who goes on changing the last two."""
+        """Begin for the owner of a partition.
+
+        Args:
+            worker: what the partitions of one replay worker share.
+            due_partition: the partition of `_ack_due`.
+            refusals: what the broker refuses; the owner goes on changing it.
+            cut_copies: copies of transactions that failed; likewise.
+        """
         self._worker: Final = worker
         self._due_partition: Final = due_partition
         self._refusals: Final = refusals
@@ -150,11 +157,12 @@ class Firings:
            except for those that are there already (`replay.worker.cut`).
         4. Put aside the roots whose topics refused what was written for them.
         5. Leave out what the breakers do not allow now.
+        6. Gather the ids of the inputs of whose roots something is written.
         """
         worker = self._worker
         # 1. entries
         due_by_offset = dict(read_entries(worker, self._due_partition, entries_in_memory))
-        self._put_refused_aside(due_by_offset)
+        self._remove_put_aside_before(due_by_offset)
         undecided_by_offset: dict[int, Aside] = {}
         decided_by_offset: dict[int, Due] = {}
         for offset, due in due_by_offset.items():
@@ -168,11 +176,14 @@ class Firings:
         outcomes = self._build_outcomes(decided_by_offset, now_ms)
         # 4. what topics refuse
         if self._refusals.has_refused_lately:
-            outcomes, new_entry_by_offset = self._part_refused(outcomes, decided_by_offset, now_ms)
+            outcomes, new_entry_by_offset = self._put_refused_outcomes_aside(
+                outcomes, decided_by_offset, now_ms
+            )
             decision_by_offset |= new_entry_by_offset
         # 5. breakers
         outcomes, inputs_to_pause = leave_out_by_breaker(worker, outcomes, now_ms)
         pauses = [Pause(input.id, now_ms, worker.breakers[input.id].why) for input in inputs_to_pause]
+        # 6. inputs
         input_ids = {outcome.input.id for outcome in outcomes}
         for offset in decision_by_offset:
             due = due_by_offset[offset]
@@ -187,10 +198,12 @@ class Firings:
             frozenset(input_ids),
         )
 
-    def _put_refused_aside(self, due_by_offset: dict[int, Due | None]) -> None:
-        """Take out the entries of roots that a former owner put aside, since a topic refuses them.
+    def _remove_put_aside_before(self, due_by_offset: dict[int, Due | None]) -> None:
+        """Remove the entries of roots that a former owner put aside, since a topic refuses them.
 
-        They are recorded as put aside, and are tried with the others that are.
+        Only its entry shows that a root is put aside. From now on it is
+        recorded so, and a later transaction tries it with the others that are:
+        apart from the rest, so that these are not refused with it.
         """
         roots_aside = self._refusals.roots_aside
         for offset, due in list(due_by_offset.items()):
@@ -233,14 +246,15 @@ class Firings:
             return outcomes
         return [_committed_or(outcome, committed_by_root) for outcome in outcomes]
 
-    def _part_refused(
+    def _put_refused_outcomes_aside(
         self, outcomes: Sequence[RootOutcome], due_by_offset: Mapping[int, Due], now_ms: int
     ) -> tuple[Sequence[RootOutcome], Mapping[int, NewEntry]]:
         """Return the outcomes that are written, and by offset the new entries of roots put aside.
 
         `due_by_offset` has the entries that the outcomes are of.
         """
-        # the same objects, and to compare the contents of entries takes longer
+        # by the ids of the objects: outcomes have the same ones, and to compare
+        # the contents of entries takes longer
         offset_by_due_id = {id(due): offset for offset, due in due_by_offset.items()}
         written: list[RootOutcome] = []
         new_entry_by_offset: dict[int, NewEntry] = {}
@@ -262,7 +276,7 @@ class Firings:
             return None
         refusals = self._refusals
         due_ms = refusals.roots_aside.next_try_ms(outcome.input.id, now_ms)
-        if outcome.dead is None:
+        if outcome.dead is None:  # a copy
             why = refusals.why_copy_waits(offset)
             return None if why is None else refused_entry(outcome.due, due_ms, copy_why=why)
         why = refusals.why_letter_waits(outcome.due, offset)

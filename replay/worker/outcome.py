@@ -88,7 +88,7 @@ def outcomes_of(
     that die for it.
     """
     # in the order of the source records, as a bolt would have got them
-    dues = sorted(worker.record_and_leave_out_foreign(dues), key=_sort_key)
+    dues = sorted(worker.record_and_leave_out_foreign(dues), key=_order_of_origin)
     if not dues:
         return []
     # all at once; if that fails, input by input
@@ -101,7 +101,7 @@ def outcomes_of(
     return list(chain.from_iterable(outcomes_by_call))
 
 
-def _sort_key(due: Due) -> tuple[int, str, int, int]:
+def _order_of_origin(due: Due) -> tuple[int, str, int, int]:
     """Return what due roots are sorted by: input id, then topic, partition and offset of the origin.
 
     That of ``sentences/3@1042`` and input 7 is ``(7, "sentences", 3, 1042)``.
@@ -251,8 +251,10 @@ class _OutcomeBuilder:
 
         Raises `TopicError`: the replay topic cannot take the copy.
         """
+        # 1. nothing: there never was a record, so only the root's wait ends
         if answer is Absence.NEVER:
             return RootOutcome(due, input, written=None, dead=None, has_payload=False)
+        # 2. a copy, if the root may live, and its copy fits
         record = None if isinstance(answer, Absence) else answer
         death = self._death(due, record, missing_reason)
         if death is None and record is not None:
@@ -260,9 +262,11 @@ class _OutcomeBuilder:
             if self._fits(record, copy):
                 return RootOutcome(due, input, copy, dead=None)
             death = Death(DeadReason.TOO_LARGE)
+        if death is None:  # without a record there is nothing to copy
+            death = Death(DeadReason.GONE)
+        # 3. else a dead letter
         info = self._info_by_topic[input.dead_letter.topic]
         topic = LetterTopic(info.name, info.partitions, self._bytes_max_by_topic[info.name])
-        death = death or Death(DeadReason.GONE)
         letter = build_dead_letter(due, death, record, topic, self._letter_time_ms(topic.name))
         # a letter that is too large has lost its payload
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
@@ -339,7 +343,7 @@ def leave_out_by_breaker(
             inputs_to_pause.append(input)
     allowed: list[RootOutcome] = []
     for outcome in outcomes:
-        if outcome.dies:
+        if outcome.dies:  # copies, and what a rule drops, are always allowed
             if not allowed_letters_by_input[outcome.input.id]:
                 continue
             allowed_letters_by_input[outcome.input.id] -= 1

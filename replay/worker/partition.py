@@ -127,7 +127,7 @@ class VerdictPartition:
             # roots that are accepted although the progress has not passed
             # them: a transaction that was cut wrote their entries, and not the
             # progress that follows these
-            self._accepted_past_progress = set(restored.behind)
+            self._accepted_past_progress = set(restored.roots_past_progress)
             self._cut_copies = worker.cut_copies_by_partition.setdefault(number, CutCopies())
             self._cut_copies.forget_all_but_waiting(restored.table)
             self._firings = Firings(worker, self._due_partition, self._refusals, self._cut_copies)
@@ -178,7 +178,7 @@ class VerdictPartition:
         return count_by_input
 
     def refused_aside_by_input(self) -> Mapping[int, AsideCount]:
-        """Return, by the input's id, how many roots a topic refuses, and the broker's words."""
+        """Return, by the input's id, how many roots a topic refuses, so that they wait, and why."""
         return self._refusals.roots_aside.count_by_input()
 
     @property
@@ -341,21 +341,22 @@ class VerdictPartition:
         Return the offsets that the entries got, in their order. `now_ms` None:
         the progress record says no time.
         """
-        accepted_behind = self._accepted_past_progress
-        if accepted_behind:
+        # accepted by a cut transaction, and their verdicts are still to come
+        accepted_past = self._accepted_past_progress
+        if accepted_past:
             roots_of_batch = (lost_root.root for lost_root in batch.roots)
-            accepted_behind = accepted_behind.difference(roots_of_batch)
+            accepted_past = accepted_past.difference(roots_of_batch)
         if batch.progress.next >= self._verdicts_end_at_open:
             # all verdicts that a former owner can have read are accepted now:
             # entries that are left were written for another reason
-            accepted_behind = set()
+            accepted_past = set()
         records = [*entries]
-        if not accepted_behind:
+        if not accepted_past:
             records.append(self._progress_record(batch.progress, now_ms))
         entry_offsets = self._run_transaction(records)
         self.intake.record_committed(batch.progress)
-        self._accepted_past_progress = accepted_behind
-        if not accepted_behind:
+        self._accepted_past_progress = accepted_past
+        if not accepted_past:
             self.progress = batch.progress
         return entry_offsets
 
@@ -385,7 +386,7 @@ class VerdictPartition:
         """
         # 1. which roots
         chosen = self._choose_due_roots(now_ms)
-        if not chosen:
+        if not chosen:  # None: nothing is due; empty: it was decided about refused copies
             return chosen is not None
         # 2. what is written
         try:
@@ -402,7 +403,7 @@ class VerdictPartition:
         if has_written:
             try:
                 copies = _copies_to_send(firing.outcomes)
-                copy_partitions = {copy.place for _, copy in copies}
+                copy_partitions = {copy.topic_partition for _, copy in copies}
                 self._cut_copies.record_ends(self._worker.log, copy_partitions, now_ms)
                 entry_offsets = self._write_firing(firing, now_ms)
             except (TopicError, NotAuthorized, RecordRefused) as error:
@@ -429,7 +430,7 @@ class VerdictPartition:
         if len(chosen) < len(taken):
             chosen_offsets = {root.offset for root in chosen}
             self.waiting.put_back(root for root in taken if root.offset not in chosen_offsets)
-        if not chosen:
+        if not chosen:  # all that are due are suspects
             (input_id,) = inputs  # an input with suspects is tried alone
             at_fault = self._refusals.decide_about_suspects(input_id)
             self._leave_alone_if_topic_refuses(input_id, at_fault, now_ms)
@@ -661,7 +662,7 @@ class VerdictPartition:
         or a copy that is too old for its topic, is reported.
         """
         record = outcome.written
-        if record is None:
+        if record is None:  # for the type alone: what was sent was written
             return
         why = f"{record.topic}: {error.reason}"
         is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
@@ -852,7 +853,7 @@ def _tombstone(due_partition: TopicPartition, due: Due) -> Outgoing:
 
 
 def _copies_to_send(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, SentCopy]]:
-    """Yield the copies and dead letters that a transaction has to write, each with its root.
+    """Yield the copies and dead letters that a transaction has to write, with their roots.
 
     Left out are those that are in the log already, from a transaction of which
     only a part was committed.

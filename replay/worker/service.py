@@ -163,16 +163,16 @@ class ReplayService:
                 raise Disagreement(f"{name} has changed, which a running worker cannot: start it again")
         for number in sorted(self._partitions):
             self._drop_partition(number, "partition_left")
-        former = self._worker
-        former.fetcher.close()
+        former_worker = self._worker
+        former_worker.fetcher.close()
         self._topics = topics
         self._limits = limits
         self._worker = self._make_worker(
             topics,
             limits=self._limits,
-            counters=former.counters,
-            cut_copies_by_partition=former.cut_copies_by_partition,
-            clock_watch=former.clock_watch,
+            counters=former_worker.counters,
+            cut_copies_by_partition=former_worker.cut_copies_by_partition,
+            clock_watch=former_worker.clock_watch,
         )
         self._partition_counts = None  # the topics are checked again
         self._worker.report("topics_taken", inputs=len(topics.inputs))
@@ -240,7 +240,7 @@ class ReplayService:
             refused_by_input = partition.refused_aside_by_input()
             for input_id, aside_count in partition.aside_count_by_input(now_ms).items():
                 aside_before = aside_by_input.get(input_id, AsideCount())  # in the partitions before
-                why = aside_before.why
+                why = aside_before.why  # empty: `Worker.report_aside` says why
                 pause = partition.pauses.get(input_id)
                 refused = refused_by_input.get(input_id)
                 if pause is not None:
@@ -443,18 +443,23 @@ class ReplayService:
             partition.intake.read_to = record.offset + 1  # a later one may raise, and is read again
         # behind the last record there may be markers of transactions, which
         # the reader has passed
-        for place, partition in readable.items():
-            partition.intake.read_to = max(partition.intake.read_to, reader.position(place))
+        for topic_partition, partition in readable.items():
+            position = reader.position(topic_partition)
+            partition.intake.read_to = max(partition.intake.read_to, position)
         return bool(records)
 
     def _assigned_reader(self, readable: Mapping[TopicPartition, VerdictPartition]) -> Reader:
-        """Return the reader of verdicts, which reads these partitions: each from where its intake ends."""
+        """Return the reader of verdicts; it reads these partitions from where their intakes end.
+
+        They are assigned again only if they are others than at the last call,
+        or the reader is stale: what it has fetched would be lost.
+        """
         if self._reader is None:
             self._reader = self._worker.log.reader(committed=True, patient=True)
         if self._is_reader_stale or readable.keys() != self._read_partitions:
             next_offsets: dict[TopicPartition, int] = {}
-            for place, partition in readable.items():
-                next_offsets[place] = partition.intake.read_to
+            for topic_partition, partition in readable.items():
+                next_offsets[topic_partition] = partition.intake.read_to
             self._reader.assign(next_offsets)
             self._read_partitions = frozenset(readable)
             self._is_reader_stale = False

@@ -275,6 +275,7 @@ KEPT_BYTES: Final = 600
 
 
 NO_DELAY: Final[Mapping[int, int]] = MappingProxyType({})
+"""For `DueRoots.put_back`: each root is due when it was."""
 
 
 class _EntryInMemory(NamedTuple):
@@ -338,6 +339,7 @@ class DueRoots:
         """Add a root that waits, whose entry in `_ack_due` has this offset and size."""
         self._schedule_by_input[input_id_of(due.source)].add(due.due_ms, offset)
         size_bytes = value_bytes + KEPT_BYTES
+        # without room the entry is read from `_ack_due` when it is due
         if self._entries_bytes + size_bytes <= self._entries_bytes_max:
             self._entry_by_offset[offset] = _EntryInMemory(due, size_bytes)
             self._entries_bytes += size_bytes

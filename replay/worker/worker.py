@@ -167,10 +167,10 @@ class Worker:
         return self._cluster_id
 
     def waiting_record(
-        self, due: TopicPartition, key: bytes, value: bytes | None, headers: Headers = ()
+        self, due_partition: TopicPartition, key: bytes, value: bytes | None, headers: Headers = ()
     ) -> Outgoing:
         """Return a record for a partition of `_ack_due`, which says in which cluster it is written."""
-        return Outgoing(*due, value, key, (*headers, *cluster_header(self.cluster_id)))
+        return Outgoing(*due_partition, value, key, (*headers, *cluster_header(self.cluster_id)))
 
     def forget_pauses_except(self, owned: Collection[int]) -> None:
         """Forget the pauses of all partitions but the owned ones: their new owners keep those.
@@ -270,13 +270,13 @@ class Worker:
         error concerns all inputs.
         """
         if isinstance(error, Unreachable):
-            self._require_broker()
-        former = self._trouble_by_input.get(input_id)
-        former_wait_ms = None if former is None else former.wait_ms
+            self._require_broker_answers()
+        former_trouble = self._trouble_by_input.get(input_id)
+        former_wait_ms = None if former_trouble is None else former_trouble.wait_ms
         wait_ms = next_wait_ms(former_wait_ms, self.limits.input_retry_ms)
         self._trouble_by_input[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
 
-    def _require_broker(self) -> None:
+    def _require_broker_answers(self) -> None:
         """Raise `Unreachable` if the broker does not answer a question about a topic of ours either."""
         self.log.stable_ends([TopicPartition(self.ack_topics.due, 0)])
 
@@ -377,9 +377,9 @@ class Worker:
         """
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in places:
-            put_off = self.damaged_batches.put_off_run_at(*place, now_ms)
-            if put_off is not None:
-                answers[place] = absence_in(put_off.run)
+            put_off_run = self.damaged_batches.put_off_run_at(*place, now_ms)
+            if put_off_run is not None:
+                answers[place] = absence_in(put_off_run.run)
         to_fetch = [place for place in places if place not in answers]
         if to_fetch:
             fetched = self.fetcher.fetch_past_damage(to_fetch)
@@ -436,7 +436,7 @@ class Worker:
     def is_too_old(self, copy: Outgoing, now_ms: int) -> bool:
         """Return whether a copy is older than its topic takes; no replay topic should have such a limit."""
         info = self.log.topics([copy.topic], settings=True).get(copy.topic)
-        if info is None or not copy.timestamp_ms:
+        if info is None or not copy.timestamp_ms:  # 0 and None are the present time
             return False
         age_ms = now_ms - copy.timestamp_ms
         for name in AGE_LIMITS:
@@ -471,12 +471,12 @@ class Worker:
         for input in inputs:
             # a source that is missing is its query's trouble: copies can be
             # written without it
-            source = info_by_topic.get(input.topic)
-            copies = info_by_topic[input.replay_topic]
-            if source is not None and copies.partitions < source.partitions:
+            source_topic = info_by_topic.get(input.topic)
+            replay_topic = info_by_topic[input.replay_topic]
+            if source_topic is not None and replay_topic.partitions < source_topic.partitions:
                 raise TopicError(
-                    f"topic {input.replay_topic} has {copies.partitions} partitions, its source"
-                    f" {input.topic} {source.partitions}; give it as many"
+                    f"topic {input.replay_topic} has {replay_topic.partitions} partitions, its"
+                    f" source {input.topic} {source_topic.partitions}; give it as many"
                 )
 
 

@@ -40,7 +40,7 @@ def size(
     from acker.provisioning.sizing import Load, size_of
 
     load = Load(
-        records_s=records,
+        records_per_s=records,
         record_bytes=record_bytes,
         tuples=tuples,
         timeout_s=_seconds("--timeout", timeout),
@@ -61,12 +61,16 @@ def size(
         ("replay workers", size.replay_processes, "processes"),
         ("memory of an acker that is alone", _mebibytes(size.acker_bytes), "MiB"),
         ("memory of a replay worker that is alone", _mebibytes(size.replay_bytes), "MiB"),
-        *((name, round(value), "bytes/s") for name, value in size.topic_bytes_s.items()),
-        ("all ack topics", round(size.ack_bytes_s), "bytes/s"),
-        ("replay topic", round(size.replay_topic_bytes_s), "bytes/s"),
-        ("requests of all ackers", round(size.acker_requests_s), "requests/s"),
-        ("requests of all replay workers", round(size.replay_requests_s), "requests/s"),
-        ("requests of the query, without its reads", round(size.query_requests_s), "requests/s"),
+        *((name, round(value), "bytes/s") for name, value in size.topic_bytes_per_s.items()),
+        ("all ack topics", round(size.ack_bytes_per_s), "bytes/s"),
+        ("replay topic", round(size.replay_topic_bytes_per_s), "bytes/s"),
+        ("requests of all ackers", round(size.acker_requests_per_s), "requests/s"),
+        ("requests of all replay workers", round(size.replay_requests_per_s), "requests/s"),
+        (
+            "requests of the query, without its reads",
+            round(size.query_requests_per_s),
+            "requests/s",
+        ),
     ]
     rows = [{"what": what, "value": value, "unit": unit} for what, value, unit in values]
     write(rows, COLUMNS, output)

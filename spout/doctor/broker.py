@@ -24,7 +24,13 @@ from acker.config.topics import Topics
 from acker.errors import Disagreement, NotAuthenticated, TopicError, WindhoverError
 from acker.kafka import port as kafka_port
 from acker.kafka.client import LOGGED, Background, KafkaClient, Refused, Use
-from acker.kafka.cluster import KafkaLog, answer_of, copies_in_sync, describe_group, missing_in
+from acker.kafka.cluster import (
+    KafkaLog,
+    answer_of,
+    describe_group,
+    missing_brokers_in,
+    topics_lacking_replicas,
+)
 from acker.kafka.port import MissingBroker, Operation, Resource
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check
@@ -266,7 +272,7 @@ class BrokerProbe:
         metadata = answer.value
         if metadata is None:
             return (), {}
-        return missing_in(metadata, names), copies_in_sync(metadata, names)
+        return missing_brokers_in(metadata, names), topics_lacking_replicas(metadata, names)
 
     def _versions(self) -> Reading[Mapping[str, int]]:
         """Read from librdkafka's log, which alone has them, which requests the broker answers."""

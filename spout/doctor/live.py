@@ -228,8 +228,8 @@ def _judge_finding(facts: BrokerFacts, finding: Finding) -> CheckResult:
             topic=shlex.quote(finding.topic),
             setting=shlex.quote(finding.setting),
         )
-    elif finding.copies:
-        expected = f"{finding.copies} copies, made as {TOPICS.docs} says"
+    elif finding.replicas:
+        expected = f"{finding.replicas} copies, made as {TOPICS.docs} says"
         cure = ADD_COPIES.format(bootstrap=facts.bootstrap)
     else:
         cure = TOPICS.cure.format(file=shlex.quote(facts.file))

@@ -244,7 +244,7 @@ def _trouble_lines(troubles: Sequence[PartitionTrouble]) -> list[str]:
         return []
     samples: dict[str, None] = {}  # a set that keeps the order
     for trouble in troubles:
-        topic, partition = _escaped(trouble.place.topic), trouble.place.partition
+        topic, partition = _escaped(trouble.partition.topic), trouble.partition.partition
         labels = f'kind="{trouble.kind}",topic="{topic}",partition="{partition}"'
         samples[f"windhover_check_partition_trouble{{{labels}}} 1"] = None
     return [

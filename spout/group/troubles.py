@@ -69,7 +69,7 @@ class Troubles:
         recovered = {place: positions.get(place, UNKNOWN) for place in watched - self._text_by_place.keys()}
         self._standing_watch.record_ends(OffsetAnswers(recovered, self._text_by_place))
         news = self._standing_watch.take_news()
-        standing_now = {partition.place for partition in news.stand}
+        standing_now = {standing.partition for standing in news.stand}
         self._reported = (self._reported & self._text_by_place.keys()) | standing_now
         return news
 

@@ -668,7 +668,7 @@ class Overview:
         for partition in late:
             late_trouble = trouble(
                 TroubleKind.LATE_READER,
-                partition.place,
+                partition.partition,
                 self._late_text(partition),
                 partition.position,
                 partition.end,
@@ -684,11 +684,11 @@ class Overview:
             place = TopicPartition(self._topics.ack_topics.state, view.partition)
             troubles.append(trouble(TroubleKind.FILLING, place, filling_text(view), None, None))
         # a trouble is as old as the first look that saw it
-        names = {(trouble.kind, trouble.place) for trouble in troubles}
+        names = {(trouble.kind, trouble.partition) for trouble in troubles}
         first_seen_ms = self._trouble_times.record_troubles(names, now_ms)
         dated: list[PartitionTrouble] = []
         for trouble_now in troubles:
-            seen_ms = first_seen_ms[trouble_now.kind, trouble_now.place]
+            seen_ms = first_seen_ms[trouble_now.kind, trouble_now.partition]
             dated.append(replace(trouble_now, since_ms=min(trouble_now.since_ms, seen_ms)))
         return dated
 
@@ -832,9 +832,9 @@ class Overview:
 
     def _late_text(self, partition: StandingPartition) -> str:
         """Describe a partition of which the reader is behind: it stands, or catches up."""
-        number = partition.place.partition
+        number = partition.partition.partition
         reader = f"acker partition {number} has read"
-        if partition.place.topic == self._topics.ack_topics.verdict:
+        if partition.partition.topic == self._topics.ack_topics.verdict:
             reader = f"the replay worker of partition {number} has taken over"
         return (
             f"{reader} {partition.name} up to {partition.position:,} of {partition.end or 0:,}, and lacks"

@@ -72,7 +72,7 @@ _VerdictPlace = tuple[int, int]
 
 def _is_of(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlace]:
     """Return whether an origin is known, and lies in a partition."""
-    return origin is not None and origin.log == spec.place
+    return origin is not None and origin.topic_partition == spec.place
 
 
 def _places_of_keys(

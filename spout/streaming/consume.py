@@ -702,7 +702,7 @@ class RangeReader:
         place = port.TopicPartition(self._topic, self._partition)
         why = "nothing of it can be read"
         if error is not None:
-            why = self._client.damage(error, place, damage_start).why
+            why = self._client.damage_error(error, place, damage_start).why
         if damage_start < self._next:
             self.damaged.append(DamagedRun(*place, damage_start, self._next, why))
 
@@ -770,7 +770,7 @@ class RangeReader:
             partition = metadata.topics[self._topic].partitions.get(self._partition)
             leader = None if partition is None else metadata.brokers.get(partition.leader)
             text += f" from its leader, {leader.host}:{leader.port}" if leader else ", it has no leader"
-        return self._client.unreachable(self._next_place(), idle_ms, text, self._background)
+        return self._client.unreachable_error(self._next_place(), idle_ms, text, self._background)
 
     def _next_place(self) -> str:
         """Return the place that is read next, as messages name it: `lines/3@42`."""

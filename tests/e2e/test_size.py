@@ -41,11 +41,11 @@ def test_a_real_run_takes_what_size_computes(options: SizeOptions) -> None:
     measured = json.loads(done.stdout.splitlines()[-1])["figures"]
     computed = size_of(options.load(measured[size.BATCH], measured[size.WORK]))
     expected = {
-        size.TOTAL: computed.ack_bytes_s,
+        size.TOTAL: computed.ack_bytes_per_s,
         size.PENDING: computed.pending,
-        size.ACKERS: computed.acker_requests_s,
-        size.REPLAYS: computed.replay_requests_s,
-        size.QUERY: computed.query_requests_s,
+        size.ACKERS: computed.acker_requests_per_s,
+        size.REPLAYS: computed.replay_requests_per_s,
+        size.QUERY: computed.query_requests_per_s,
     }
     assert {name: measured[name] for name in expected} == pytest.approx(expected, rel=TOLERANCE)
     assert measured[size.ACKER_MEMORY] <= computed.acker_bytes

@@ -829,7 +829,7 @@ MUTANTS = (
     Mutant(
         "a-new-leader-waits-for-the-silent-one",
         "acker/kafka/cluster.py",
-        "if leaders.get(place, silence.leader) == silence.leader",
+        "if leaders.get(partition, silence.leader) == silence.leader",
         "if True",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_a_partition_is_asked_for_as_soon_as_it_has_another_leader_than_the_silent_one",
@@ -857,7 +857,7 @@ MUTANTS = (
         "the-leader-of-now-is-taken-for-the-silent-one",
         "acker/kafka/cluster.py",
         "_Silence(error, now_s + SILENT_AGAIN_S, leader)",
-        "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leaders(silent_errors).get(place))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leaders(silent_errors).get(partition))",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_a_leader_that_is_new_while_the_old_one_is_waited_for_is_asked_next",
         "nobody would ask the new leader, since it would be silent by mistake",
@@ -865,7 +865,7 @@ MUTANTS = (
     Mutant(
         "leaders-of-another-time-are-asked-when-a-broker-was-lost",
         "acker/kafka/cluster.py",
-        "or (is_question_due and self._background.lost_within(LOST_S))",
+        "or (is_question_due and has_lost_connection)",
         "",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_who_leads_is_asked_once_and_again_for_a_while_after_a_broker_was_lost",
@@ -1094,7 +1094,7 @@ MUTANTS = (
     Mutant(
         "what-one-broker-has-is-no-default-of-the-cluster",
         "acker/provisioning/refused_settings.py",
-        "return all(of_broker.get(name) == value for of_broker in defaults)",
+        "return all(defaults.get(name) == value for defaults in defaults_of_each)",
         "return True",
         "tests/unit/acker/provisioning/test_refused_settings.py"
         "::test_what_two_brokers_or_topics_have_otherwise_is_no_default",

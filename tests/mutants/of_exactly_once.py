@@ -306,7 +306,7 @@ MUTANTS = (
         "acker/kafka/writer.py",
         "            self._enqueue(record, on_delivery)\n"
         "        except KafkaException as error:\n"
-        "            self._remember_refusal(error.args[0], doing(record), record.topic)\n",
+        "            self._remember_refusal(error.args[0], writing_text(record), record.topic)\n",
         "            self._enqueue(record, on_delivery)\n        except KafkaException:\n            pass\n",
         f"{TRANSACTION_TESTS}::test_a_refused_record_of_columns_is_told_by_the_commit_and_the_others_are_queued",
         "its root is acked, and the row is not in the topic",

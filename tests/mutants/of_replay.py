@@ -33,8 +33,8 @@ MUTANTS = (
     Mutant(
         "each-record-of-what-waits-names-its-cluster",
         "replay/worker/worker.py",
-        "return Outgoing(*due, value, key, (*headers, *cluster_header(self.cluster_id)))",
-        "return Outgoing(*due, value, key, headers)",
+        "return Outgoing(*due_partition, value, key, (*headers, *cluster_header(self.cluster_id)))",
+        "return Outgoing(*due_partition, value, key, headers)",
         "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_each_record_of_state_and_of_what_waits_names_its_cluster",
         "mirrored, it would be taken as this cluster's",
@@ -87,8 +87,8 @@ MUTANTS = (
     Mutant(
         "attempts-are-as-many-as-configured",
         "replay/policy/disposition.py",
-        "return DeadReason.ATTEMPTS if _used_up(policy, lost) >= attempts else None",
-        "return DeadReason.ATTEMPTS if _used_up(policy, lost) > attempts else None",
+        "return DeadReason.ATTEMPTS if _used_attempts(policy, lost) >= attempts else None",
+        "return DeadReason.ATTEMPTS if _used_attempts(policy, lost) > attempts else None",
         "tests/unit/replay/policy/test_disposition.py::test_attempts_include_the_first_emission",
         "each failing record would be emitted once more than topics.yaml allows",
     ),
@@ -130,8 +130,8 @@ MUTANTS = (
     Mutant(
         "back-off-grows",
         "replay/policy/disposition.py",
-        "delay = _exponential(backoff, failures - 1)",
-        "delay = _exponential(backoff, 0)",
+        "delay = _exponential_delay_ms(backoff, failures - 1)",
+        "delay = _exponential_delay_ms(backoff, 0)",
         "tests/unit/replay/policy/test_backoff.py::test_the_delay_doubles_from_the_initial_one",
         "a service that is down would be asked at the first rate for ever",
     ),
@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         "a-progress-has-passed-what-stands-behind-it",
         "replay/worker/partition.py",
-        "        if not accepted_behind:\n            records.append(",
+        "        if not accepted_past:\n            records.append(",
         "        if True:\n            records.append(",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_takeover_that_was_cut_and_is_read_again_in_parts_gives_one_copy_of_each_root",
@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant(
         "what-was-replayed-behind-the-progress-is-taken-over",
         "replay/worker/entries.py",
-        "        self.table.remove(root, record.offset)\n        self.behind.add(root)\n",
+        "        self.table.remove(root, record.offset)\n        self.past_progress.add(root)\n",
         "        self.table.remove(root, record.offset)\n",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_what_a_cut_takeover_left_and_an_owner_replayed_is_not_taken_over_again",
@@ -564,7 +564,7 @@ MUTANTS = (
     Mutant(
         "a-fetch-does-not-pass-a-whole-log",
         "replay/worker/fetch.py",
-        " and run.passed_bytes < limits.fetch_passed_bytes_max",
+        "\n            and reading.passed_bytes < limits.fetch_passed_bytes_max",
         "",
         "tests/unit/replay/worker/test_replay_fetch.py"
         "::test_a_fetch_ends_when_it_has_passed_enough_and_answers_at_least_one",
@@ -628,8 +628,8 @@ MUTANTS = (
     Mutant(
         "roots-of-a-former-group-hold-up-none-of-the-present-one",
         "replay/worker/outcome.py",
-        "dues = sorted(worker.record_and_leave_out_foreign(dues), key=_sort_key)",
-        "dues = sorted(dues, key=_sort_key)",
+        "dues = sorted(worker.record_and_leave_out_foreign(dues), key=_order_of_origin)",
+        "dues = sorted(dues, key=_order_of_origin)",
         "tests/unit/replay/worker/test_changed_inputs.py"
         "::test_roots_of_the_former_group_hold_up_none_of_the_new_one",
         "who gives an input another group in topics.yaml would get no replays of the new one",

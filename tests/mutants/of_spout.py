@@ -1741,7 +1741,7 @@ MUTANTS = (
     Mutant(
         "a-line-of-librdkafka-has-no-secret",
         "acker/kafka/client.py",
-        "readable(self._values.hide(record.getMessage()))",
+        "readable(self._secret_values.hide(record.getMessage()))",
         "readable(record.getMessage())",
         "tests/unit/spout/test_planted_secrets.py"
         "::test_neither_errors_nor_lines_of_librdkafka_have_a_setting_s_secret",

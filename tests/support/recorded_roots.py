@@ -134,7 +134,7 @@ def _without_an_acker(view: _View) -> None:
 
 def _with_a_missing_broker(view: _View) -> None:
     view.world.kill_acker()
-    view.world.cluster.missing = [MissingBroker(3, copies=21)]
+    view.world.cluster.missing = [MissingBroker(3, replicas=21)]
 
 
 def _without(topic: str) -> Callable[[_View], None]:

@@ -153,11 +153,13 @@ class MemoryLog:
             case _:
                 return OffsetAnswers(self.offsets_at(sound, bound), troubles)
 
-    def intact_to(self, read_to_by_place: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
+    def intact_to(
+        self, read_to_by_partition: Mapping[TopicPartition, ReadTo]
+    ) -> Mapping[TopicPartition, int]:
         """Compare what was read with the epochs of the logs."""
         self._faults.before("intact_to")
         answers: dict[TopicPartition, int] = {}
-        for place, (offset, epoch) in read_to_by_place.items():
+        for place, (offset, epoch) in read_to_by_partition.items():
             if self._broker.trouble_of(place):
                 continue
             end = self._broker.partition(place).end_of_epoch(epoch)

@@ -289,7 +289,8 @@ def test_silence_says_for_how_long_and_what_the_threads_have_seen() -> None:
 
 
 def test_partitions_that_stand_are_named_in_order() -> None:
-    error = client_of(SteadyClock()).stands("reading", {OTHER: "is silent", A: "has no leader"})
+    texts = {OTHER: "is silent", A: "has no leader"}
+    error = client_of(SteadyClock()).partition_stands_error("reading", texts)
     assert type(error) is PartitionStands
     assert str(error).startswith("reading: lines/0 has no leader; words/0 is silent; start what is missing")
 
@@ -300,7 +301,7 @@ def test_partitions_that_stand_are_named_in_order() -> None:
 @pytest.mark.parametrize("ahead_ms", [None, 0, HOUR_MS, -HOUR_MS])
 def test_a_refused_time_is_told_with_the_clock_that_is_wrong(ahead_ms: int | None) -> None:
     cause = KafkaError(KafkaError.INVALID_TIMESTAMP, "no")
-    error = client_of(SteadyClock()).refused_time("writing", cause, ahead_ms)
+    error = client_of(SteadyClock()).refused_time_error("writing", cause, ahead_ms)
     clock_text = wrong_clock_text(ahead_ms)
     assert error.reason.startswith("INVALID_TIMESTAMP: ")
     assert error.reason.endswith(f"; {clock_text}") if clock_text else ";" not in error.reason
@@ -536,13 +537,13 @@ def test_a_background_remembers_since_when_all_are_down_and_that_one_has_answere
 def test_a_lost_connection_is_remembered_for_as_long_as_somebody_asks() -> None:
     clock = SteadyClock()
     background = Background(clock)
-    assert not background.lost_within(1e9)
+    assert not background.lost_connection_within(1e9)
     background(KafkaError(KafkaError._RESOLVE, "no such host"))
-    assert not background.lost_within(1e9)
+    assert not background.lost_connection_within(1e9)
     background(LOST)
     clock.now_s += 30
-    assert not background.lost_within(30)
-    assert background.lost_within(30.1)
+    assert not background.lost_connection_within(30)
+    assert background.lost_connection_within(30.1)
 
 
 def test_waiting_is_hopeless_only_where_nobody_was_ever_let_in() -> None:

@@ -19,8 +19,8 @@ from acker.kafka.cluster import (
     LOST_S,
     SILENT_AGAIN_S,
     KafkaLog,
-    copies_in_sync,
-    missing_in,
+    missing_brokers_in,
+    topics_lacking_replicas,
 )
 from acker.kafka.port import Bound, MissingBroker, OffsetAnswers, TopicPartition
 
@@ -270,15 +270,15 @@ def metadata(brokers: set[int], **topics: list[tuple[int, list[int], list[int]]]
 def test_a_broker_that_the_others_do_not_see_is_missing() -> None:
     """D1001: its number is in the replicas of our partitions, and not among the brokers."""
     seen = metadata({1, 2}, ours=[(1, [1, 2, 3], [1, 2]), (-1, [3], [3])], others=[(1, [1, 4], [1])], none=[])
-    assert missing_in(seen, ["ours", "not there"]) == [MissingBroker(3, copies=2, leaderless=1)]
-    assert missing_in(seen, ["none"]) == []
+    assert missing_brokers_in(seen, ["ours", "not there"]) == [MissingBroker(3, replicas=2, leaderless=1)]
+    assert missing_brokers_in(seen, ["none"]) == []
 
 
 def test_a_broker_that_the_others_see_and_that_is_silent_is_named_too() -> None:
     """D1001: for nine seconds the others count on a broker that has died."""
     seen = metadata({1, 2, 3}, ours=[(3, [1, 2, 3], [1, 2, 3])])
-    assert missing_in(seen, ["ours"], {3}) == [MissingBroker(3, copies=1, is_silent=True)]
-    assert missing_in(seen, ["ours"]) == []
+    assert missing_brokers_in(seen, ["ours"], {3}) == [MissingBroker(3, replicas=1, is_silent=True)]
+    assert missing_brokers_in(seen, ["ours"]) == []
 
 
 def test_copies_in_sync_are_counted_on_brokers_that_are_there() -> None:
@@ -291,7 +291,10 @@ def test_copies_in_sync_are_counted_on_brokers_that_are_there() -> None:
         alone=[(-1, [3], [3])],
         sound=[(1, [1, 2], [2, 1])],
     )
-    assert copies_in_sync(seen, ["ours", "alone", "sound", "not there"]) == {"ours": (2, 3), "alone": (0, 1)}
+    assert topics_lacking_replicas(seen, ["ours", "alone", "sound", "not there"]) == {
+        "ours": (2, 3),
+        "alone": (0, 1),
+    }
 
 
 def test_a_client_that_waited_for_a_silent_leader_is_given_up() -> None:

@@ -242,7 +242,7 @@ def test_brokers_that_are_missing_or_were_silent_a_moment_ago_are_named() -> Non
     brokers.clock.now_s += 0.02
     assert brokers.log.missing_brokers(["lines"]) == []
     brokers.leaders = {A: -1, B: 7}
-    assert brokers.log.missing_brokers(["lines", "words"]) == [MissingBroker(8, copies=2, leaderless=1)]
+    assert brokers.log.missing_brokers(["lines", "words"]) == [MissingBroker(8, replicas=2, leaderless=1)]
 
 
 # groups -----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Look:
         """Look once at a time."""
         self.now_ms = now_ms
         self.partitions.record_positions(self.positions, now_ms, is_drained=is_drained)
-        asked = [place for place in self.partitions.places_to_ask() if place not in self.troubles]
+        asked = [place for place in self.partitions.partitions_to_ask() if place not in self.troubles]
         self.partitions.record_ends(
             OffsetAnswers({place: self.ends[place] for place in asked}, self.troubles)
         )
@@ -202,7 +202,7 @@ def test_ends_are_asked_only_of_partitions_that_do_not_move_and_not_often() -> N
     seconds = 10 * STANDS_MS // STEP_MS
     for number in range(seconds):
         partitions.record_positions({A: number, B: 10}, number * STEP_MS)
-        places = partitions.places_to_ask()
+        places = partitions.partitions_to_ask()
         asked += places
         partitions.record_ends(OffsetAnswers(dict.fromkeys(places, 10), {}))
     assert set(asked) == {B}

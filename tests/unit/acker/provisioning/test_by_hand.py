@@ -13,7 +13,7 @@ from acker.config.topics import parse
 from acker.kafka.port import TopicInfo
 from acker.provisioning.by_hand import create_command, demanded_settings, settings_table
 from acker.provisioning.refused_settings import LOST_WITHOUT, PAGE
-from acker.provisioning.topic_specs import Level, TopicSpec, compare, required_topics
+from acker.provisioning.topic_specs import Level, TopicSpec, required_topics, topic_findings
 
 ROOT = Path(__file__).resolve().parents[4]
 BOOTSTRAP: Final = "broker:9092"
@@ -91,7 +91,7 @@ def info_of_command(lines: list[str]) -> TopicInfo:
 @pytest.mark.parametrize("spec", specs_of_page(), ids=lambda spec: spec.name)
 def test_a_topic_that_is_made_by_its_command_is_right(spec: TopicSpec) -> None:
     """D2006"""
-    assert compare(spec, info_of_command(create_command(spec, BOOTSTRAP))) == []
+    assert topic_findings(spec, info_of_command(create_command(spec, BOOTSTRAP))) == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_topic_without_a_setting_that_loses_no_state_is_no_error(setting: str)
     for spec in specs_of_page():
         settings = {name: value for name, value in spec.settings.items() if name != setting}
         info = TopicInfo(spec.name, "id", spec.partitions or 1, 3, defaults | settings)
-        assert not [finding for finding in compare(spec, info) if finding.level is Level.ERROR]
+        assert not [finding for finding in topic_findings(spec, info) if finding.level is Level.ERROR]
 
 
 def test_a_name_with_blanks_is_quoted() -> None:

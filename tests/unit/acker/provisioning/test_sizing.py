@@ -71,14 +71,14 @@ def test_the_bytes_of_a_replay_workers_progress_are_those_that_the_model_counts(
 
 def test_the_traffic_of_ack_topics_follows_batches_and_hardly_records() -> None:
     load = Load(1_000, lost=0.0)
-    once, hundredfold = size_of(load), size_of(replace(load, records_s=100_000))
-    assert hundredfold.ack_bytes_s < 2.5 * once.ack_bytes_s
-    assert size_of(replace(load, batch_s=10.0)).ack_bytes_s < 0.6 * once.ack_bytes_s
+    once, hundredfold = size_of(load), size_of(replace(load, records_per_s=100_000))
+    assert hundredfold.ack_bytes_per_s < 2.5 * once.ack_bytes_per_s
+    assert size_of(replace(load, batch_s=10.0)).ack_bytes_per_s < 0.6 * once.ack_bytes_per_s
 
 
 def test_trees_that_are_acked_across_batches_cost_a_pair_for_each_tuple() -> None:
     load = Load(10_000, tuples=9, lost=0.0)
-    more = size_of(replace(load, holds=True)).ack_bytes_s - size_of(load).ack_bytes_s
+    more = size_of(replace(load, holds=True)).ack_bytes_per_s - size_of(load).ack_bytes_per_s
     assert more == pytest.approx(10_000 * 10 * sizing.PAIR_BYTES)
 
 
@@ -109,10 +109,10 @@ def test_a_stack_takes_what_compression_leaves_of_it() -> None:
 def test_stacks_count_in_each_topic_that_has_them_cut_to_their_limits() -> None:
     """What fails by a text, or times out, has none. Of `_ack_due` each root that waits has one."""
     load = Load(10_000, lost=0.01, stack_bytes=0)
-    bare = size_of(load).topic_bytes_s
+    bare = size_of(load).topic_bytes_per_s
     more = {
         stack_bytes: {
-            name: size_of(replace(load, stack_bytes=stack_bytes)).topic_bytes_s[name] - bare[name]
+            name: size_of(replace(load, stack_bytes=stack_bytes)).topic_bytes_per_s[name] - bare[name]
             for name in bare
         }
         for stack_bytes in (1_000, 4_000, 40_000)
@@ -122,8 +122,8 @@ def test_stacks_count_in_each_topic_that_has_them_cut_to_their_limits() -> None:
     assert more[4_000]["_ack_fail"] == pytest.approx(4 * more[1_000]["_ack_fail"])
     assert more[40_000] == more[4_000]
     assert more[4_000]["_ack_due"] == more[1_000]["_ack_due"] > more[1_000]["_ack_fail"]
-    assert sum(size_of(replace(load, lost=0.0)).topic_bytes_s.values()) == pytest.approx(
-        sum(size_of(replace(load, lost=0.0, stack_bytes=1_000)).topic_bytes_s.values())
+    assert sum(size_of(replace(load, lost=0.0)).topic_bytes_per_s.values()) == pytest.approx(
+        sum(size_of(replace(load, lost=0.0, stack_bytes=1_000)).topic_bytes_per_s.values())
     )
 
 
@@ -147,30 +147,30 @@ def test_more_of_anything_never_needs_less() -> None:
     load = Load(5_000)
     base = size_of(load)
     for more in (
-        replace(load, records_s=50_000),
+        replace(load, records_per_s=50_000),
         replace(load, sources=64),
         replace(load, lost=0.5),
         replace(load, timeout_s=300.0),
         replace(load, record_bytes=100_000),
     ):
         size = size_of(more)
-        assert size.ack_bytes_s >= base.ack_bytes_s
+        assert size.ack_bytes_per_s >= base.ack_bytes_per_s
         assert size.acker_bytes >= base.acker_bytes
         assert size.replay_bytes >= base.replay_bytes
         assert size.acker_processes >= base.acker_processes
-        assert size.acker_requests_s >= base.acker_requests_s
-        assert size.replay_requests_s >= base.replay_requests_s
-        assert size.query_requests_s >= base.query_requests_s
+        assert size.acker_requests_per_s >= base.acker_requests_per_s
+        assert size.replay_requests_per_s >= base.replay_requests_per_s
+        assert size.query_requests_per_s >= base.query_requests_per_s
 
 
 def test_the_command_prints_what_the_model_computes(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["size", "--records", "20000", "--timeout", "1m", "--batch", "2s", "-o", "json"]) == 0
     found = {row["what"]: row["value"] for row in json.loads(capsys.readouterr().out)}
     size = size_of(Load(20_000, timeout_s=60.0, batch_s=2.0))
-    assert found["all ack topics"] == round(size.ack_bytes_s)
+    assert found["all ack topics"] == round(size.ack_bytes_per_s)
     assert found["open roots at most, where nothing is acked until the timeout"] == 1_200_000
     assert found["acker.partitions"] == size.acker_partitions
-    assert found["requests of all ackers"] == round(size.acker_requests_s)
+    assert found["requests of all ackers"] == round(size.acker_requests_per_s)
 
 
 @pytest.mark.parametrize("text", ["30", "0s", "soon"])
@@ -239,5 +239,5 @@ def test_the_model_counts_what_a_query_an_acker_and_a_replay_worker_write(
     size = size_of(Load(rate, batch_s=batch_ms / 1_000, sources=sources, partitions=partitions, lost=0.0))
     seconds = BATCHES * batch_ms / 1_000
     measured = {name: round(count / seconds) for name, count in written.items()}
-    computed = {name: round(each) for name, each in size.topic_bytes_s.items()}
-    assert sum(measured.values()) == pytest.approx(size.ack_bytes_s, rel=0.3), (measured, computed)
+    computed = {name: round(each) for name, each in size.topic_bytes_per_s.items()}
+    assert sum(measured.values()) == pytest.approx(size.ack_bytes_per_s, rel=0.3), (measured, computed)

@@ -13,11 +13,11 @@ from acker.provisioning.topic_specs import (
     Level,
     TopicRole,
     TopicSpec,
-    compare,
-    missing,
+    missing_topic_finding,
     plan,
     refused_by_client,
     required_topics,
+    topic_findings,
 )
 
 FILE = """
@@ -93,7 +93,7 @@ def test_the_brokers_default_replication_leaves_its_min_insync_replicas_alone() 
 
 def test_a_topic_as_it_was_made_has_no_findings() -> None:
     for spec in required_topics(read(), {}):
-        assert compare(spec, made(spec)) == []
+        assert topic_findings(spec, made(spec)) == []
 
 
 def test_a_replay_topic_takes_partitions_and_size_from_the_source_that_exists() -> None:
@@ -113,9 +113,9 @@ def test_a_replay_topic_takes_copies_of_records_of_any_age() -> None:
     before = "message.timestamp.before.max.ms"
     source = TopicInfo("a", "id", 6, 3, {before: "3600000"})
     (spec,) = (each for each in required_topics(read(), {"a": source}) if each.role is TopicRole.REPLAY)
-    assert compare(spec, made(spec)) == []
+    assert topic_findings(spec, made(spec)) == []
 
-    (finding,) = compare(spec, made(spec, message_timestamp_before_max_ms="3600000"))
+    (finding,) = topic_findings(spec, made(spec, message_timestamp_before_max_ms="3600000"))
 
     assert finding.level is Level.ERROR
     assert f"has {before}=3600000" in finding.text
@@ -162,7 +162,7 @@ def test_what_exists_is_not_made_again_and_a_replay_topic_grows_with_its_source(
 
     assert [spec.name for spec in todo.make] == ["_ack_due"]
     assert [(spec.name, spec.partitions) for spec in todo.grow] == [("a.g.replay", 8)]
-    assert {spec.name for spec in todo.there} == {spec.name for spec in first} - {"_ack_due", "a.g.replay"}
+    assert {spec.name for spec in todo.existing} == {spec.name for spec in first} - {"_ack_due", "a.g.replay"}
 
 
 def test_a_source_topic_without_partitions_must_exist() -> None:
@@ -171,13 +171,13 @@ def test_a_source_topic_without_partitions_must_exist() -> None:
 
     assert not any(spec.role is TopicRole.SOURCE for spec in plan(specs, {}).make)
     assert (
-        missing(spec_of(TopicRole.SOURCE, text)).text
+        missing_topic_finding(spec_of(TopicRole.SOURCE, text)).text
         == "does not exist; create it, or give inputs.a.partitions"
     )
 
 
 def test_only_the_topic_of_queries_that_write_exactly_once_may_be_missing() -> None:
-    findings = [missing(spec) for spec in required_topics(read(), {})]
+    findings = [missing_topic_finding(spec) for spec in required_topics(read(), {})]
     warnings = [finding for finding in findings if finding.level is Level.WARNING]
     assert [finding.topic for finding in warnings] == ["_ack_sink"]
     assert "exactly once into Kafka need it; run `windhover topics create`" in warnings[0].text
@@ -186,7 +186,7 @@ def test_only_the_topic_of_queries_that_write_exactly_once_may_be_missing() -> N
 @pytest.mark.parametrize("partitions", [2, 4])
 def test_an_ack_topic_with_another_n_is_refused_with_the_way_out(partitions: int) -> None:
     for role in (TopicRole.LOG, TopicRole.TABLE):
-        (finding,) = compare(spec_of(role), made(spec_of(role), partitions=partitions))
+        (finding,) = topic_findings(spec_of(role), made(spec_of(role), partitions=partitions))
 
         assert finding.level is Level.ERROR
         assert f"has {partitions} partitions, acker.partitions is 3" in finding.text
@@ -216,14 +216,14 @@ LOSES = [
 def test_a_setting_that_would_lose_records_is_an_error_that_says_why(
     role: TopicRole, changed: dict[str, str], says: str
 ) -> None:
-    (finding,) = compare(spec_of(role), made(spec_of(role), **changed))
+    (finding,) = topic_findings(spec_of(role), made(spec_of(role), **changed))
 
     assert finding.level is Level.ERROR
     assert says in finding.text
 
 
 def test_a_replay_topic_with_fewer_partitions_than_its_source_is_an_error() -> None:
-    (finding,) = compare(spec_of(TopicRole.REPLAY), made(spec_of(TopicRole.REPLAY), partitions=5))
+    (finding,) = topic_findings(spec_of(TopicRole.REPLAY), made(spec_of(TopicRole.REPLAY), partitions=5))
 
     assert finding.level is Level.ERROR
     assert "has 5 partitions, its source 6" in finding.text
@@ -239,7 +239,9 @@ def test_a_replay_topic_with_fewer_partitions_than_its_source_is_an_error() -> N
 def test_a_source_topic_of_another_size_is_not_changed_and_its_cure_is_named(
     partitions: int, cure: str
 ) -> None:
-    (finding,) = compare(spec_of(TopicRole.SOURCE), made(spec_of(TopicRole.SOURCE), partitions=partitions))
+    (finding,) = topic_findings(
+        spec_of(TopicRole.SOURCE), made(spec_of(TopicRole.SOURCE), partitions=partitions)
+    )
 
     assert finding.level is Level.WARNING
     assert f"has {partitions} partitions, topics.yaml says 6; {cure}" in finding.text
@@ -262,7 +264,7 @@ ODD = [
 def test_what_is_odd_but_loses_nothing_by_itself_is_a_warning(
     role: TopicRole, changed: dict[str, str], says: str
 ) -> None:
-    (finding,) = compare(spec_of(role), made(spec_of(role), **changed))
+    (finding,) = topic_findings(spec_of(role), made(spec_of(role), **changed))
 
     assert finding.level is Level.WARNING
     assert says in finding.text
@@ -271,8 +273,8 @@ def test_what_is_odd_but_loses_nothing_by_itself_is_a_warning(
 def test_more_partitions_than_wanted_are_a_warning_for_a_source_and_nothing_for_a_replay_topic() -> None:
     source, replay = spec_of(TopicRole.SOURCE), spec_of(TopicRole.REPLAY)
 
-    assert levels(compare(source, made(source, partitions=8))) == [Level.WARNING]
-    assert compare(replay, made(replay, partitions=8)) == []
+    assert levels(topic_findings(source, made(source, partitions=8))) == [Level.WARNING]
+    assert topic_findings(replay, made(replay, partitions=8)) == []
 
 
 @pytest.mark.parametrize(
@@ -284,7 +286,7 @@ def test_too_few_copies_are_a_warning_unless_one_was_asked_for(
     spec = spec_of(TopicRole.LOG, f"acker: {{replication_factor: {factor}}}")
     settings = {**spec.settings, "min.insync.replicas": "1"}
 
-    found = compare(spec, TopicInfo(spec.name, "id", 4, copies, settings))
+    found = topic_findings(spec, TopicInfo(spec.name, "id", 4, copies, settings))
 
     assert levels(found) == [Level.WARNING] * expected
 
@@ -325,10 +327,12 @@ def test_a_topic_that_refuses_what_its_source_takes_is_found_with_the_setting_th
     """O210: of times, of sizes, whose time a record has, and schemas."""
     info = TopicInfo("a", "id", 6, 3, source)
     (spec,) = (each for each in required_topics(read(), {"a": info}) if each.role is role)
-    assert compare(spec, made(spec)) == [], "as it is made, it takes a copy of whatever its source takes"
+    assert topic_findings(spec, made(spec)) == [], (
+        "as it is made, it takes a copy of whatever its source takes"
+    )
 
     has = TopicInfo(spec.name, "id", 6, 3, {**spec.settings, **changed})
-    findings = compare(spec, has)
+    findings = topic_findings(spec, has)
 
     assert levels(findings) == ([] if level is None else [level])
     assert [finding.setting for finding in findings] == ([setting] if level else [])
@@ -354,13 +358,13 @@ def test_an_ack_topic_that_refuses_a_wrong_clock_is_found_with_its_cure(name: st
     (spec,) = (each for each in required_topics(read(), {}) if each.name == name)
     former = {**spec.settings, TYPE: "CreateTime", limit: "3600000"}
 
-    (finding,) = compare(spec, TopicInfo(name, "id", 3, 3, former))
+    (finding,) = topic_findings(spec, TopicInfo(name, "id", 3, 3, former))
 
     assert finding.level is Level.WARNING
     assert "wrong clock" in finding.text
     assert finding.setting == f"{TYPE}=LogAppendTime"
     cured = {**former, **dict([finding.setting.split("=")])}
-    assert compare(spec, TopicInfo(name, "id", 3, 3, cured)) == []
+    assert topic_findings(spec, TopicInfo(name, "id", 3, 3, cured)) == []
 
 
 @pytest.mark.parametrize("name", ["_ack_fail", "_ack_verdict", "_ack_state", "_ack_due", "_ack_quarantine"])
@@ -369,4 +373,4 @@ def test_an_ack_topic_that_takes_any_time_is_as_good(name: str) -> None:
     (spec,) = (each for each in required_topics(read(), {}) if each.name == name)
     former = {**spec.settings, TYPE: "CreateTime", AFTER: NO_LIMIT, BEFORE: NO_LIMIT}
 
-    assert compare(spec, TopicInfo(name, "id", 3, 3, former)) == []
+    assert topic_findings(spec, TopicInfo(name, "id", 3, 3, former)) == []

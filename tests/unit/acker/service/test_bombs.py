@@ -115,7 +115,8 @@ def test_a_state_that_unpacks_to_too_much_has_a_place_and_a_way_out(kind: str) -
             ViewReader(world.writer_log, TOPICS, 1, world.limits).view(0)
     topics = topics_yaml.parse("acker: {partitions: 1}", file="topics.yaml", environ={})
     found = list(find_unreadable(world.writer_log, topics))
-    assert [(unreadable.place.topic, unreadable.offset) for unreadable in found] == [(TOPICS.state, offset)]
+    at = [(unreadable.partition.topic, unreadable.offset) for unreadable in found]
+    assert at == [(TOPICS.state, offset)]
     pass_over(world.writer_log, found, "a test wrote it", "me")
     world.crash()
     world.settle()

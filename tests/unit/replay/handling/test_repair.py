@@ -230,7 +230,7 @@ def found(world: replay_world.World, topic: str) -> list[Unreadable]:
     """Return what stops the readers of the first partition of a topic."""
     place = TopicPartition(topic, 0)
     every = find_unreadable(world.cluster.log(), replay_world.topics())
-    return [one for one in every if one.place == place]
+    return [one for one in every if one.partition == place]
 
 
 @pytest.mark.parametrize("topic", ["_ack_verdict", "_ack_due"])

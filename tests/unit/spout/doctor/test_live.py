@@ -10,7 +10,7 @@ from acker.clock_watch import Poll, skew_ms
 from acker.config.topics import parse
 from acker.kafka.port import MissingBroker, Operation, Resource, TopicInfo
 from acker.provisioning.roles import Role, rights
-from acker.provisioning.topic_specs import Finding, Level, compare, required_topics
+from acker.provisioning.topic_specs import Finding, Level, required_topics, topic_findings
 from spout.doctor import codes
 from spout.doctor.codes import (
     CLOCKS,
@@ -61,7 +61,7 @@ def test_a_missing_broker_is_the_first_result_and_copies_that_lack_are_a_warning
     """D1007: it gave 21 ok at two of three in-sync copies."""
     facts = replace(
         RIGHT,
-        missing=[MissingBroker(3, copies=2)],
+        missing=[MissingBroker(3, replicas=2)],
         copies={"a": (2, 3), "b": (2, 3), "c": (0, 1)},
     )
     results = judged(facts)
@@ -205,7 +205,7 @@ def test_a_clock_is_told_from_what_comes_between_two_polls(
 
 def test_copies_are_added_by_a_reassignment_since_creating_topics_adds_none() -> None:
     (spec,) = (each for each in required_topics(FILE, {}) if each.name == "_ack_init")
-    found = compare(spec, TopicInfo(spec.name, "id", spec.partitions or 0, 1, spec.settings))
+    found = topic_findings(spec, TopicInfo(spec.name, "id", spec.partitions or 0, 1, spec.settings))
     results = judged(replace(RIGHT, findings=Reading(found)))
     (result,) = (each for each in results if each.code is TOPICS)
     assert result.code is TOPICS

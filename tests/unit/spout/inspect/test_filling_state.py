@@ -38,7 +38,7 @@ def test_views_name_a_state_that_fills(
     world.run(2_000)
     snapshot = snapshot_of(world)
     troubles = [trouble for trouble in snapshot.partition_troubles if trouble.kind is TroubleKind.FILLING]
-    assert [trouble.place.topic for trouble in troubles] == ["_ack_state"] * warns
+    assert [trouble.partition.topic for trouble in troubles] == ["_ack_state"] * warns
     assert any("% full" in text and "windhover release" in text for text in snapshot.troubles()) is warns
     for limits, is_named in ((Thresholds(), warns), (Thresholds(filling=NEARLY_FULL_SHARE), is_critical)):
         flags = [flag.name for flag in problems(snapshot, world.topics, limits)]

@@ -23,7 +23,7 @@ from spout.ui.attention import Attention, problems
 from spout.ui.machinery import machinery_of
 from tests.support.worlds import planning
 
-GONE = MissingBroker(3, copies=21)
+GONE = MissingBroker(3, replicas=21)
 
 HARMFUL = ("`windhover release", "`windhover acker run", "`windhover replay run", "start it, or give")
 """Parts of advice that is wrong while nobody knows who lives."""
@@ -44,9 +44,9 @@ VIEWS = (
 
 BROKERS = {
     "one": [GONE],
-    "one that led": [MissingBroker(3, copies=21, leaderless=2)],
-    "one that is silent": [MissingBroker(3, copies=21, is_silent=True)],
-    "two": [MissingBroker(2, copies=1), GONE],
+    "one that led": [MissingBroker(3, replicas=21, leaderless=2)],
+    "one that is silent": [MissingBroker(3, replicas=21, is_silent=True)],
+    "two": [MissingBroker(2, replicas=1), GONE],
 }
 
 
@@ -158,7 +158,7 @@ def test_an_old_state_is_explained_by_who_lives() -> None:
 
 def test_a_missing_broker_is_described_by_what_it_holds() -> None:
     """D1001: with what has no leader, and what nobody can know."""
-    (broker, unknown) = missing_broker_texts([MissingBroker(3, copies=21, leaderless=2)])
+    (broker, unknown) = missing_broker_texts([MissingBroker(3, replicas=21, leaderless=2)])
     assert broker == (
         "broker 3 is missing, the other brokers do not see it: it has a copy of 21 partitions of ours, and 2"
         " of them have no leader now; start it, or mend its network"

@@ -133,7 +133,7 @@ def test_each_page_names_a_missing_broker_before_all_else(
     begin(world, skip=(2,))
     world.kill_acker()
     world.run(2 * OLD_MS)
-    world.cluster.missing = [MissingBroker(3, copies=21)]
+    world.cluster.missing = [MissingBroker(3, replicas=21)]
     watch.read()
     page = client.get(path).text
     assert page.index("broker 3 is missing") < page.index("<h1")

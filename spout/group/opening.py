@@ -254,7 +254,7 @@ class Opening:
         journal: Journal,
         new_id: str,
         now_ms: int,
-        session: SessionStates,
+        session_states: SessionStates,
         grant_epoch: GrantEpoch | None = None,
     ) -> None:
         """Send the question who owns the group.
@@ -265,14 +265,14 @@ class Opening:
             journal: the checkpoint's last offset.
             new_id: the id of a session that may be drawn; never used before.
             now_ms: wall time.
-            session: its state, which changes on the way.
+            session_states: the state of the session, which changes on the way.
             grant_epoch: asks the store of a query that writes exactly once; None: it writes into
                 none.
 
         Raises `Disagreement`: somebody moved the group's offsets.
         """
         self.opened: Opened | None = None
-        self._session = session
+        self._session_states = session_states
         self._context = context
         self._spec = context.spec
         self._sources = context.sources
@@ -347,7 +347,7 @@ class Opening:
 
     def waits_for(self) -> str:
         """Return what this attempt waits for, with what helps, in words that follow "it waits for"."""
-        if self._session.state is SessionState.AWAITING_SILENCE:
+        if self._session_states.state is SessionState.AWAITING_SILENCE:
             return "its holder to be silent, since nobody knows whether it lives"
         silent = _numbers_text(self._round.answers.missing)
         return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
@@ -385,7 +385,7 @@ class Opening:
             clock_ms: the session's clock.
             now_ms: wall time.
         """
-        self._session.process(event)
+        self._session_states.process(event)
         self._round = _TakeRound(self._spec, name, takes, clock_ms, now_ms)
         self._send_takes(range(self._spec.partitions), now_ms)
 
@@ -401,7 +401,7 @@ class Opening:
     def _handle_answers(self, now_ms: int) -> None:
         """Go on by the session's state, now that all acker partitions have answered the round."""
         self._generations = self._round.answers.generations()
-        match self._session.state:
+        match self._session_states.state:
             case SessionState.ASKING | SessionState.AWAITING_SILENCE:
                 self._take_unless_held(now_ms)
             case SessionState.TAKING | SessionState.RESUMING | SessionState.RESUMING_AGAIN:
@@ -451,7 +451,7 @@ class Opening:
         if self._holder_watch is not None and owner != journalled:
             self._holder_watch.read_signs(now_ms)
             if self._holder_watch.wait_ms(owner) > 0:
-                self._session.process(SessionEvent.HOLDER_MAY_LIVE)
+                self._session_states.process(SessionEvent.HOLDER_MAY_LIVE)
                 return
         self._stop_holder_watch()
         # 3. a new session
@@ -487,11 +487,11 @@ class Opening:
                 clock_ms=accepted.clock_ms,
                 now_ms=now_ms,
             )
-        elif self._session.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
+        elif self._session_states.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
             if not self._spec.take_over:
                 raise clock_ahead(accepted.name, self._spec, self._restart_clock_ms - now_ms)
             self._take_sources_with_new_session(now_ms)  # whose clock begins lower
-        elif self._session.state is SessionState.RESUMING and is_old:
+        elif self._session_states.state is SessionState.RESUMING and is_old:
             self._start_round(
                 SessionEvent.ANSWER_IS_OLD, accepted.name, takes, clock_ms=accepted.clock_ms, now_ms=now_ms
             )
@@ -605,8 +605,8 @@ class Opening:
         self._context.leave_out(since_ms)
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
-        is_restart = self._session.is_restart
-        self._session.process(SessionEvent.ALL_ACCEPTED)
+        is_restart = self._session_states.is_restart
+        self._session_states.process(SessionEvent.ALL_ACCEPTED)
         self.opened = Opened(
             name=accepted.name,
             is_restart=is_restart,
@@ -700,7 +700,7 @@ class Opening:
         name, owner = self._round.name, answers.owner
         if owner <= name:  # it was refused for something else than a higher owner
             raise refused_by_acker(answers, name, spec.group)
-        if not spec.take_over or not self._session.is_restart:
+        if not spec.take_over or not self._session_states.is_restart:
             owner_text = describe_session(self._context.log, spec, owner, now_ms)
             raise SessionRefused(
                 f"session {name} of group {spec.group} is refused: {owner_text} holds the group; stop the"

@@ -38,8 +38,8 @@ from replay.records.headers import RecordPlace
 from replay.worker.fetch import Fetcher, cannot_be_read
 from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
+from spout.group.running_session import RunningSession
 from spout.group.sources import SourceSpec
-from spout.group.tenure import Tenure
 from spout.planning.journal import Journal
 from spout.planning.order import (
     KEY,
@@ -100,14 +100,16 @@ class OrderWatch:
         blocked_by_partition: by ``topic/partition``, how many of its records are blocked.
     """
 
-    def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
+    def __init__(
+        self, context: PlannerContext, session: RunningSession, answered_at: Mapping[int, int]
+    ) -> None:
         """Begin with nothing read.
 
         `answered_at` has by acker partition the offset of its answer to our question for the group.
         The verdicts of what was lost before are below it.
         """
         self._context = context
-        self._tenure = tenure
+        self._session = session
         self._answer_offset_by_partition = dict(answered_at)
         # by source: roots that an acker lost, with the partition and offset of their verdicts
         self._lost_roots: dict[int, dict[_Root, _VerdictPlace]] = {}
@@ -162,7 +164,7 @@ class OrderWatch:
         records were not put in lines by their keys.
         """
         timeout_ms = self._context.spec.timeout_ms  # 0: no root times out
-        is_late = timeout_ms and self._tenure.clock.now >= end.now + timeout_ms
+        is_late = timeout_ms and self._session.clock.now >= end.now + timeout_ms
         if is_late or self._has_older_roots:
             return
         # ordered sources that were not blocked as a whole
@@ -192,7 +194,7 @@ class OrderWatch:
         `Unreachable`, or `UnknownVersion` if a newer replay worker wrote to `_ack_due`.
         """
         specs = self._ordered_specs()
-        self._has_older_roots = bool(leftover_counts) or self._tenure.sibling is not None
+        self._has_older_roots = bool(leftover_counts) or self._session.sibling is not None
         # step 1 of the module's list. By source: for what it waits; empty: for nothing
         why: dict[int, str] = {source: self._why_undecidable(source, leftover_counts) for source in specs}
         decidable_sources = [source for source, text in why.items() if not text]
@@ -225,7 +227,7 @@ class OrderWatch:
         """
         specs: dict[int, SourceSpec] = {}
         for source, spec in self._context.sources.items():
-            has_copies = copies_source(source) in self._tenure.cursors
+            has_copies = copies_source(source) in self._session.cursors
             if spec.input.ordered and not spec.is_replay and has_copies:
                 specs[source] = spec
         return specs
@@ -241,7 +243,7 @@ class OrderWatch:
         # records and their copies are sources of their own
         for part in (source, copies_source(source)):
             accounted_count = leftover_counts.get(part, 0) + self._count_pending_published(part)
-            unaccounted_count += self._tenure.window.count_pending(part) - accounted_count
+            unaccounted_count += self._session.window.count_pending(part) - accounted_count
         return f"{UNKNOWN}{unaccounted_count:,} roots are pending" if unaccounted_count else ""
 
     def _count_pending_published(self, source: int) -> int:
@@ -252,7 +254,7 @@ class OrderWatch:
         pending_count = 0
         unsettled: list[SourceRun] = []
         for run in self._published_runs.pop(source, ()):
-            pending_runs = self._tenure.window.pending_within(run.source, run.start, run.end)
+            pending_runs = self._session.window.pending_within(run.source, run.start, run.end)
             if pending_runs:
                 unsettled.append(run)
                 pending_count += sum(pending.end - pending.start for pending in pending_runs)
@@ -360,7 +362,7 @@ class OrderWatch:
                 for root, (partition, offset) in place_by_root.items()
                 if due.taken_over_to[partition] <= offset
             }
-        pending_within = self._tenure.window.pending_within
+        pending_within = self._session.window.pending_within
         for source, not_acked in self._not_acked.items():
             lost_roots = self._lost_roots.get(source, {})
             self._not_acked[source] = {
@@ -479,7 +481,7 @@ class OrderWatch:
         are empty, as markers of transactions are: then they are looked at.
         """
         copies = copies_source(source)
-        cursor = self._tenure.cursors[copies]
+        cursor = self._session.cursors[copies]
         runs = cursor.uninitialised_runs(cursor.position_of(stable_end))
         position_count = sum(run.end - run.start for run in runs)
         if position_count <= room:

@@ -15,10 +15,10 @@ MUTANTS = (
     ),
     Mutant(
         "verdicts-before-the-emission-leave-the-commit-behind",
-        "spout/group/tenure.py",
+        "spout/group/running_session.py",
         "        self.window.open_source(source, cursor.next)\n\n    def _count_pending",
         "\n    def _count_pending",
-        "tests/unit/spout/group/test_tenure.py::test_what_is_emitted_and_settled_agrees_with_plain_sets",
+        "tests/unit/spout/group/test_running_session.py::test_what_is_emitted_and_settled_agrees_with_plain_sets",
         "the group's commit would stand below records that are done",
     ),
     Mutant(
@@ -186,7 +186,7 @@ MUTANTS = (
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",
         "spout/planning_process/timeout_resets.py",
-        "now = self._tenure.clock.now",
+        "now = self._session.clock.now",
         "now = 0",
         "tests/unit/spout/standalone/test_kafka_spout.py::test_a_reset_holds_by_the_sessions_clock_of_now",
         "work that goes on would time out all the same where nothing new comes",
@@ -380,7 +380,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-commit-stops-before-what-is-free",
-        "spout/group/tenure.py",
+        "spout/group/running_session.py",
         "settled_below[source] = min(first_unsettled, cursor.first_uninitialised)",
         "settled_below[source] = first_unsettled",
         "tests/unit/spout/group/test_commits.py::test_nothing_is_committed_beyond_what_was_never_emitted",
@@ -434,7 +434,7 @@ MUTANTS = (
     Mutant(
         "a-log-is-compared-at-the-start",
         "spout/planning_process/planner.py",
-        "batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), tenure.cursors))",
+        "batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), session.cursors))",
         "pass",
         "tests/unit/spout/planning_process/test_cut_logs.py"
         "::test_a_log_that_was_cut_while_no_query_ran_is_found_at_the_start",
@@ -443,7 +443,7 @@ MUTANTS = (
     Mutant(
         "roots-of-lost-offsets-get-a-verdict",
         "spout/planning_process/batches.py",
-        "self._report_absent(lost, self._tenure.advance_clock(self._now_ms))",
+        "self._report_absent(lost, self._session.advance_clock(self._now_ms))",
         "pass",
         "tests/unit/spout/planning_process/test_cut_logs.py::test_with_skip_roots_of_lost_offsets_get_a_verdict",
         "copies of them would be made of other records",
@@ -507,8 +507,8 @@ MUTANTS = (
     Mutant(
         "a-query-that-has-left-gives-signs-of-life",
         "spout/planning_process/planner.py",
-        "has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)",
-        "has_left = self._session.state is SessionState.CLOSED",
+        "has_left = self._session_states.state in (SessionState.LEFT, SessionState.CLOSED)",
+        "has_left = self._session_states.state is SessionState.CLOSED",
         "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_a_planner_says_goodbye_once_and_gives_no_sign_until_it_is_asked_for_records",
         "the next query of its group would wait for its silence",
@@ -543,8 +543,8 @@ MUTANTS = (
     Mutant(
         "an-older-copy-of-a-checkpoint-is-refused",
         "spout/planning_process/planner.py",
-        "if opened.is_restart and self._report_if_older_checkpoint(tenure, taking.verdict_reader):",
-        "if False and self._report_if_older_checkpoint(tenure, taking.verdict_reader):",
+        "if opened.is_restart and self._report_if_older_checkpoint(session, taking.verdict_reader):",
+        "if False and self._report_if_older_checkpoint(session, taking.verdict_reader):",
         "tests/unit/spout/planning_process/test_older_checkpoint.py"
         "::test_an_older_copy_of_a_checkpoint_is_refused_by_its_positions_and_with_the_cures",
         "acks under batch numbers that were used before would not count, and records would time out",
@@ -638,8 +638,8 @@ MUTANTS = (
     Mutant(
         "what-is-empty-is-not-pending",
         "spout/planning_process/batches.py",
-        "pending_by_input[spec.input.id] += self._tenure.window.count_records(source)",
-        "pending_by_input[spec.input.id] += self._tenure.window.count_pending(source)",
+        "pending_by_input[spec.input.id] += self._session.window.count_records(source)",
+        "pending_by_input[spec.input.id] += self._session.window.count_pending(source)",
         "tests/unit/spout/planning_process/test_holes_planning.py"
         "::test_a_hole_that_has_no_verdict_yet_takes_none_of_it_either",
         "a hole would keep records waiting that there is room for",
@@ -903,7 +903,7 @@ MUTANTS = (
     ),
     Mutant(
         "the-process-before-gets-its-whole-timeout",
-        "spout/group/tenure.py",
+        "spout/group/running_session.py",
         "return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)",
         "return 0",
         "tests/unit/spout/planning_process/test_planner.py"
@@ -1119,7 +1119,7 @@ MUTANTS = (
     Mutant(
         "a-batch-that-another-process-may-have-initialised-is-waited-for",
         "spout/planning_process/order_watch.py",
-        "bool(leftover_counts) or self._tenure.sibling is not None",
+        "bool(leftover_counts) or self._session.sibling is not None",
         "bool(leftover_counts)",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_a_batch_that_another_process_may_have_initialised_earlier_is_waited_for",
@@ -1127,7 +1127,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-waits-with-its-partition-is-not-journalled",
-        "spout/group/tenure.py",
+        "spout/group/running_session.py",
         "gaps.add(start, end)",
         "pass",
         "tests/unit/spout/planning_process/test_order_planning.py"
@@ -2320,7 +2320,7 @@ MUTANTS = (
     Mutant(
         "a-restart-does-not-go-on-with-a-clock-that-ackers-refuse",
         "spout/group/opening.py",
-        "elif self._session.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
+        "elif self._session_states.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
         "elif False:",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_a_restart_whose_clock_no_acker_believes_is_told_so_and_goes_on_with_a_new_session",

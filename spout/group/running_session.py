@@ -112,8 +112,8 @@ class Sibling:
         return True
 
 
-class Tenure:
-    """The state of one session in one process.
+class RunningSession:
+    """The state of one session in one process: its clock, what is free, and what is pending.
 
     Attributes:
         cursors: by source, its free positions.
@@ -334,8 +334,10 @@ class Tenure:
             self._pending_count_by_partition[owner] += len(roots)
 
 
-def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int) -> Tenure:
-    """Return the tenure of a session that the ackers accepted, as it is when the session begins.
+def running_session_of(
+    opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int
+) -> RunningSession:
+    """Return the state of a session that the ackers accepted, as it is when the session begins.
 
     Args:
         opened: what the acker partitions answered.
@@ -350,10 +352,10 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
     }
     clock = SessionClock(opened.clock_ms, now_ms)
     clock.record_sent()  # the acker partitions have this value already
-    tenure = Tenure(opened.name, clock, cursors, partitions)
+    session = RunningSession(opened.name, clock, cursors, partitions)
     if opened.is_restart:
         # the session goes on: the process before may still live, and what it left pending is pending here
-        tenure.sibling = Sibling(group, opened.name, partitions, clock, now_ms)
+        session.sibling = Sibling(group, opened.name, partitions, clock, now_ms)
         open_runs = [run for run in opened.answers.pending_runs if run.source in cursors]
-        tenure.restore(open_runs, journal, now_ms)
-    return tenure
+        session.restore(open_runs, journal, now_ms)
+    return session

@@ -288,6 +288,7 @@ class Presence:
         times_ms = self._newest_times_of_living(name)
         if times_ms:
             return max(0, max(times_ms) + SILENT_MS_MAX - self._now_ms)
+        # the log was shortened where this session's signs would be: it may give a new one soon
         if self._may_lack_signs and has_owner and name not in self._signs_by_session:
             return max(0, CLIPPED_MS - self._passed.ms)
         return 0
@@ -368,9 +369,10 @@ class Presence:
         sign_by_process = self._signs_by_session.setdefault(name, {})
         # the newer of both: partitions are not read in the order of time
         sign_by_process[who] = max(sign_by_process.get(who, sign), sign)
-        in_body_ms = event.wall if isinstance(event, Init) else None
+        # an Init has its writer's clock in its body, other signs have it in a header
+        wall_ms_in_body = event.wall if isinstance(event, Init) else None
         times = self._times_by_session.setdefault(name, [])
-        times.append(writer_time(record, in_body_ms))
+        times.append(writer_time(record, wall_ms_in_body))
         del times[:-TIMES_MAX]  # keep the newest
         if isinstance(event, Tick):  # only a tick says which inputs its process reads
             self._input_ids_by_session[name] = read_inputs(record.headers)

@@ -163,7 +163,7 @@ class RunningSession:
             parts = not_journalled.get(source, not_of_journal).within(start, end)
             self.unjournalled += [SourceRun(source, *part) for part in parts]
 
-    def settled_outside(self, journal: Journal) -> RootSet:
+    def settled_not_journalled(self, journal: Journal) -> RootSet:
         """Return the settled roots that the journal does not have as emitted.
 
         Of a restart these are a few at most: what timed out, or left the log, before Spark
@@ -174,6 +174,7 @@ class RunningSession:
         free: list[SourceRun] = []
         for source, mark in journal.sources.items():
             cursor = self.cursors.get(source)
+            # not read any more, or rewound since: its positions are of another generation
             if cursor is None or generation_of(mark.from_) != generation_of(cursor.from_):
                 continue
             not_emitted = mark.not_emitted().within(mark.from_, cursor.next)
@@ -185,8 +186,8 @@ class RunningSession:
     def stop_clock(self, now_ms: int) -> None:
         """Move the clock once more, and stop it until `start_clock`.
 
-        Some roots may be initialised and their batch not committed: by a clock that stands, none of
-        them times out.
+        For a query that writes exactly once: until the store has a batch, none of the batch's roots
+        may time out, and by a clock that stands none does.
         """
         self.advance_clock(now_ms)
         self._clock_stands = True
@@ -309,10 +310,12 @@ class RunningSession:
         settled_count = self.window.settle(source, runs, verdict)
         # behind the lowest free one a settled position may be free here: the sibling emitted it
         if runs[-1].end > cursor.first_uninitialised:
-            self._use_settled(source, cursor, runs)
+            self._mark_settled_as_initialised(source, cursor, runs)
         return settled_count
 
-    def _use_settled(self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]) -> None:
+    def _mark_settled_as_initialised(
+        self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]
+    ) -> None:
         """Make settled positions no longer free, so that none of them is planned.
 
         The sibling may have initialised them after the ackers had answered the `Take` of this

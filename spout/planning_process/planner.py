@@ -713,7 +713,7 @@ class Planner:
         The driver acks only what Spark has journalled: so these were in a later checkpoint. What
         was ACKED since this process began proves nothing: another driver may be at its last batch.
         """
-        settled_roots = session.settled_outside(self._journal)
+        settled_roots = session.settled_not_journalled(self._journal)
         if not settled_roots:
             return None
         # so far the clocks of two machines may differ

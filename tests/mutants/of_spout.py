@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-source-is-sent-before-the-one-below-it-is-durable",
         "spout/group/announce.py",
-        "if has_sent and (start or wave > last_wave):",
-        "if has_sent and wave > last_wave:",
+        "if has_sent and (is_further_piece or part.turn > last_turn):",
+        "if has_sent and part.turn > last_turn:",
         "tests/unit/spout/group/test_announced_records.py"
         "::test_an_init_of_too_many_runs_is_cut_and_its_pieces_follow_each_other",
         "a crash between the two could leave the upper one initialised, and the lower one not",
@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "a-commit-without-state-is-named",
         "spout/group/opening.py",
-        "        self._report_carried(histories)\n",
+        "        self._report_commits_without_history(histories)\n",
         "",
         "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_a_commit_without_state_is_named_with_what_nobody_knows_and_where_to_begin",
@@ -586,7 +586,8 @@ MUTANTS = (
     Mutant(
         "parts-of-an-init-are-written-one-after-another",
         "spout/group/announce.py",
-        "                if has_sent and (start or wave > last_wave):\n                    self._flush()\n",
+        "                if has_sent and (is_further_piece or part.turn > last_turn):\n"
+        "                    self._flush()\n",
         "",
         "tests/unit/spout/group/test_announce.py"
         "::test_parts_of_one_source_stay_in_order_when_several_are_announced_together",

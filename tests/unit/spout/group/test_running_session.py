@@ -63,7 +63,7 @@ def set_of(runs: Iterable[tuple[int, int]]) -> set[int]:
 def settled_after(session: RunningSession, journal: Journal) -> dict[int, set[int]]:
     """Return, by source, the settled positions that a journal does not have."""
     found: dict[int, set[int]] = {}
-    for source, *run in session.settled_outside(journal).runs():
+    for source, *run in session.settled_not_journalled(journal).runs():
         found.setdefault(source, set()).update(range(*run))
     return found
 

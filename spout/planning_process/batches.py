@@ -138,7 +138,7 @@ class Batches:
         session: RunningSession,
         lane: str,
         target_by_source: dict[int, int],
-        order: OrderWatch | None = None,
+        order_watch: OrderWatch | None = None,
     ) -> None:
         """Plan for a running session.
 
@@ -146,9 +146,9 @@ class Batches:
             lane: names this process's messages about records that the log does not have.
             target_by_source: the offset at which each source stops to be read, or `UNKNOWN_TARGET`;
                 empty: the query reads without end.
-            order: decides how ordered partitions go on; None: no input is ordered.
+            order_watch: decides how ordered partitions go on; None: no input is ordered.
         """
-        self._order = order
+        self._order_watch = order_watch
         # These three are of the batch that is planned now, and are set anew by each `plan`.
         # By ordered source, of new records: its turn; one that is missing waits.
         self._turn_by_source: dict[int, Turn] = {}
@@ -211,8 +211,8 @@ class Batches:
         leftover_runs = self._session.take_unjournalled()
         leftover_counts = _positions_by_source(leftover_runs)
         copies = Portion()
-        if self._order is not None:
-            self._decide_turns(self._order, leftover_runs, leftover_counts)
+        if self._order_watch is not None:
+            self._decide_turns(self._order_watch, leftover_runs, leftover_counts)
             copies = self._choose_copies(leftover_counts)
         leftover = self._take_leftover(leftover_runs)
         choice = self._choose(limit, leftover.records, copies)
@@ -256,7 +256,7 @@ class Batches:
             now_ms,
             roots,
             self._spec_by_source,
-            epochs=self._epochs_without(choice.copies.sources),
+            epochs=self._leader_epochs_without(choice.copies.sources),
             grace_ms=self._session.grace_ms(now_ms),
         )
 
@@ -334,8 +334,7 @@ class Batches:
         return self._last_planned is not None and self._last_planned.end == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
-        """Return whether all that is in the logs was planned: of the inputs, or of replay topics
-        (`replay`).
+        """Return whether all that is in the logs is planned: of the inputs, or if `replay` of replay topics.
 
         False also if a partition is in trouble: nobody knows its end. Replay topics are asked for
         their last offsets, those of open transactions too: a replay worker writes a copy, and
@@ -354,13 +353,16 @@ class Batches:
         return cursor.count_uninitialised_below(cursor.position_of(end))
 
     def _decide_turns(
-        self, order: OrderWatch, leftover_runs: Sequence[SourceRun], leftover_counts: Mapping[int, int]
+        self,
+        order_watch: OrderWatch,
+        leftover_runs: Sequence[SourceRun],
+        leftover_counts: Mapping[int, int],
     ) -> None:
         """Set which ordered partitions have their turn in this batch, and where their gaps end.
 
         `leftover_counts` has by source how many positions `leftover_runs` have.
         """
-        self._turn_by_source = order.read_turns(leftover_counts)
+        self._turn_by_source = order_watch.read_turns(leftover_counts)
         self._gap_end_by_source = self._find_gap_ends(leftover_runs)
         for source, gap_end in self._gap_end_by_source.items():
             # of new records only the gap may be planned
@@ -481,7 +483,7 @@ class Batches:
 
     def _is_ordered(self, source: int) -> bool:
         """Return whether a source is of an ordered input."""
-        return self._order is not None and self._spec_by_source[source].input.ordered
+        return self._order_watch is not None and self._spec_by_source[source].input.ordered
 
     def _waits_for_turn(self, source: int) -> bool:
         """Return whether a source is of an ordered partition that does not have its turn."""
@@ -593,7 +595,7 @@ class Batches:
         A reader that waits at these ends gets the next record that there is to plan.
         """
         # an ordered partition may wait for its turn, and one with a target is not read to its end
-        may_stop_before_ends = self._order is not None or bool(self._target_by_source)
+        may_stop_before_ends = self._order_watch is not None or bool(self._target_by_source)
         # empty: this batch had no room, so nobody has asked for the ends
         end_by_source = dict(self._seen_end_by_source)
         if may_stop_before_ends or self._session.unjournalled or not end_by_source:
@@ -650,7 +652,7 @@ class Batches:
         return bool(self.new_start_by_source)
 
     def _handle_cut_logs(
-        self, epochs: Mapping[TopicPartition, int], ends: Mapping[int, int], *, knows_ends: bool
+        self, epochs: Mapping[TopicPartition, int], end_by_source: Mapping[int, int], *, knows_ends: bool
     ) -> Collection[int]:
         """Begin a generation for each source whose log was cut.
 
@@ -658,41 +660,40 @@ class Batches:
 
         Args:
             epochs: the leader epochs that came with the ends.
-            ends: offsets, by source.
+            end_by_source: offsets.
             knows_ends: whether these are the ends of the logs, and not only how far they were read.
         """
         compared = self.continuity.compare(epochs, self._now_ms)
         cut_by_source = {cut.source: cut for cut in compared.cuts}
         if knows_ends:
-            for cut in self._logs_cut_short(ends):
+            for cut in self._logs_cut_short(end_by_source):
                 # what epochs have found goes before: such a log may have grown again
                 cut_by_source.setdefault(cut.source, cut)
         for source, cut in cut_by_source.items():
             if source not in self.new_start_by_source:
-                self._begin_generation(cut, ends.get(source))
+                self._begin_generation(cut, end_by_source.get(source))
         return compared.unknown
 
-    def _logs_cut_short(self, ends: Mapping[int, int]) -> list[Cut]:
+    def _logs_cut_short(self, end_by_source: Mapping[int, int]) -> list[Cut]:
         """Return the logs that end before what was read of them, as cuts, without using leader epochs.
 
         Other records will get the offsets that are missing.
         """
-        read_to = {source: offset_of(self._session.cursors[source].next) for source in ends}
-        short_sources = [source for source, end in ends.items() if end < read_to[source]]
+        cursors = self._session.cursors
+        read_to = {source: offset_of(cursors[source].next) for source in end_by_source}
+        short_sources = [source for source, end in end_by_source.items() if end < read_to[source]]
         if not short_sources:
             return []
         # these ends may be those of the last decided transactions: the logs are asked for their own
         cuts: list[Cut] = []
         for source, end in self._ask_offsets(short_sources, self._log, Bound.END).items():
             if end < read_to[source]:
-                cursor = self._session.cursors[source]
+                cursor = cursors[source]
                 cuts.append(Cut(source, start=cursor.position_of(end), end=cursor.next))
         return cuts
 
     def _begin_generation(self, cut: Cut, end: int | None) -> None:
-        """Begin a new generation of a source whose log was cut, at the first lost offset.
-
-        Else raise.
+        """Begin a new generation of a source whose log was cut, at the first lost offset; or raise.
 
         What is pending from there on is in no log any more: it is ABSENT. `end` is where the log
         ends now; None: that is not known. Raises `Disagreement`: the input is ordered, and nobody
@@ -752,7 +753,7 @@ class Batches:
                 offsets[source] = answers.offsets[place]
         return offsets
 
-    def _epochs_without(self, copies: Collection[int]) -> dict[int, int]:
+    def _leader_epochs_without(self, copies: Collection[int]) -> dict[int, int]:
         """Return by source the leader epoch in which its log had all that is planned now; without `copies`.
 
         Ends and epochs come in one answer, except for the `copies` of ordered partitions: these
@@ -768,10 +769,10 @@ class Batches:
     def _leave_out_unreadable(
         self, leftover: Portion, choice: _Choice
     ) -> tuple[Portion, _Choice, Mapping[int, int]]:
-        """Return both without partitions that cannot be read now, and the offset where each log
-        begins.
+        """Return leftover and choice without partitions that cannot be read now, and the starts of logs.
 
-        Their leftover goes back to the session, for a later batch. In an ordered partition neither
+        The starts are offsets, by source. The leftover of those partitions goes back to the
+        session's `unjournalled`, for a later batch. In an ordered partition neither
         copies nor new records go without the others.
         """
         sources = leftover.sources | choice.copies.sources

@@ -127,10 +127,10 @@ class Chooser:
         is_limited = intake.is_limited
         awaited = self._find_and_add_sightings(intake) if is_limited else set()
         # 2. take; holes that have no verdict yet count against those of this batch
-        count_empty = self._session.window.count_empty
-        hole_room: dict[int, int] = {}
+        hole_room: dict[int, int] = {}  # by source: how many positions its holes may have
         for source in uninitialised:
-            hole_room[source] = max(0, HOLE_POSITIONS_MAX - count_empty(source))
+            pending_in_holes = self._session.window.count_empty(source)
+            hole_room[source] = max(0, HOLE_POSITIONS_MAX - pending_in_holes)
         portion_by_source = intake.take(hole_room, self._hole_min)
         # 3. fetch what comes behind; without a limit nobody will look at it
         next_by_source: dict[int, int] = {}

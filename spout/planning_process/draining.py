@@ -159,7 +159,7 @@ class Draining:
     def _find_wait(self, lost_below: Mapping[int, int], now_ms: int) -> PendingWait | None:
         """Return what the query waits for, in the order of the module's list; None: nothing is left."""
         # 1. pending roots
-        if self._has_roots_in_flight():
+        if self._has_pending_roots_to_wait_for():
             return self._wait_for_verdicts(now_ms)
         # 2. records; of an ordered input a lost root may be why later ones are not planned: then
         # look at 3
@@ -178,7 +178,7 @@ class Draining:
                 return self._wait_for_partitions()
         return None if are_records_planned else self._wait_for_partitions()
 
-    def _has_roots_in_flight(self) -> bool:
+    def _has_pending_roots_to_wait_for(self) -> bool:
         """Return whether a root is pending that tasks were given, and that Spark's state does not hold."""
         # what is not journalled yet is pending as well, but has still to be planned
         unjournalled_count = sum(run.end - run.start for run in self._session.unjournalled)
@@ -354,6 +354,7 @@ class Draining:
         )
 
     def _name_of(self, input_id: int) -> str:
+        """Return the name of an input; of one that this query does not read its id, as text."""
         names = {input.id: input.name for input in self._context.spec.inputs}
         return names.get(input_id, f"id {input_id}")
 

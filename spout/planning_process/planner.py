@@ -190,7 +190,7 @@ class Planner:
         self._session_lock = Lock()
         # what serves the group, while it is taken and once it is owned; None: `open` was not called
         self._group: Taking | Owned | None = None
-        self._strangers = StrangerWatch(log, spec.group, self._context.report)
+        self._stranger_watch = StrangerWatch(log, spec.group, self._context.report)
         # by source: the commit by somebody else that was reported last
         self._reported_move_by_source: dict[int, MovedCommit] = {}
         self._verdict_long_wait = LongWait()
@@ -275,13 +275,13 @@ class Planner:
         sources = sources_of(log, spec.inputs, tracked=self._is_tracked)
         self._session_states.process(SessionEvent.SOURCES_READ)
         self._context.sources.update(sources)
-        checked = list(sources.values())
+        specs_to_check = list(sources.values())
         if spec.take_over:
             # who takes over may go on in a generation that a reset began, which the
             # journal does not know; only what is read again has to be as before
             read_again = {run.source for run in journal.ranges if runs_again}
-            checked = [source_spec for source_spec in checked if source_spec.source in read_again]
-        check_journal(checked, journal, tracked=self._is_tracked)
+            specs_to_check = [sources[source] for source in sources if source in read_again]
+        check_journal(specs_to_check, journal, tracked=self._is_tracked)
         # 2. without tracking nobody is asked
         if not self._is_tracked:
             self._begin_session(
@@ -448,7 +448,7 @@ class Planner:
         end = owned.batches.plan(start, limit, now_ms, tasks)
         if end != start and end.ranges:  # of a batch without records nothing is published
             self._unpublished = end
-        elif self._unpublished is None:
+        elif self._unpublished is None:  # no batch keeps the clock standing
             owned.session.start_clock()
         if owned.state_watch is not None and end != start:
             owned.state_watch.begin_batch(end)
@@ -642,10 +642,11 @@ class Planner:
         """
         if self._session_states.is_closed:
             return
-        with self._to_close as parts:  # all of them, whatever the last commit raises
-            parts.callback(self._process_event, SessionEvent.CLOSE)
+        # at its end the context closes all of them, also if the last commit raises
+        with self._to_close as readers_to_close:
+            readers_to_close.callback(self._process_event, SessionEvent.CLOSE)
             if isinstance(self._group, Taking):
-                parts.callback(self._group.opening.close)
+                readers_to_close.callback(self._group.opening.close)
             if isinstance(self._group, Owned):
                 self.leave()
 
@@ -733,20 +734,20 @@ class Planner:
         for source, mark in marks.items():
             cursors[source] = SourceCursor(mark.from_, mark.next, PositionSet(mark.gaps), mark.leader_epoch)
         # 2. the other sources begin where the group's commits or the options say, in generation 0
-        fresh = [spec for source, spec in self.sources.items() if source not in marks]
+        without_mark = [spec for source, spec in self.sources.items() if source not in marks]
         left_out_before = dict.fromkeys(self._journal.waits, self._journal.at_ms)
         begun = Begun(marks, left_out_before)
-        starts = starting_offsets(self._context, fresh, begun)
-        for source, offset in starts.items():
-            first = position_at(0, offset)
-            cursors[source] = SourceCursor(first, first)
-        # 3. those without a known start wait; a later process knows by the journal since when they
-        # do
-        without_start = {spec.source for spec in fresh} - starts.keys()
-        self._context.leave_out({source: left_out_before.get(source, now_ms) for source in without_start})
-        return RunningSession(
-            SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions
-        )
+        first_offsets = starting_offsets(self._context, without_mark, begun)
+        for source, offset in first_offsets.items():
+            first_position = position_at(0, offset)
+            cursors[source] = SourceCursor(from_=first_position, next=first_position)
+        # 3. those without a known start wait; by the journal a later process knows since when
+        without_start = {spec.source for spec in without_mark} - first_offsets.keys()
+        since_ms = {source: left_out_before.get(source, now_ms) for source in without_start}
+        self._context.leave_out(since_ms)
+        no_name = SessionName(0, "")
+        clock = SessionClock(now_ms, now_ms)
+        return RunningSession(no_name, clock, cursors, self._spec.partitions)
 
     def _begin_session(
         self,
@@ -866,6 +867,7 @@ class Planner:
             # without open roots a tick is only a sign of
             # life: the clock that it has stands still
             announcer.send_tick(session.name, session_ms, (SIGNS_AT,), now_ms)
+        # while the process before of this session may live: its clock counts, too
         if session.sibling is not None:
             partitions_to_ask = session.sibling.start_question(now_ms)
             if partitions_to_ask:
@@ -875,7 +877,7 @@ class Planner:
         """Commit what is settled now and then; report who moves the commits, or has them refused."""
         committer = owned.committer
         committer.step(owned.session.committable, now_ms, idle=owned.session.is_idle)
-        self._strangers.step(committer.refused, now_ms)
+        self._stranger_watch.step(committer.refused, now_ms)
         self._report_moved_commits(committer, now_ms)
 
     def _read_joined_sources(self, owned: Owned, session_ms: int, now_ms: int) -> None:
@@ -898,7 +900,7 @@ class Planner:
         """Report commits of somebody else, each once for as long as the group has it."""
         for source, moved in committer.moved.items():
             if self._reported_move_by_source.get(source) != moved:
-                strangers = members_text(self._strangers.strangers) or "nobody"
+                strangers = members_text(self._stranger_watch.strangers) or "nobody"
                 fields = {
                     "group": self._spec.group,
                     "moved": str(moved),

@@ -70,7 +70,7 @@ def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) ->
     # a source without bolts has one in their place, which returns the records' own columns
     running: AbstractContextManager[TaskRun | _WithoutBolts] = nullcontext(_WithoutBolts(options))
     if options.sealed_stage is not None:
-        running = running_stage(options.sealed_stage.stage, options.safety, again=runs_again)
+        running = running_stage(options.sealed_stage.stage, options.safety, runs_again=runs_again)
     with running as bolts:
         with closing(_Reading(task, options, bolts)) as reading, no_garbage_collection():
             # a Python source hands its times out in UTC: Spark compares the types, names of

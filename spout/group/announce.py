@@ -113,7 +113,7 @@ class Announcer:
         self._codec = wire_codec()
         self._topics = topics
         self._group = group
-        self._partitions = partitions
+        self._acker_count = partitions  # N: how many acker partitions there are
         self.who = who
         self._cluster_headers = cluster_header(log.cluster_id())
         self._defers_wait = False  # within `together`: a call does not wait for its last records
@@ -144,7 +144,7 @@ class Announcer:
         partitions = list(to)
         sign = self._sign_headers()
         for part in _parts_that_fit(sources):
-            take = Take(self._group, name.id, name.epoch, clock_ms, self._partitions, part)
+            take = Take(self._group, name.id, name.epoch, clock_ms, self._acker_count, part)
             for partition in partitions:
                 self._send(self._topics.init, partition, take, sign)
         self._is_unflushed = True
@@ -195,12 +195,12 @@ class Announcer:
                     clock_ms,
                     wall_ms,
                     timeout_ms,
-                    self._partitions,
+                    self._acker_count,
                     part.topic,
                     spec.topic_id,
                     tuple(runs[start : start + INIT_RUNS_MAX]),
                 )
-                # before a further piece of this part, and before a new turn, what was sent must be durable
+                # what was sent is durable before a further piece of this part, or a new turn
                 is_further_piece = start > 0
                 if has_sent and (is_further_piece or part.turn > last_turn):
                     self._flush()
@@ -224,9 +224,11 @@ class Announcer:
         runs_by_part: dict[_InitPart, list[SourceRun]] = {}
         # by source: how many acker partitions before this one have roots of it
         turn_by_source = Counter[int]()
-        for acker_number, owned_roots in sorted(roots.by_acker_partition(self._partitions).items()):
+        roots_by_owner = roots.by_acker_partition(self._acker_count)
+        for owner, owned_roots in sorted(roots_by_owner.items()):
             for run in owned_roots.runs():
-                part = _InitPart(turn_by_source[run.source], acker_number, specs[run.source].place.topic)
+                topic = specs[run.source].place.topic
+                part = _InitPart(turn_by_source[run.source], owner, topic)
                 runs_by_part.setdefault(part, []).append(run)
             turn_by_source.update(owned_roots.sources())
         return runs_by_part
@@ -312,7 +314,7 @@ class Announcer:
             self._flush()
         # one acker partition owns all positions of a block, so that of the first one will do
         first_position = acks.block << WIRE_BLOCK_BITS
-        owner = acker_partition(acks.source, first_position, self._partitions)
+        owner = acker_partition(acks.source, first_position, self._acker_count)
         self._send(self._topics.ack, owner, acks)
 
     def _flush(self) -> None:

@@ -138,7 +138,12 @@ class _TakeRound:
     ) -> None:
         """Begin without an answer.
 
-        `takes` has by source how it is taken.
+        Args:
+            spec: the group, and how many acker partitions there are.
+            name: the session that takes, or that of the question.
+            takes: by source, how it is taken.
+            clock_ms: the clock of the `Take`.
+            now_ms: wall time.
         """
         self.name = name
         self.takes = tuple(takes[source] for source in sorted(takes))
@@ -146,7 +151,7 @@ class _TakeRound:
         self.answers = Answers(spec.group, name.id, spec.partitions, takes)
         self.later_events: list[Answered] = []
         self.answer_offsets: dict[int, int] = {}
-        self._partitions = spec.partitions
+        self._acker_count = spec.partitions  # how many acker partitions there are
         self._waited = PassedTime(now_ms)  # since the round began
         self._first_answer_ms: int | None = None  # when the first answer had come, by `_waited`
 
@@ -159,12 +164,12 @@ class _TakeRound:
             self.answer_offsets[partition] = offset
 
     def record_wait(self, now_ms: int) -> int:
-        """Return how long all answers have been waited for, ms.
+        """Return for how long this round has waited for its answers, ms.
 
-        Record when the first one has come.
+        Record when the first one has come: by the first call after that.
         """
         waited_ms = self._waited.read(now_ms)
-        if self._first_answer_ms is None and len(self.answers.missing) < self._partitions:
+        if self._first_answer_ms is None and len(self.answers.missing) < self._acker_count:
             self._first_answer_ms = waited_ms
         return waited_ms
 
@@ -318,7 +323,8 @@ class Opening:
         if waited_ms >= GIVE_UP_MS:
             raise Unreachable(
                 f"acker partition {_numbers_text(silent_partitions)} did not answer group"
-                f" {self._spec.group} for {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
+                f" {self._spec.group} for {GIVE_UP_MS // 1000} s; start an acker with"
+                " `windhover acker run`"
             )
         if self._last_send.is_due(now_ms, REPEAT_MS):
             self._send_takes(silent_partitions, now_ms)
@@ -449,8 +455,8 @@ class Opening:
             takes = self._takes_by_source(histories)
             self._start_round(SessionEvent.SESSION_RESUMED, journalled, takes, clock_ms=now_ms, now_ms=now_ms)
             return
-        # 2. an owner that may live; a restart that writes exactly once is the owner itself, and does
-        # not wait for its own silence
+        # 2. an owner that may live; a restart that writes exactly once may be the owner itself, and
+        # does not wait for its own silence
         if self._holder_watch is not None and owner != journalled:
             self._holder_watch.read_signs(now_ms)
             if self._holder_watch.wait_ms(owner) > 0:
@@ -606,7 +612,7 @@ class Opening:
         not_taken = self._sources.keys() - histories.keys()
         since_ms = {source: self._left_out_before.get(source, now_ms) for source in not_taken}
         self._context.leave_out(since_ms)
-        # `leave_out` has removed from `_sources` what was not taken: each of the others has a history
+        # `leave_out` has removed from `_sources` what was not taken: the others have histories
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
         is_restart = self._session_states.is_restart

@@ -126,7 +126,14 @@ class RunningSession:
     def __init__(
         self, name: SessionName, clock: SessionClock, cursors: Mapping[int, SourceCursor], partitions: int
     ) -> None:
-        """Begin with nothing emitted and nothing pending; the name of an untracked query is ``(0, "")``."""
+        """Begin with nothing emitted and nothing pending.
+
+        Args:
+            name: of an untracked query ``(0, "")``.
+            clock: the session's.
+            cursors: by source, the positions that were never initialised.
+            partitions: how many acker partitions there are.
+        """
         self.name = name
         self.clock = clock
         self.cursors: dict[int, SourceCursor] = {}
@@ -134,8 +141,8 @@ class RunningSession:
         self.unjournalled: list[SourceRun] = []
         self.sibling: Sibling | None = None
         self._clock_stands = False  # see `stop_clock`
-        self._pending_count_by_partition = Counter[int]()
-        self._partitions = partitions
+        self._pending_count_by_partition = Counter[int]()  # by acker partition
+        self._acker_count = partitions  # how many acker partitions there are
         for source, cursor in cursors.items():
             self.add_source(source, cursor)
 
@@ -283,7 +290,7 @@ class RunningSession:
         While the process before may be alive, these are all partitions: it may have roots in any.
         """
         if self.sibling is not None:
-            return list(range(self._partitions))
+            return list(range(self._acker_count))
         counts = self._pending_count_by_partition
         return sorted(partition for partition, count in counts.items() if count > 0)
 
@@ -333,7 +340,7 @@ class RunningSession:
 
     def _count_pending(self, runs: Iterable[SourceRun]) -> None:
         """Add roots that are pending now to the counts of the acker partitions that own them."""
-        for owner, roots in RootSet.of_runs(runs).by_acker_partition(self._partitions).items():
+        for owner, roots in RootSet.of_runs(runs).by_acker_partition(self._acker_count).items():
             self._pending_count_by_partition[owner] += len(roots)
 
 

@@ -4,9 +4,9 @@ Bolts run in a *child* process, where a tuple that kills or hangs it can be foun
 its batch was tried before: what ended the process then may have been a bolt. A task knows that
 
 * by the number of its try, which Spark counts;
-* by what it is to read (`runs_again`). If a query has ended with a batch that was not done, its next run
-  begins with that batch. The planning process notices, since Spark asks for the partitions of the
-  batch without having asked for its end, and tells the tasks that read;
+* by what it is to read (`runs_again`). If a query has ended with a batch that was not done, its
+  next run begins with that batch. The planning process notices, since Spark asks for the
+  partitions of the batch without having asked for its end, and tells the tasks that read;
 * by a file (`Safety.mark`), which the planning process writes at the same time for the tasks behind
   a shuffle, if it and the workers are on one machine.
 """
@@ -47,7 +47,12 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 @contextmanager
-def running_stage(stage: StagePass, safety: Safety, *, runs_again: bool = False) -> Iterator[TaskRun]:
+def running_stage(
+    stage: StagePass,
+    safety: Safety,
+    *,
+    runs_again: bool = False,
+) -> Iterator[TaskRun]:
     """Start a stage of bolts, and yield it at work; at the end of the context it is ended.
 
     It works in a child process if the task or its batch was tried before, else in this process,

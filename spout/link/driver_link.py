@@ -143,8 +143,8 @@ class DriverLink:
             raise refusal
         raise Unreachable(
             f"group {self.group}: the driver has not answered within {CONNECT_MS_MAX // 1000} s"
-            f" ({why_not_connected}); no batch is planned before, since the stream may be paused. See the driver's log, and whether"
-            " its process lives; then start the query again"
+            f" ({why_not_connected}); no batch is planned before, since the stream may be"
+            " paused. See the driver's log, and whether its process lives; then start the query again"
         )
 
     def catch_up(self) -> None:

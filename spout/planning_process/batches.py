@@ -282,7 +282,14 @@ class Batches:
         now_ms: int,
         tasks: int,
     ) -> Journal:
-        """Return the offset behind a batch that emits these ranges, as Spark journals it."""
+        """Return the offset behind a batch that emits these ranges, as Spark journals it.
+
+        Args:
+            line_ups: by ordered source, which of its records are blocked.
+            session_ms: the session's clock.
+            now_ms: wall time.
+            tasks: into how many read tasks the batch is divided at most.
+        """
         return Journal(
             session=self._session.name.id,
             epoch=self._session.name.epoch,
@@ -334,7 +341,7 @@ class Batches:
         return self._last_planned is not None and self._last_planned.end == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
-        """Return whether all that is in the logs is planned: of the inputs, or if `replay` of replay topics.
+        """Return whether all that is in the logs is planned, of inputs, or if `replay` of copies.
 
         False also if a partition is in trouble: nobody knows its end. Replay topics are asked for
         their last offsets, those of open transactions too: a replay worker writes a copy, and
@@ -652,7 +659,11 @@ class Batches:
         return bool(self.new_start_by_source)
 
     def _handle_cut_logs(
-        self, epochs: Mapping[TopicPartition, int], end_by_source: Mapping[int, int], *, knows_ends: bool
+        self,
+        epochs: Mapping[TopicPartition, int],
+        end_by_source: Mapping[int, int],
+        *,
+        knows_ends: bool,
     ) -> Collection[int]:
         """Begin a generation for each source whose log was cut.
 
@@ -769,7 +780,7 @@ class Batches:
     def _leave_out_unreadable(
         self, leftover: Portion, choice: _Choice
     ) -> tuple[Portion, _Choice, Mapping[int, int]]:
-        """Return leftover and choice without partitions that cannot be read now, and the starts of logs.
+        """Return leftover and choice without partitions that cannot be read now, and logs' starts.
 
         The starts are offsets, by source. The leftover of those partitions goes back to the
         session's `unjournalled`, for a later batch. In an ordered partition neither
@@ -843,7 +854,8 @@ class Batches:
         self._absent_seq += 1
         if self._announcer is not None:
             roots = RootSet.of_runs(runs)
-            self._announcer.send_absent(self._session.name, self._lane, self._absent_seq, session_ms, roots)
+            name = self._session.name
+            self._announcer.send_absent(name, self._lane, self._absent_seq, session_ms, roots)
 
 
 def _without_gone(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[SourceRun]:

@@ -202,8 +202,8 @@ class OrderWatch:
         decidable_sources = [source for source, text in wait_by_source.items() if not text]
         turns: dict[int, Turn] = {}
         if decidable_sources:
-            turns, waits_without_turn = self._find_turns_of(decidable_sources, specs, leftover_counts)
-            wait_by_source |= waits_without_turn
+            turns, waits = self._find_turns_of(decidable_sources, specs, leftover_counts)
+            wait_by_source |= waits  # of those that have no turn
         for source, turn in turns.items():
             wait_by_source[source] = turn.why
         self._keep_and_report_waits(specs, wait_by_source)
@@ -289,13 +289,12 @@ class OrderWatch:
                 continue
             unread_partitions = self._partitions_not_taken_over(source)
             if unread_partitions:
-                wait_by_source[source] = (
-                    f"{UNDER_WAY}no replay worker has taken over what was lost, in {unread_partitions}"
-                )
+                why = f"no replay worker has taken over what was lost, in {unread_partitions}"
+                wait_by_source[source] = f"{UNDER_WAY}{why}"
         # step 3
-        taken_over_sources = [source for source in decidable_sources if source not in wait_by_source]
-        stable_ends, why_unstable = self._ask_stable_ends(taken_over_sources)
-        wait_by_source |= why_unstable
+        taken_over = [source for source in decidable_sources if source not in wait_by_source]
+        stable_ends, waits_for_end = self._ask_stable_ends(taken_over)
+        wait_by_source |= waits_for_end
         # now every record that is not done is known: the turns follow from those that wait
         waiting_by_source: dict[int, Sequence[WaitingRoot]] = {}
         for source in stable_ends:
@@ -419,7 +418,8 @@ class OrderWatch:
             name = f"{place.topic}/{place.partition}"
             stable_end = stable_ends.offsets.get(place)
             if stable_end is None:
-                wait_by_source[source] = f"{UNDER_WAY}which copies there are in {name} cannot be asked"
+                why = f"which copies there are in {name} cannot be asked"
+                wait_by_source[source] = f"{UNDER_WAY}{why}"
             elif stable_end < ends.offsets[place]:
                 wait_by_source[source] = f"{UNDER_WAY}copies in {name} are being written"
             else:
@@ -501,10 +501,13 @@ class OrderWatch:
 
         Report who begins to wait, or goes on.
 
-        `wait_by_source` has for what each source waits; empty: it goes on. What passes by itself is not
+        `wait_by_source`: for what it waits; empty: it goes on. What passes by itself is not
         reported.
         """
-        self.wait_by_partition = {str(specs[source]): text for source, text in wait_by_source.items() if text}
+        self.wait_by_partition = {}
+        for source, text in wait_by_source.items():
+            if text:
+                self.wait_by_partition[str(specs[source])] = text
         for source, text in wait_by_source.items():
             if text.startswith(UNDER_WAY):
                 continue  # passes within a round trip

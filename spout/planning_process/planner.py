@@ -676,7 +676,8 @@ class Planner:
         If the checkpoint is an older copy, and the query takes over, ask for the group anew
         instead.
         """
-        session = running_session_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
+        spec = self._spec
+        session = running_session_of(opened, self._journal, spec.group, spec.partitions, now_ms)
         if opened.is_restart and self._report_if_older_checkpoint(session, taking.verdict_reader):
             taking.opening.take_anew(now_ms)
             return
@@ -723,7 +724,7 @@ class Planner:
         return verdict_reader.find_acked(settled_roots, since_ms, patience_ms)
 
     def _untracked_session(self, now_ms: int) -> RunningSession:
-        """Return the state of a query that is not tracked, which has no session: no name, no ackers.
+        """Return the state of a query that is not tracked, so that its session has no name.
 
         It reads on where the journal ends, else where the group's commits or the options say.
         Sources of which nobody can say where they begin are left out until they have a leader.

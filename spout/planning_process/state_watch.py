@@ -39,7 +39,11 @@ class StateWatch:
     """
 
     def __init__(
-        self, session: RunningSession, resets: TimeoutResets, spec: PlannerSpec, under_way: Journal | None
+        self,
+        session: RunningSession,
+        resets: TimeoutResets,
+        spec: PlannerSpec,
+        under_way: Journal | None,
     ) -> None:
         """Begin with what a process before has left pending; `under_way`: a batch that Spark runs again.
 
@@ -68,11 +72,10 @@ class StateWatch:
             self._last_reset_ms = end.now
 
     def end_batch(self, held: Sequence[SourceRun] | None) -> None:
-        """Reset no more timeouts of the batch under way: it is published. Record what the state
-        holds of it.
+        """End the batch under way, which is published: reset its timeouts no more.
 
-        `held` None: nobody listed that. Then all of the batch counts as held, so that the query may
-        end before its last verdicts are read.
+        `held` has the roots of it that Spark's state holds. None: nobody listed them. Then all of
+        the batch counts as held, so that the query may end before its last verdicts are read.
         """
         if self.under_way is not None:
             held_runs = self.under_way.ranges if held is None else held

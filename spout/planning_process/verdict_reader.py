@@ -104,7 +104,7 @@ class VerdictReader:
             return lost_below if follower.is_whole else None
 
     def find_acked(self, roots: RootSet, since_ms: int, patience_ms: int) -> SourceRun | None:
-        """Search for one of `roots` that was ACKED before this process began; return the first run of such.
+        """Search for `roots` that were ACKED before this process began; return their first run.
 
         None: none of them was. Verdicts are read from the wall time `since_ms` on, and only of the
         acker partitions that own the roots.

@@ -433,7 +433,7 @@ class Application:
         stage_info = self._context.statusTracker().getStageInfo(stage_id)
         if stage_info is None:
             return None
-        # not 0: an executor was lost, and the stage runs again, with the tasks whose output was lost
+        # not 0: an executor was lost; the stage runs again, with the tasks whose output was lost
         if stage_info.currentAttemptId:
             return most_tasks(self._context, stage_id)
         return int(stage_info.numTasks)

@@ -253,7 +253,8 @@ class Runner:
         this_process = Hello(options.stream, uuid.uuid4().hex[:16])
         self._driver_link = DriverLink(options.driver, this_process, options.group, mark)
         self._driver_link.start()
-        self._sink_watch = SinkWatch(self._driver_link, durable_ms=longest_unreachable_ms(options.read))
+        durable_ms = longest_unreachable_ms(options.read)
+        self._sink_watch = SinkWatch(self._driver_link, durable_ms=durable_ms)
         # of `availableNow` and `spout.run_once`: the query ends at the present ends
         self._stops_at_ends = False
         self._end_number = 0  # of the driver's last request to end whose ends were read; 0: of none
@@ -598,9 +599,9 @@ class Runner:
             )
 
     def _record_held_roots_if_published(self) -> None:
-        """Record which roots of the batch under way Spark's state holds, once the driver has said it.
+        """Record which roots of the batch under way Spark's state holds, once it is published.
 
-        It says so when the batch is published; before, nothing happens.
+        The driver says so then; before, nothing happens.
         """
         batch = self._planner.under_way  # the offset behind it; None: no batch is
         if batch is None:
@@ -615,7 +616,10 @@ class Runner:
         Until then the clock stands, so that none of the batch's roots times out.
         """
         batch = self._planner.unpublished  # the offset behind it; None: no store waits for a batch
-        if batch is not None and self._driver_link.published(batch.session, batch.ranges) is not None:
+        if batch is None:
+            return
+        published = self._driver_link.published(batch.session, batch.ranges)
+        if published is not None:
             self._planner.restart_clock(batch)
 
     def _wait_for_driver(self, changes_seen: int, wait_ms: int = DRIVER_WAIT_MS) -> None:

@@ -448,7 +448,8 @@ class Planner:
         end = owned.batches.plan(start, limit, now_ms, tasks)
         if end != start and end.ranges:  # of a batch without records nothing is published
             self._unpublished = end
-        elif self._unpublished is None:  # no batch keeps the clock standing
+        elif self._unpublished is None:
+            # no batch keeps the clock standing
             owned.session.start_clock()
         if owned.state_watch is not None and end != start:
             owned.state_watch.begin_batch(end)

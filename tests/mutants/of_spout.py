@@ -355,15 +355,15 @@ MUTANTS = (
     Mutant(
         "a-commit-that-the-broker-forgot-stays-forgotten",
         "spout/group/commits.py",
-        "to_repeat = ours if is_time else ours - kept_by_broker",
-        "to_repeat = ours if is_time else set()",
+        "to_repeat = ours if is_renewal_due else ours - kept_by_broker",
+        "to_repeat = ours if is_renewal_due else set()",
         "tests/unit/spout/group/test_commits.py::test_a_commit_that_the_broker_has_forgotten_is_made_again",
         "the next start of a quiet group would read all records again",
     ),
     Mutant(
         "commits-of-a-quiet-group-are-not-renewed",
         "spout/group/commits.py",
-        "to_repeat = ours if is_time else ours - kept_by_broker",
+        "to_repeat = ours if is_renewal_due else ours - kept_by_broker",
         "to_repeat = ours - kept_by_broker",
         "tests/unit/spout/group/test_commits.py"
         "::test_commits_of_a_quiet_group_are_renewed_before_they_are_forgotten",
@@ -469,8 +469,8 @@ MUTANTS = (
     Mutant(
         "an-input-that-is-read-in-addition-begins-at-its-start",
         "spout/group/starting.py",
-        "spec.start if spec.start is not None else source.input.start",
-        "spec.start or 'earliest'",
+        "planner_spec.start if planner_spec.start is not None else source_spec.input.start",
+        "planner_spec.start or 'earliest'",
         "tests/unit/spout/planning_process/test_planner.py"
         "::test_an_input_that_a_query_reads_from_now_on_begins_as_its_start_says",
         "a query that gets one more input would read all that its topic ever held",
@@ -525,7 +525,7 @@ MUTANTS = (
     Mutant(
         "a-failed-last-commit-leaves-a-planner-open",
         "spout/planning_process/planner.py",
-        "            parts.callback(self._process_event, SessionEvent.CLOSE)\n",
+        "            readers_to_close.callback(self._process_event, SessionEvent.CLOSE)\n",
         "",
         "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_all_of_a_planner_is_closed_though_its_last_commit_raises",
@@ -1022,7 +1022,7 @@ MUTANTS = (
     Mutant(
         "an-ordered-partition-waits-for-pending-roots",
         "spout/planning_process/order_watch.py",
-        'return f"{UNKNOWN}{unaccounted_count:,} roots are pending" if unaccounted_count else ""',
+        'return f"{UNDER_WAY}{unaccounted_count:,} roots are pending" if unaccounted_count else ""',
         'return ""',
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way",
@@ -1031,7 +1031,7 @@ MUTANTS = (
     Mutant(
         "an-ordered-partition-waits-for-the-replay-worker",
         "spout/planning_process/order_watch.py",
-        "            if behind:\n",
+        "            if unread_partitions:\n",
         "            if False:\n",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over",
@@ -2312,8 +2312,8 @@ MUTANTS = (
     Mutant(
         "acker-partitions-far-behind-are-led-up-in-steps",
         "spout/group/opening.py",
-        "for step in generation_steps(takes, self._generations.get(partition, {})):",
-        "for step in ():",
+        "for lower_takes in generation_steps(takes, generation_by_source):",
+        "for lower_takes in ():",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_generations_that_somebody_raised_in_one_acker_partition_are_spread_to_the_others",
         "a stranger could keep a query from its group by some records to one acker partition",

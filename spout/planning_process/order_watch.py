@@ -70,8 +70,8 @@ _VerdictPlace = tuple[int, int]
 """Acker partition and offset of the record with the verdict of a lost root."""
 
 
-def _lies_in(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlace]:
-    """Return whether an origin is known (not None), and lies in the partition of a source."""
+def _is_of(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlace]:
+    """Return whether an origin is known, and lies in a partition."""
     return origin is not None and origin.log == spec.place
 
 
@@ -87,7 +87,7 @@ def _places_of_keys(
         if specs[source].input.ordering != KEY:
             continue
         for root in roots:
-            if _lies_in(root.origin, specs[source]):
+            if _is_of(root.origin, specs[source]):
                 places[root.origin] = root.place
     return places
 
@@ -461,7 +461,7 @@ class OrderWatch:
         # 1. what waits in `_ack_due`
         for root in roots:
             origin = root.origin
-            if not _lies_in(origin, spec):
+            if not _is_of(origin, spec):
                 # its origin is unknown, or in another partition: it is before all, of no known line
                 waiting.append(WaitingRecord(origin=-1, line=None, is_blocked=root.is_blocked))
             elif ordering == KEY and origin not in self._line_by_origin:

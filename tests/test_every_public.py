@@ -69,9 +69,9 @@ spout/tuples/tuple.py: by_names short_repr text_of values_in_order
 spout/group/carried.py: carried_commits
 spout/group/opening.py: clock_after epoch_above generation_steps
 spout/group/presence.py: read_inputs session_text sign_headers
+spout/group/running_session.py: running_session_of
 spout/group/sources.py: find_sources sources_of topic_names
 spout/group/starting.py: check_cluster check_commits check_journal check_topic starting_offsets
-spout/group/tenure.py: tenure_of
 """
 """By file, as ``python -m coverage run -m pytest -n0 tests/property`` has shown it."""
 

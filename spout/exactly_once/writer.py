@@ -15,7 +15,7 @@ Theory of operation
    (`settled_batch`): the rows may be of the other run.
 4. `commit` takes the rows of the roots that the batch acks, the key and the publication, in one
    transaction. While the batch is under way the session's clock stands still
-   (`spout.group.tenure`), so none of its roots times out before they are published.
+   (`spout.group.running_session`), so none of its roots times out before they are published.
 5. What `commit` returns is published. If that fails, or the outcome of the commit is not known,
    the run ends, and the next start finds in the store what became of it.
 

@@ -54,6 +54,18 @@ INIT_RUNS_MAX = 10_000
 """Runs in one Init: at most some 300 kB."""
 
 
+class _InitPart(NamedTuple):
+    """What one part of an init has: the roots of one topic that one acker partition owns.
+
+    Parts are sent in the order of these fields. Those of one `turn` are sent together, and those of
+    the next turn once they are durable.
+    """
+
+    turn: int
+    acker_partition: int
+    topic: str
+
+
 def _parts_that_fit(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
     """Cut sources into parts, in their order, each of which has room in a record; one part at least."""
     parts: list[list[TakeSource]] = [[]]
@@ -101,7 +113,7 @@ class Announcer:
         self._codec = wire_codec()
         self._topics = topics
         self._group = group
-        self._partitions = partitions
+        self._acker_count = partitions  # N: how many acker partitions there are
         self.who = who
         self._cluster_headers = cluster_header(log.cluster_id())
         self._defers_wait = False  # within `together`: a call does not wait for its last records
@@ -132,7 +144,7 @@ class Announcer:
         partitions = list(to)
         sign = self._sign_headers()
         for part in _parts_that_fit(sources):
-            take = Take(self._group, name.id, name.epoch, clock_ms, self._partitions, part)
+            take = Take(self._group, name.id, name.epoch, clock_ms, self._acker_count, part)
             for partition in partitions:
                 self._send(self._topics.init, partition, take, sign)
         self._is_unflushed = True
@@ -154,8 +166,8 @@ class Announcer:
 
         A part, the runs of one acker partition and topic, is sent when those before it of the same
         sources are durable. So if the process dies in between, a prefix of each source's parts is
-        initialised. Parts of different sources are waited for together: some hundred sources would
-        take as many round trips otherwise.
+        initialised. Parts of different sources go in one *turn*, and are waited for together: some
+        hundred sources would take as many round trips otherwise.
 
         Args:
             name: the session.
@@ -169,8 +181,8 @@ class Announcer:
         """
         runs_by_part = self._init_parts(roots, specs)
         has_sent = False
-        last_wave = 0
-        for (wave, owner, topic), runs in sorted(runs_by_part.items()):
+        last_turn = 0
+        for part, runs in sorted(runs_by_part.items()):
             spec = specs[runs[0].source]  # all sources of a part are of one topic
             timeout_ms = spec.input.timeout_ms
             if timeout_ms:  # 0: without a timeout, so there is nothing to add to
@@ -183,17 +195,18 @@ class Announcer:
                     clock_ms,
                     wall_ms,
                     timeout_ms,
-                    self._partitions,
-                    topic,
+                    self._acker_count,
+                    part.topic,
                     spec.topic_id,
                     tuple(runs[start : start + INIT_RUNS_MAX]),
                 )
-                # before a further piece of this part, and before a new wave, what was sent must be durable
-                if has_sent and (start or wave > last_wave):
+                # what was sent is durable before a further piece of this part, or a new turn
+                is_further_piece = start > 0
+                if has_sent and (is_further_piece or part.turn > last_turn):
                     self._flush()
-                last_wave = wave
+                last_turn = part.turn
                 headers = (*self._sign_headers(), *epochs_of_runs(init.runs, epochs))
-                self._send(self._topics.init, owner, init, headers)
+                self._send(self._topics.init, part.acker_partition, init, headers)
                 has_sent = True
                 self._is_unflushed = True
         if has_sent and not self._defers_wait:
@@ -201,21 +214,23 @@ class Announcer:
 
     def _init_parts(
         self, roots: RootSet, specs: Mapping[int, SourceSpec]
-    ) -> dict[tuple[int, int, str], list[SourceRun]]:
-        """Return the runs of each part of an Init, by its wave, acker partition and topic.
+    ) -> dict[_InitPart, list[SourceRun]]:
+        """Return the runs of each part of an init; `specs` are by source.
 
-        Parts of one wave are sent together, and the next wave once they are durable. Of a source no
-        two parts are in one wave: its lowest acker partition is in wave 0, the next in wave 1. So
-        of each source a prefix of its parts is initialised, wherever the process dies.
+        Of a source no two parts are in one turn: its lowest acker partition is in turn 0, the next
+        in turn 1. So of each source a prefix of its parts is initialised, wherever the process
+        dies.
         """
-        runs_by_part: dict[tuple[int, int, str], list[SourceRun]] = {}
+        runs_by_part: dict[_InitPart, list[SourceRun]] = {}
         # by source: how many acker partitions before this one have roots of it
-        wave_by_source = Counter[int]()
-        for owner, roots_of_owner in sorted(roots.by_acker_partition(self._partitions).items()):
-            for run in roots_of_owner.runs():
-                part = wave_by_source[run.source], owner, specs[run.source].place.topic
+        turn_by_source = Counter[int]()
+        roots_by_owner = roots.by_acker_partition(self._acker_count)
+        for owner, owned_roots in sorted(roots_by_owner.items()):
+            for run in owned_roots.runs():
+                topic = specs[run.source].place.topic
+                part = _InitPart(turn_by_source[run.source], owner, topic)
                 runs_by_part.setdefault(part, []).append(run)
-            wave_by_source.update(roots_of_owner.sources())
+            turn_by_source.update(owned_roots.sources())
         return runs_by_part
 
     def send_tick(
@@ -244,7 +259,8 @@ class Announcer:
 
         Args:
             name: the session.
-            lane: whose number `seq` is; an acker takes each number of a lane once.
+            lane: the numbered sequence of messages whose number `seq` is; an acker applies each
+                number of a lane once.
             seq: higher than at the last call.
             clock_ms: the session's clock.
             roots: of any sources.
@@ -260,9 +276,19 @@ class Announcer:
         self._flush()
 
     def reset_timeouts(self, name: SessionName, lane: str, seq: int, clock_ms: int, roots: RootSet) -> None:
-        """Begin the timeouts of roots anew at the session's clock; the arguments are as in `send_absent`."""
+        """Begin the timeouts of roots anew, at the session's clock `clock_ms`.
+
+        Args:
+            name: the session.
+            lane: the numbered sequence of messages whose number `seq` is; an acker applies each
+                number of a lane once.
+            seq: higher than at the last call.
+            clock_ms: the session's clock.
+            roots: of any sources.
+        """
         for (source, block), runs in roots.runs_by_block().items():
-            touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in runs])
+            positions_of_runs = [np.arange(start, end, dtype=np.int64) for start, end in runs]
+            touched = np.concatenate(positions_of_runs)
             self._send_acks(
                 Acks(
                     lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
@@ -286,7 +312,9 @@ class Announcer:
         """Send a contribution to the acker partition of its block, behind the inits that came before it."""
         if self._is_unflushed:
             self._flush()
-        owner = acker_partition(acks.source, acks.block << WIRE_BLOCK_BITS, self._partitions)
+        # one acker partition owns all positions of a block, so that of the first one will do
+        first_position = acks.block << WIRE_BLOCK_BITS
+        owner = acker_partition(acks.source, first_position, self._acker_count)
         self._send(self._topics.ack, owner, acks)
 
     def _flush(self) -> None:

@@ -75,8 +75,8 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
     """
     begun_ms = wall_ms()
     ends = log.bounds(Bound.END, places).offsets
-    # all that comes was appended behind this question, however long the client took to show it;
-    # -1: this first poll has no record
+    # Every record that comes now was appended after the broker was asked for its ends, so after
+    # `begun_ms`, however long the client takes to show it. -1: this first poll has no record.
     begin = Poll(begun_ms, wall_ms(), -1)
     # By what the time of a record is: the broker's compares this clock with the broker's, a
     # writer's with the writer's.
@@ -86,8 +86,8 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
         for _ in range(WATCH_MS // POLL_MS):
             records = poll_past_damage(reader, POLL_MS, 1_000, pass_damage)
             answered_ms = wall_ms()
-            for kind, polls in polls_by_kind.items():
-                newest_ms = _newest_ms(records, kind)
+            for time_kind, polls in polls_by_kind.items():
+                newest_ms = _newest_ms(records, time_kind)
                 if newest_ms is not None:
                     polls.append(Poll(begun_ms, answered_ms, newest_ms))
             if _is_decided(polls_by_kind.values()):
@@ -100,10 +100,13 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
 
 
 def _is_decided(polls_of_kinds: Collection[Sequence[Poll]]) -> bool:
-    """Return whether some clock is right by the polls of one kind, or there are enough to call it wrong."""
+    """Return whether some clock is right by the polls of one kind, or there are enough to call it wrong.
+
+    Each kind has the polls of its own sort of times: the broker's, or those of writers.
+    """
     for polls in polls_of_kinds:
-        skew = skew_ms(polls)
-        if skew is not None and abs(skew) <= SKEW_MS_MAX:
+        clocks_apart_ms = skew_ms(polls)  # None: the polls do not show it yet
+        if clocks_apart_ms is not None and abs(clocks_apart_ms) <= SKEW_MS_MAX:
             return True
     # the first poll, without a record, counts as none of the measurements
     return any(len(polls) > MEASUREMENTS_MIN for polls in polls_of_kinds)

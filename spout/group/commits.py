@@ -1,7 +1,7 @@
 """Commit a group's offsets: the prefix below which every record is settled.
 
 The commits are for tools that show lag. What is settled is decided by the ackers, so a commit that
-fails does no harm and is tried again. A *look* asks the broker which commits it has, and who made
+fails does no harm and is tried again. A *check* asks the broker which commits it has, and who made
 them.
 
 Source: docs/design/protocol.md, sections 2 (generation) and 5.1; docs/design/conformance.md, S87,
@@ -34,7 +34,7 @@ VERIFY_EVERY_MS = 30_000
 COMMIT_AGAIN_MS = 300_000
 """A partition in which nothing comes is committed again so often: the broker forgets the commit of a group
 without members after `offsets.retention.minutes`, a week by default. What it has forgotten all the
-same is committed again at the next look (`VERIFY_EVERY_MS`).
+same is committed again at the next check (`VERIFY_EVERY_MS`).
 """
 
 
@@ -42,10 +42,10 @@ class Committer:
     """Commits for one group; an offset never goes backwards within a generation.
 
     Attributes:
-        failures: how many commits and looks have failed.
+        failures: how many commits and checks have failed.
         refused: why the broker refused the last commit; empty: it took it, did not answer, or was
             not asked.
-        moved: by source, commits that somebody else made, as the last look found them.
+        moved: by source, commits that somebody else made, as of the last check.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Committer:
         # by source, the generation of the last commit; below 0: the next commit is the first of a new one
         self._generations: dict[int, int] = {}
         self._last_try = LastTime()  # to commit
-        self._last_check = LastTime()
+        self._last_check = LastTime()  # of what the broker has
         self._last_renewal = LastTime()  # of all commits
         self.failures = 0
         self.refused = ""
@@ -91,8 +91,8 @@ class Committer:
         `committable` has positions by source.
         """
         positions: dict[int, int] = {}  # by source
-        for spec, text in self._fetch_commit_texts():
-            if not is_own_mark(text, self._mark) and spec.source in committable:
+        for spec, mark in self._fetch_marked_specs():
+            if not is_own_mark(mark, self._mark) and spec.source in committable:
                 positions[spec.source] = committable[spec.source]
         self._commit(positions)
 
@@ -124,7 +124,7 @@ class Committer:
         return dict(self._committed_offsets)
 
     def _check_commits(self, now_ms: int) -> None:
-        """Look what became of our commits; commit again what the broker has forgotten or soon would.
+        """Ask what became of our commits; commit again what the broker has forgotten or soon would.
 
         1. Ask the broker which commits it has, and by whom.
         2. Record those that somebody else made.
@@ -132,54 +132,56 @@ class Committer:
         """
         # 1. what the broker has
         try:
-            commit_texts = self._fetch_commit_texts()
-            our_specs = [spec for spec, text in commit_texts if is_own_mark(text, self._mark)]
+            marked_specs = self._fetch_marked_specs()
+            our_specs = [spec for spec, mark in marked_specs if is_own_mark(mark, self._mark)]
             self._committed_offsets |= self._fetch_offsets(our_specs)
         except (LogError, Unreachable):
             self.failures += 1
             return
         # 2. what is somebody else's
-        moved = [(spec, text) for spec, text in commit_texts if not is_own_mark(text, self._mark)]
+        moved = [(spec, mark) for spec, mark in marked_specs if not is_own_mark(mark, self._mark)]
         self._record_moved(moved)
         # 3. ours again
-        kept_by_broker = {spec.source for spec, _ in commit_texts}
+        kept_by_broker = {spec.source for spec, _ in marked_specs}
+        # below 0: the next commit is the first of a new generation, and the last one no longer holds
         in_new_generation = {source for source, generation in self._generations.items() if generation < 0}
         ours = self._committed_offsets.keys() - self.moved.keys() - in_new_generation
-        if self._last_renewal.at_ms is None:
+        if self._last_renewal.at_ms is None:  # the first check: all was committed a moment ago
             self._last_renewal.at_ms = now_ms
-        is_time = self._last_renewal.is_due(now_ms, COMMIT_AGAIN_MS)
-        to_repeat = ours if is_time else ours - kept_by_broker
+        is_renewal_due = self._last_renewal.is_due(now_ms, COMMIT_AGAIN_MS)
+        to_repeat = ours if is_renewal_due else ours - kept_by_broker
         if not to_repeat:
             return
         has_sent = self._send({source: self._committed_offsets[source] for source in to_repeat})
-        if has_sent and is_time:
+        if has_sent and is_renewal_due:
             self._last_renewal.at_ms = now_ms
 
-    def _record_moved(self, commit_texts: Sequence[tuple[SourceSpec, str]]) -> None:
-        """Record commits that somebody else made, by source and metadata.
+    def _record_moved(self, marked_specs: Sequence[tuple[SourceSpec, str]]) -> None:
+        """Keep in `moved` the commits that somebody else made, in place of those of the last check.
 
-        What was committed again since is ours.
+        `marked_specs`: their sources, each with the commit's metadata. A source that is not among
+        them any more was committed by us again.
         """
-        moved_specs = [spec for spec, _ in commit_texts]
+        moved_specs = [spec for spec, _ in marked_specs]
         their_offsets = self._fetch_offsets(moved_specs) if moved_specs else {}
         moved: dict[int, MovedCommit] = {}
-        for spec, text in commit_texts:
+        for spec, mark in marked_specs:
             moved[spec.source] = MovedCommit(
                 place=spec.place,
                 ours=self._committed_offsets.get(spec.source),
                 theirs=their_offsets.get(spec.source),
-                prefix=prefix_in_mark(text),
+                prefix=prefix_in_mark(mark),
             )
         self.moved = moved
 
-    def _fetch_commit_texts(self) -> list[tuple[SourceSpec, str]]:
+    def _fetch_marked_specs(self) -> list[tuple[SourceSpec, str]]:
         """Ask the broker for the sources that have a commit; return each with its metadata.
 
         In a commit of ours that is our mark.
         """
         specs_by_place = {spec.place: spec for spec in self._specs.values()}
-        texts_by_place = self._log.commit_metadata(self._group, specs_by_place)
-        return [(specs_by_place[place], text) for place, text in texts_by_place.items()]
+        marks_by_place = self._log.commit_metadata(self._group, specs_by_place)
+        return [(specs_by_place[place], mark) for place, mark in marks_by_place.items()]
 
     def _fetch_offsets(self, specs: Iterable[SourceSpec]) -> dict[int, int]:
         """Ask the broker for the committed offsets of sources; return them by source."""

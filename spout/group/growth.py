@@ -87,7 +87,7 @@ class Growth:
             new_specs = self._find_new()
             if new_specs and not self._joining:
                 return self._let_new_join(new_specs, clock_ms, now_ms)
-        return self._take_joined(clock_ms, now_ms) if self._joining else []
+        return self._end_joining_if_answered(clock_ms, now_ms) if self._joining else []
 
     def _find_new(self) -> dict[int, SourceSpec]:
         """Return by source the new ones; none as long as a replay topic has fewer partitions than its topic.
@@ -96,16 +96,17 @@ class Growth:
         """
         context = self._context
         tracked = context.announcer is not None
-        present, lack = find_sources(context.log, context.spec.inputs, tracked=tracked)
-        for source, spec in context.sources.items():
-            if source in present and present[source].topic_id != spec.topic_id:
-                raise re_created(present[source], former_id=spec.topic_id, tracked=tracked)
-        if lack and lack != self._reported_lack:
-            context.report("new_partitions_wait", {"error": lack})
-        self._reported_lack = lack
-        if lack:
+        spec_by_source, lack_text = find_sources(context.log, context.spec.inputs, tracked=tracked)
+        for source, former_spec in context.sources.items():
+            spec = spec_by_source.get(source)
+            if spec is not None and spec.topic_id != former_spec.topic_id:
+                raise re_created(spec, former_id=former_spec.topic_id, tracked=tracked)
+        if lack_text and lack_text != self._reported_lack:
+            context.report("new_partitions_wait", {"error": lack_text})
+        self._reported_lack = lack_text
+        if lack_text:
             return {}
-        return {source: spec for source, spec in present.items() if source not in context.sources}
+        return {source: spec for source, spec in spec_by_source.items() if source not in context.sources}
 
     def _let_new_join(
         self, new_specs: Mapping[int, SourceSpec], clock_ms: int, now_ms: int
@@ -122,7 +123,11 @@ class Growth:
         return self._start_joining(clock_ms, now_ms)
 
     def _start_joining(self, clock_ms: int, now_ms: int) -> list[NewSource]:
-        """Send the `Take` of the joining sources, and return none; all of them where no acker is asked."""
+        """Send the `Take` of the joining sources; return those that have joined at once.
+
+        These are none, since the ackers have to answer. Where nothing is tracked no acker is asked,
+        and all of them have joined.
+        """
         if self._context.announcer is None:
             joined: list[NewSource] = []
             for source, spec in self._joining.items():
@@ -136,7 +141,7 @@ class Growth:
         self._send_take(self._context.announcer, clock_ms)
         return []
 
-    def _take_joined(self, clock_ms: int, now_ms: int) -> list[NewSource]:
+    def _end_joining_if_answered(self, clock_ms: int, now_ms: int) -> list[NewSource]:
         """Return the joining sources, with their free positions, once all acker partitions answered.
 
         They are not joining any more then. Until then repeat the `Take` to the partitions that have

@@ -138,7 +138,12 @@ class _TakeRound:
     ) -> None:
         """Begin without an answer.
 
-        `takes` has by source how it is taken.
+        Args:
+            spec: the group, and how many acker partitions there are.
+            name: the session that takes, or that of the question.
+            takes: by source, how it is taken.
+            clock_ms: the clock of the `Take`.
+            now_ms: wall time.
         """
         self.name = name
         self.takes = tuple(takes[source] for source in sorted(takes))
@@ -146,8 +151,8 @@ class _TakeRound:
         self.answers = Answers(spec.group, name.id, spec.partitions, takes)
         self.later_events: list[Answered] = []
         self.answer_offsets: dict[int, int] = {}
-        self._partitions = spec.partitions
-        self._waited = PassedTime(now_ms)
+        self._acker_count = spec.partitions  # how many acker partitions there are
+        self._waited = PassedTime(now_ms)  # since the round began
         self._first_answer_ms: int | None = None  # when the first answer had come, by `_waited`
 
     def record_event(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
@@ -159,12 +164,12 @@ class _TakeRound:
             self.answer_offsets[partition] = offset
 
     def record_wait(self, now_ms: int) -> int:
-        """Return how long all answers have been waited for, ms.
+        """Return for how long this round has waited for its answers, ms.
 
-        Record when the first one has come.
+        Record when the first one has come: by the first call after that.
         """
         waited_ms = self._waited.read(now_ms)
-        if self._first_answer_ms is None and len(self.answers.missing) < self._partitions:
+        if self._first_answer_ms is None and len(self.answers.missing) < self._acker_count:
             self._first_answer_ms = waited_ms
         return waited_ms
 
@@ -211,7 +216,7 @@ class _HolderWatch:
         return wait_ms
 
     def _report_wait(self, holder: SessionName, wait_ms: int) -> None:
-        """Log, once in this attempt, that the holder's silence is waited for."""
+        """Log that the holder's silence is waited for; only the first call logs."""
         if self._has_reported_wait:
             return
         self._has_reported_wait = True
@@ -241,7 +246,7 @@ class _HolderWatch:
 
 
 class Opening:
-    """One attempt to become a group's owner; call `read` and `step` until `opened` is not None.
+    """One try to become a group's owner; call `read` and `step` until `opened` is not None.
 
     Attributes:
         opened: what the session begins with; None: not all acker partitions have accepted it.
@@ -254,7 +259,7 @@ class Opening:
         journal: Journal,
         new_id: str,
         now_ms: int,
-        session: SessionStates,
+        session_states: SessionStates,
         grant_epoch: GrantEpoch | None = None,
     ) -> None:
         """Send the question who owns the group.
@@ -265,14 +270,14 @@ class Opening:
             journal: the checkpoint's last offset.
             new_id: the id of a session that may be drawn; never used before.
             now_ms: wall time.
-            session: its state, which changes on the way.
+            session_states: the state of the session, which changes on the way.
             grant_epoch: asks the store of a query that writes exactly once; None: it writes into
                 none.
 
         Raises `Disagreement`: somebody moved the group's offsets.
         """
         self.opened: Opened | None = None
-        self._session = session
+        self._session_states = session_states
         self._context = context
         self._spec = context.spec
         self._sources = context.sources
@@ -311,28 +316,29 @@ class Opening:
                 process.
         """
         waited_ms = self._round.record_wait(now_ms)
-        silent = self._round.answers.missing
-        if not silent:
+        silent_partitions = self._round.answers.missing
+        if not silent_partitions:
             self._handle_answers(now_ms)
             return
         if waited_ms >= GIVE_UP_MS:
             raise Unreachable(
-                f"acker partition {_numbers_text(silent)} did not answer group {self._spec.group} for"
-                f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
+                f"acker partition {_numbers_text(silent_partitions)} did not answer group"
+                f" {self._spec.group} for {GIVE_UP_MS // 1000} s; start an acker with"
+                " `windhover acker run`"
             )
         if self._last_send.is_due(now_ms, REPEAT_MS):
-            self._send_takes(silent, now_ms)
+            self._send_takes(silent_partitions, now_ms)
             if waited_ms >= WAIT_REPORTED_MS:
-                self._report_wait(silent)
+                self._report_wait(silent_partitions)
 
-    def _report_wait(self, silent: Sequence[int]) -> None:
-        """Log, once in this attempt, which acker partitions it waits for."""
+    def _report_wait(self, silent_partitions: Sequence[int]) -> None:
+        """Log for which acker partitions this process waits; only the first call logs."""
         if self._has_reported_wait:
             return
         self._has_reported_wait = True
         fields = {
             "group": self._spec.group,
-            "acker_partitions": ",".join(map(str, silent)),
+            "acker_partitions": ",".join(map(str, silent_partitions)),
             "next_step": f"where no acker runs, start one with {RUN_ACKER}",
         }
         self._context.report("waits_for_ackers", fields)
@@ -346,14 +352,14 @@ class Opening:
         self.opened = None
 
     def waits_for(self) -> str:
-        """Return what this attempt waits for, with what helps, in words that follow "it waits for"."""
-        if self._session.state is SessionState.AWAITING_SILENCE:
+        """Return what is waited for, with what helps, in words that follow "it waits for"."""
+        if self._session_states.state is SessionState.AWAITING_SILENCE:
             return "its holder to be silent, since nobody knows whether it lives"
-        silent = _numbers_text(self._round.answers.missing)
-        return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
+        silent_text = _numbers_text(self._round.answers.missing)
+        return f"acker partition {silent_text} to answer; where no acker runs, start one with {RUN_ACKER}"
 
     def close(self) -> None:
-        """End the attempt: watch the holder no more."""
+        """End the try: watch the holder no more."""
         self._stop_holder_watch()
 
     def _stop_holder_watch(self) -> None:
@@ -385,7 +391,7 @@ class Opening:
             clock_ms: the session's clock.
             now_ms: wall time.
         """
-        self._session.process(event)
+        self._session_states.process(event)
         self._round = _TakeRound(self._spec, name, takes, clock_ms, now_ms)
         self._send_takes(range(self._spec.partitions), now_ms)
 
@@ -394,14 +400,16 @@ class Opening:
         self._last_send.at_ms = now_ms
         name, clock_ms, takes = self._round.name, self._round.clock_ms, self._round.takes
         for partition in partitions:
-            for step in generation_steps(takes, self._generations.get(partition, {})):
-                self._announcer.send_take(name, clock_ms, step, [partition])
+            # an acker refuses a generation that is far above the one that it has
+            generation_by_source = self._generations.get(partition, {})
+            for lower_takes in generation_steps(takes, generation_by_source):
+                self._announcer.send_take(name, clock_ms, lower_takes, [partition])
         self._announcer.send_take(name, clock_ms, takes, partitions)
 
     def _handle_answers(self, now_ms: int) -> None:
         """Go on by the session's state, now that all acker partitions have answered the round."""
         self._generations = self._round.answers.generations()
-        match self._session.state:
+        match self._session_states.state:
             case SessionState.ASKING | SessionState.AWAITING_SILENCE:
                 self._take_unless_held(now_ms)
             case SessionState.TAKING | SessionState.RESUMING | SessionState.RESUMING_AGAIN:
@@ -447,17 +455,18 @@ class Opening:
             takes = self._takes_by_source(histories)
             self._start_round(SessionEvent.SESSION_RESUMED, journalled, takes, clock_ms=now_ms, now_ms=now_ms)
             return
-        # 2. an owner that may live
+        # 2. an owner that may live; a restart that writes exactly once may be the owner itself, and
+        # does not wait for its own silence
         if self._holder_watch is not None and owner != journalled:
             self._holder_watch.read_signs(now_ms)
             if self._holder_watch.wait_ms(owner) > 0:
-                self._session.process(SessionEvent.HOLDER_MAY_LIVE)
+                self._session_states.process(SessionEvent.HOLDER_MAY_LIVE)
                 return
         self._stop_holder_watch()
         # 3. a new session
         if self._spec.checks_commits:
             self._check_commits(histories, now_ms)
-        self._report_carried(histories)
+        self._report_commits_without_history(histories)
         takes = self._with_rewinds(self._takes_by_source(histories))
         self._take_with_new_session(takes, now_ms)
 
@@ -487,11 +496,11 @@ class Opening:
                 clock_ms=accepted.clock_ms,
                 now_ms=now_ms,
             )
-        elif self._session.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
+        elif self._session_states.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
             if not self._spec.take_over:
                 raise clock_ahead(accepted.name, self._spec, self._restart_clock_ms - now_ms)
             self._take_sources_with_new_session(now_ms)  # whose clock begins lower
-        elif self._session.state is SessionState.RESUMING and is_old:
+        elif self._session_states.state is SessionState.RESUMING and is_old:
             self._start_round(
                 SessionEvent.ANSWER_IS_OLD, accepted.name, takes, clock_ms=accepted.clock_ms, now_ms=now_ms
             )
@@ -603,10 +612,11 @@ class Opening:
         not_taken = self._sources.keys() - histories.keys()
         since_ms = {source: self._left_out_before.get(source, now_ms) for source in not_taken}
         self._context.leave_out(since_ms)
+        # `leave_out` has removed from `_sources` what was not taken: the others have histories
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
-        is_restart = self._session.is_restart
-        self._session.process(SessionEvent.ALL_ACCEPTED)
+        is_restart = self._session_states.is_restart
+        self._session_states.process(SessionEvent.ALL_ACCEPTED)
         self.opened = Opened(
             name=accepted.name,
             is_restart=is_restart,
@@ -650,32 +660,32 @@ class Opening:
                 emitted_to[source] = int(offset_of(watermark))
         check_commits(self._context, begun, Reached(emitted_to), now_ms)
 
-    def _report_carried(self, histories: Mapping[int, SourceHistory]) -> None:
+    def _report_commits_without_history(self, histories: Mapping[int, SourceHistory]) -> None:
         """Report the inputs that begin at a commit of which the ackers have no history.
 
         The commit was carried here from another cluster, say. Records below it that waited for a
         replay there are left out here.
         """
         rewound = self._spec.rewind  # these begin where their user says
-        fresh = [
-            source_spec
-            for source, source_spec in self._sources.items()
-            if source not in histories and source not in rewound
-        ]
-        for carried in carried_commits(self._context.log, self._spec, fresh):
-            self._context.report("commit_without_state", carried.fields())
+        without_history: list[SourceSpec] = []
+        for source, source_spec in self._sources.items():
+            if source not in histories and source not in rewound:
+                without_history.append(source_spec)
+        for carried_commit in carried_commits(self._context.log, self._spec, without_history):
+            self._context.report("commit_without_state", carried_commit.fields())
 
     def _takes_by_source(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Return how each source is taken: as the ackers or the journal have it, else from its first offset.
 
         A source of which nobody knows its first offset now is left out.
         """
-        marks = self._journal.sources
-        fresh = [
-            spec for source, spec in self._sources.items() if source not in histories and source not in marks
-        ]
+        marks = self._journal.sources  # by source: what batches have emitted of it
+        never_read: list[SourceSpec] = []
+        for source, spec in self._sources.items():
+            if source not in histories and source not in marks:
+                never_read.append(spec)
         begun = Begun(histories.keys() | marks.keys(), self._left_out_before)
-        starts = starting_offsets(self._context, fresh, begun)
+        first_offsets = starting_offsets(self._context, never_read, begun)
         takes: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
@@ -687,8 +697,8 @@ class Opening:
                 mark = marks[source]
                 first_not_emitted = min((gap.start for gap in mark.gaps), default=mark.next)
                 takes[source] = spec.taken_from(first_not_emitted)
-            elif source in starts:
-                takes[source] = spec.taken_from(position_at(0, starts[source]))
+            elif source in first_offsets:
+                takes[source] = spec.taken_from(position_at(0, first_offsets[source]))
         return takes
 
     def _take_over_or_raise(self, now_ms: int) -> None:
@@ -700,7 +710,7 @@ class Opening:
         name, owner = self._round.name, answers.owner
         if owner <= name:  # it was refused for something else than a higher owner
             raise refused_by_acker(answers, name, spec.group)
-        if not spec.take_over or not self._session.is_restart:
+        if not spec.take_over or not self._session_states.is_restart:
             owner_text = describe_session(self._context.log, spec, owner, now_ms)
             raise SessionRefused(
                 f"session {name} of group {spec.group} is refused: {owner_text} holds the group; stop the"

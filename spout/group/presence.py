@@ -188,15 +188,16 @@ class Presence:
         """
         self._topic = topic
         self._group = group
-        self._unknown_text = f"whether the owner of group {group} lives"
+        # what is unknown while a partition has no leader, as errors say it
+        self._unknown_subject = f"whether the owner of group {group} lives"
         self._began_ms = now_ms
         # since the first read, by a clock that is never set
-        self._passed = PassedTime(now_ms)
+        self._passed_time = PassedTime(now_ms)
         self._read_at_ms = 0  # when new signs were read last, by `_passed`
         self._codec = wire_codec()
         self._signs_by_session: dict[SessionName, SignByProcess] = {}
         # sessions with a sign, not marked as the last, that came after the first read
-        self._seen_since_first_read: set[SessionName] = set()
+        self._sessions_seen_since_first_read: set[SessionName] = set()
         # None: its process is of an older version, which does not say what it reads
         self._input_ids_by_session: dict[SessionName, frozenset[int] | None] = {}
         # when the newest `TIMES_MAX` signs of a session were written
@@ -208,8 +209,8 @@ class Presence:
             since_offsets = log.offsets_at(places, since_ms)
             start_offsets = log.starts(places)
         else:
-            since_offsets = all_answers(log.bounds(since_ms, places), self._unknown_text)
-            start_offsets = all_answers(log.bounds(Bound.START, places), self._unknown_text)
+            since_offsets = all_answers(log.bounds(since_ms, places), self._unknown_subject)
+            start_offsets = all_answers(log.bounds(Bound.START, places), self._unknown_subject)
         # an acker has shortened the log up to the time from which on signs are wanted, or beyond
         self._may_lack_signs = any(0 < start_offsets[place] >= since_offsets[place] for place in places)
         first_offsets = {place: max(since_offsets[place], start_offsets[place]) for place in places}
@@ -223,7 +224,7 @@ class Presence:
                 self._record_sign(record)
             if not patient:
                 # a partition may have lost its leader since the offsets were asked for
-                all_answers(self._follower.answers, self._unknown_text)
+                all_answers(self._follower.answers, self._unknown_subject)
             undo.pop_all()
         self._has_read_earlier_signs = self._follower.is_whole
 
@@ -236,18 +237,18 @@ class Presence:
         Raises `Unreachable`: the broker did not send them within `UNREAD_MS_MAX`;
         `PartitionStands`: a partition has no leader.
         """
-        passed_ms = self._passed.read(now_ms)
+        passed_ms = self._passed_time.read(now_ms)
         if passed_ms - self._read_at_ms < SIGNS_EVERY_MS:
             return
         self._read_at_ms = passed_ms
         for record in self._follower.read():
             name = self._record_sign(record)
             if name is not None and self._has_read_earlier_signs:
-                self._seen_since_first_read.add(name)
+                self._sessions_seen_since_first_read.add(name)
         self._has_read_earlier_signs = self._has_read_earlier_signs or self._follower.is_whole
         if not self._has_read_earlier_signs and passed_ms >= UNREAD_MS_MAX:
             # raises `PartitionStands` if that is why
-            all_answers(self._follower.answers, self._unknown_text)
+            all_answers(self._follower.answers, self._unknown_subject)
             raise Unreachable(
                 f"{self._topic}: the broker does not send all records of the last {SILENT_MS_MAX // 1000} s,"
                 f" which say whether the owner of group {self._group} lives; start it, or wait"
@@ -255,7 +256,8 @@ class Presence:
 
     def lives(self, name: SessionName) -> bool:
         """Return whether a session gave a sign of life since the first read, and has not ended since."""
-        return name in self._seen_since_first_read and bool(self._newest_times_of_living(name))
+        was_seen = name in self._sessions_seen_since_first_read
+        return was_seen and bool(self._newest_times_of_living(name))
 
     def is_same_application(self, name: SessionName, who: Who) -> bool:
         """Return whether a session is run by the application of `who`, on the same host."""
@@ -268,12 +270,12 @@ class Presence:
 
     def highest_seen(self, name: SessionName) -> SessionName:
         """Return the highest of `name` and the sessions that gave a sign since the first read."""
-        return max([name, *self._seen_since_first_read])
+        return max([name, *self._sessions_seen_since_first_read])
 
     @property
     def _now_ms(self) -> int:
         """The wall time of the first read, and what has passed since: the clock may show something else."""
-        return self._began_ms + self._passed.ms
+        return self._began_ms + self._passed_time.ms
 
     def wait_ms(self, name: SessionName) -> int:
         """Return how much longer a session has to be silent until it counts as gone, as of the last read.
@@ -288,8 +290,9 @@ class Presence:
         times_ms = self._newest_times_of_living(name)
         if times_ms:
             return max(0, max(times_ms) + SILENT_MS_MAX - self._now_ms)
+        # the log was shortened where this session's signs would be: it may give a new one soon
         if self._may_lack_signs and has_owner and name not in self._signs_by_session:
-            return max(0, CLIPPED_MS - self._passed.ms)
+            return max(0, CLIPPED_MS - self._passed_time.ms)
         return 0
 
     def _newest_times_of_living(self, name: SessionName) -> list[int]:
@@ -368,9 +371,10 @@ class Presence:
         sign_by_process = self._signs_by_session.setdefault(name, {})
         # the newer of both: partitions are not read in the order of time
         sign_by_process[who] = max(sign_by_process.get(who, sign), sign)
-        in_body_ms = event.wall if isinstance(event, Init) else None
+        # an Init has its writer's clock in its body, other signs have it in a header
+        wall_ms_in_body = event.wall if isinstance(event, Init) else None
         times = self._times_by_session.setdefault(name, [])
-        times.append(writer_time(record, in_body_ms))
+        times.append(writer_time(record, wall_ms_in_body))
         del times[:-TIMES_MAX]  # keep the newest
         if isinstance(event, Tick):  # only a tick says which inputs its process reads
             self._input_ids_by_session[name] = read_inputs(record.headers)

@@ -124,12 +124,13 @@ def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[d
     infos = log.topics(names)
     specs: list[SourceSpec] = []
     for input in inputs:
-        specs += _sources(infos, input, replay=False)
+        specs += _specs_of(infos, input, replay=False)
     lack_text = ""
     if tracked:
         for input in inputs:
-            specs += _sources(infos, input, replay=True)
-            # after `_sources`, which refuses a topic that is missing
+            specs += _specs_of(infos, input, replay=True)
+            # after `_specs_of`, which refuses a topic that is missing; of several lacks the
+            # last one is named
             lack_text = _lack_text(infos, input) or lack_text
     return {spec.source: spec for spec in specs}, lack_text
 
@@ -165,8 +166,11 @@ def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int,
     return topics
 
 
-def _sources(infos: Mapping[str, TopicInfo], input: Input, *, replay: bool) -> list[SourceSpec]:
-    """Return the partitions of an input's topic, or of its replay topic; `infos` are by topic."""
+def _specs_of(infos: Mapping[str, TopicInfo], input: Input, *, replay: bool) -> list[SourceSpec]:
+    """Return the sources of an input: the partitions of its topic, or of its replay topic.
+
+    `infos` has by topic what the broker says of it. Raises `TopicError`: the topic is missing.
+    """
     topic = input.replay_topic if replay else input.topic
     info = infos.get(topic)
     if info is None:

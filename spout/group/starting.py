@@ -70,23 +70,23 @@ class Begun(NamedTuple):
     left_out: Mapping[int, int]
 
 
-def _start_of(source: SourceSpec, spec: PlannerSpec, begun: Begun) -> str | int:
+def _start_of(source_spec: SourceSpec, planner_spec: PlannerSpec, begun: Begun) -> str | int:
     """Return where a group begins to read a source, as its input or the query says.
 
     That is ``earliest``, ``latest``, another word for the group's commit, or a time, ms since 1970.
     For a source that was left out and was to begin at ``latest`` it is a time: nobody knows where
     it ended then.
     """
-    start = spec.start if spec.start is not None else source.input.start
-    if start != "latest" or source.source not in begun.left_out:
+    start = planner_spec.start if planner_spec.start is not None else source_spec.input.start
+    if start != "latest" or source_spec.source not in begun.left_out:
         return start
     # a record that came since may be older than that, by as long as its producer could not write it
-    left_out_ms = begun.left_out[source.source]
+    left_out_ms = begun.left_out[source_spec.source]
     return max(0, left_out_ms - WRITERS_WAIT_MS)
 
 
-def starting_offsets(context: PlannerContext, sources: Iterable[SourceSpec], begun: Begun) -> dict[int, int]:
-    """Return the first offset of each source without history.
+def starting_offsets(context: PlannerContext, specs: Iterable[SourceSpec], begun: Begun) -> dict[int, int]:
+    """Return by source the first offset of each source without history; `specs` are these sources.
 
     Sources of which nobody knows it now are missing.
 
@@ -97,30 +97,32 @@ def starting_offsets(context: PlannerContext, sources: Iterable[SourceSpec], beg
     one: it begins as the others did.
     """
     first_offsets: dict[int, int] = {}
-    sources = list(sources)  # gone through twice
+    specs = list(specs)  # gone through twice
     # 1. What needs no start: replay topics, and new partitions.
-    sources_by_start: dict[str | int, list[SourceSpec]] = {}
-    begun_inputs = set(map(input_id_of, begun.sources))
-    replay_places = [source.place for source in sources if source.is_replay]
+    specs_by_start: dict[str | int, list[SourceSpec]] = {}
+    begun_input_ids = set(map(input_id_of, begun.sources))
+    replay_places = [spec.place for spec in specs if spec.is_replay]
     settled_below = _committed_by_spouts(context, replay_places)
-    for source in sources:
+    for spec in specs:
         # the group has read the topic, so the partition was added to it since
-        is_added = source.input.id in begun_inputs and source.source not in begun.left_out
-        if source.is_replay:
-            if source.place not in context.troubles:
-                first_offsets[source.source] = settled_below.get(source.place, 0)
+        is_added = spec.input.id in begun_input_ids and spec.source not in begun.left_out
+        if spec.is_replay:
+            # nobody knows the commit of a partition in trouble: it comes later
+            if spec.place not in context.troubles:
+                first_offsets[spec.source] = settled_below.get(spec.place, 0)
         elif is_added:
-            first_offsets[source.source] = 0
+            first_offsets[spec.source] = 0
         else:
-            sources_by_start.setdefault(_start_of(source, context.spec, begun), []).append(source)
+            start = _start_of(spec, context.spec, begun)
+            specs_by_start.setdefault(start, []).append(spec)
     # 2. The others, those of one start in one question.
-    for start, sources_of_start in sources_by_start.items():
-        places = [source.place for source in sources_of_start]
+    for start, specs_of_start in specs_by_start.items():
+        places = [spec.place for spec in specs_of_start]
         answers = _ask_first_offsets(context, start, places)
         context.troubles.record_answers(answers)
-        for source in sources_of_start:
-            if source.place in answers.offsets:
-                first_offsets[source.source] = answers.offsets[source.place]
+        for spec in specs_of_start:
+            if spec.place in answers.offsets:
+                first_offsets[spec.source] = answers.offsets[spec.place]
     return first_offsets
 
 
@@ -172,13 +174,13 @@ class Reached(NamedTuple):
 
 def check_commits(
     context: PlannerContext,
-    sources: Iterable[SourceSpec],
+    specs: Iterable[SourceSpec],
     reached: Reached,
     now_ms: int,
     *,
     other_prefix_passes: bool = False,
 ) -> None:
-    """Raise `Disagreement` if somebody moved the committed offsets of sources that have history here.
+    """Raise `Disagreement` if somebody moved the committed offsets of sources; `specs` are these.
 
     It names what moved, from and to, when that was, who is in the group now, and what puts it
     right.
@@ -187,7 +189,7 @@ def check_commits(
     checkpoint alone does not show whose it is: it may be our own, of before a change of the prefix.
     """
     log, group, mark = context.log, context.spec.group, commit_mark(context.spec.topics)
-    specs_by_place = {source.place: source for source in sources}
+    specs_by_place = {spec.place: spec for spec in specs}
     metadata = log.commit_metadata(group, specs_by_place)
     places: list[TopicPartition] = []
     for place, text in sorted(metadata.items()):

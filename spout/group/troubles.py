@@ -63,11 +63,13 @@ class Troubles:
         # A partition in trouble is news only when the trouble lasts. One that
         # was reported is watched until it has gone on, since that is news, too.
         watched = self._text_by_place.keys() | self._reported
-        self._standing_watch.record_positions(
-            {place: positions.get(place, UNKNOWN) for place in watched}, now_ms
-        )
-        recovered = {place: positions.get(place, UNKNOWN) for place in watched - self._text_by_place.keys()}
-        self._standing_watch.record_ends(OffsetAnswers(recovered, self._text_by_place))
+        watched_positions = {place: positions.get(place, UNKNOWN) for place in watched}
+        self._standing_watch.record_positions(watched_positions, now_ms)
+        # One in no trouble any more goes on, also where it has nothing to read: so its end is given
+        # as its position, behind which nothing waits.
+        recovered = watched - self._text_by_place.keys()
+        recovered_ends = {place: watched_positions[place] for place in recovered}
+        self._standing_watch.record_ends(OffsetAnswers(recovered_ends, self._text_by_place))
         news = self._standing_watch.take_news()
         standing_now = {standing.partition for standing in news.stand}
         self._reported = (self._reported & self._text_by_place.keys()) | standing_now

@@ -120,7 +120,9 @@ def hold(
     if late not in (None, "ack", "fail"):
         raise UsageError(f"hold(late={late!r}): ack or fail. {LATE_CHOICES}")
     drop_time = sql.expr(until) if isinstance(until, str) else until
-    until_ms = sql.lit(NEVER_MS) if drop_time is None else _ceiled_ms(drop_time)
+    until_ms = sql.lit(NEVER_MS)  # no watermark drops rows
+    if drop_time is not None:
+        until_ms = _ceiled_ms(drop_time)
 
     def attach(rows: DataFrame) -> DataFrame:
         """Return the rows with anchors that stay valid after their batch, in the last column."""
@@ -304,7 +306,7 @@ class HoldTask:
             until_ms = _numbers(until_column, null=_DROPPED_MS)
             # rows of another stream have no anchor, so nothing is reported of them
             is_unanchored: npt.NDArray[np.bool_] | None = None  # None: all have one
-            anchored_rows: I64 | slice = slice(None)
+            anchored_rows: I64 | slice = slice(None)  # all rows
             if packed_anchors.null_count:
                 is_unanchored = np.asarray(packed_anchors.is_null())
                 anchored_rows = np.flatnonzero(~is_unanchored)

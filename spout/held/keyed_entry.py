@@ -98,7 +98,7 @@ def held_batch(paths_by_row: pa.Array, roots: pa.Array, holder: Cause) -> HeldBa
     Args:
         paths_by_row: the paths of each tuple, in the HOPS form of `spout.tuples.anchors`.
         roots: source and position of each tuple's root, in the form of `spout.tuples.columns`.
-        holder: of the keyed bolt's stage, as by `holder_of`.
+        holder: names, in reports, the operator that holds the tuples; `holder_of` makes it.
     """
     # step 1
     has_one_root = np.asarray(roots.is_valid())  # False: no root, or several
@@ -212,8 +212,7 @@ class EntryTask:
         A column of tuples is null in the rows of other streams.
 
         Example: the bolt reads `orders`, grouped by `user`, and `visits`, grouped by `name`. The
-            key
-        of each row is its `orders.user`, or where that is null, its `visits.name`.
+        key of each row is its `orders.user`, or where that is null, its `visits.name`.
         """
         streams = list(self.streams.values())
         tuple_columns = {stream.column: batch.column(stream.column) for stream in streams}

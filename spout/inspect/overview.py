@@ -413,9 +413,9 @@ class LiveQuery(NamedTuple):
     """
 
     lives: bool
-    inputs: frozenset[int] | None = None
-    times: Sequence[WriterTime] = ()
-    session_lives: bool = False
+    inputs: frozenset[int] | None
+    times: Sequence[WriterTime]
+    session_lives: bool
 
     @property
     def ahead_ms(self) -> int | None:
@@ -423,8 +423,8 @@ class LiveQuery(NamedTuple):
         aheads_ms = [time.ahead_ms for time in self.times if time.ahead_ms is not None]
         return min(aheads_ms, key=abs, default=None)
 
-    def names_input(self, input: Input) -> bool:
-        """Return whether it reads an input; one of an earlier version, which does not say it, may."""
+    def may_read_input(self, input: Input) -> bool:
+        """Return whether it reads an input, or may: one of an earlier version does not say it."""
         return self.inputs is None or input.id in self.inputs
 
 
@@ -469,7 +469,7 @@ def _unread(
         query = queries[input.group].value
         if query is None or not query.lives or input.stopped:
             continue
-        if query.inputs is None or query.names_input(input):
+        if query.inputs is None or query.may_read_input(input):
             continue
         own_states = [state for state in states if state.input == input.name]
         if all(state.lag.value == 0 and state.replays_due.value == 0 for state in own_states):
@@ -581,7 +581,7 @@ class Overview:
         for input in self._inputs:
             query = queries[input.group]
             query_lives = if_it_lives(query.then(lambda signs: signs.lives), missing)
-            is_read = query.value is not None and query.value.lives and query.value.names_input(input)
+            is_read = query.value is not None and query.value.lives and query.value.may_read_input(input)
             if input.stopped and is_read:
                 read_though_stopped[input.name] = read_though_stopped_text(input)
             processes = LiveProcesses(query_lives, ackers.then(len), workers.then(len), missing, is_read)

@@ -423,7 +423,7 @@ class Trail:
             replay_workers=members(acker.replay_group),
             pending=ask(self._pending, input),
             pending_max=input.max_spout_pending,
-            is_read=query.value is None or query.value.names_input(input),
+            is_read=query.value is None or query.value.may_read_input(input),
             stopped=input.stopped,
         )
 

@@ -196,13 +196,13 @@ class ChildProcess:
         """Move what the child has sent into the inbox; set `_closed_ms` if it closed its socket."""
         while self._closed_ms is None:
             try:
-                part = self._socket.recv(READ_BYTES)
-            except BlockingIOError:
+                received = self._socket.recv(READ_BYTES)
+            except BlockingIOError:  # nothing more has come yet
                 return
-            except OSError:
-                part = b""
-            self._inbox += part
-            if not part:  # the end of what can be read
+            except OSError:  # the child has gone: as if it had closed its socket
+                received = b""
+            self._inbox += received
+            if not received:  # the end of what can be read
                 self._closed_ms = self._clock_ms()
                 self._poll.unregister(self._socket)
 
@@ -219,8 +219,9 @@ class ChildProcess:
         return answer
 
     def _reap_if_ended(self) -> str | None:
-        """Take note of the end of the child, if it has ended; return how it did, as a text; None:
-        it lives.
+        """Return how the child ended, as a text for messages; None: it lives.
+
+        An ended child stays in the kernel's table until this process has asked for its status.
         """
         if self._how_ended is None:
             self._wait_for_end(os.WNOHANG)

@@ -83,7 +83,7 @@ class IsolatedRun:
 
     def __init__(
         self,
-        pass_: StagePass,
+        stage: StagePass,
         context: BoltContext,
         limit_ms: int,
         begin: Begin,
@@ -94,7 +94,7 @@ class IsolatedRun:
         """Prepare; no child is forked before there are rows.
 
         Args:
-            pass_: the stage.
+            stage: the stage.
             context: of its bolts.
             limit_ms: how long one call of a bolt may last; 0: for ever.
             begin: starts the stage; the child calls it.
@@ -108,17 +108,17 @@ class IsolatedRun:
         # in the child: by topic and partition, its own gate, to which the parent sends what the
         # gate above knows
         self._child_gates: dict[str, Gate] = {}
-        self._pass = pass_
+        self._stage = stage
         self._limit_ms = limit_ms
         self._clock_ms = clock_ms
         self._begin = begin
         self._reports: list[TaskReport] = []  # of what is kept: each a block's, or the whole task's
         # shared with the child, which writes the call down that it is about to make
-        self._memory = CallMemory([bolt_pass.name for bolt_pass in pass_.bolts])
+        self._memory = CallMemory([bolt_pass.name for bolt_pass in stage.bolts])
         self._child: ChildProcess | None = None
         # True: a block that a child has returned is done, and its rows leave. False: rows
         # leave at the end alone, and a new child begins again with the first row
-        self._keeps_blocks = can_keep_blocks(pass_)
+        self._keeps_blocks = can_keep_blocks(stage)
         self._poison_finder = PoisonFinder(
             context,
             limit_ms,
@@ -127,7 +127,7 @@ class IsolatedRun:
         )
         # Small blocks, since the one in which a child ends is worked on again. An Arrow bolt gets
         # its batches as the task gets them
-        has_arrow_bolt = any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in pass_.bolts)
+        has_arrow_bolt = any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in stage.bolts)
         self._cuts_into_blocks = self._keeps_blocks and not has_arrow_bolt
         self._row_count = 0  # rows that the task has got so far
         self._block_count = 0  # blocks that were sent to children; the first one has the number 1
@@ -141,7 +141,7 @@ class IsolatedRun:
         leaving: list[pa.RecordBatch] = []
         for block in blocks:
             leaving += self._work_on_block(block)
-        return one_batch(leaving, self._pass.leaving_schema, self._pass.name)
+        return one_batch(leaving, self._stage.leaving_schema, self._stage.name)
 
     def finish(self) -> list[pa.RecordBatch]:
         """Have a child finish the stage, and clean up; return the rows that leave by that.
@@ -168,7 +168,7 @@ class IsolatedRun:
         """
         # by what roots are named: their index in the batch's plan; or, behind a keyed bolt, which
         # holds roots of earlier batches, the edge of the held tuple
-        root_source = NUMBERED if self._pass.is_behind_keyed else PLANNED
+        root_source = NUMBERED if self._stage.is_behind_keyed else PLANNED
         report = merged(self._reports)
         marks_of_passed: list[RootMarks] = []
         for number, call in enumerate(self._poison_finder.passed_calls()):
@@ -204,7 +204,7 @@ class IsolatedRun:
     def _keep_answer(self, answer: ChildAnswer) -> list[pa.RecordBatch]:
         """Keep a child's report, block rows behind those that failed; return the rows."""
         if answer.report is None:
-            raise TrackingError(f"a child of {self._pass.name!r} reported nothing")
+            raise TrackingError(f"a child of {self._stage.name!r} reported nothing")
         self._reports.append(answer.report)
         if self.gate is not None:
             failed = answer.report.marks.of(RootMark.FAILED)
@@ -279,7 +279,7 @@ class IsolatedRun:
         memory = self._memory
         memory.write_idle()
         try:
-            guarded = guarded_pass(self._pass, memory, self._poison_finder.orders)
+            guarded = guarded_pass(self._stage, memory, self._poison_finder.orders)
             bolts = [bolt_pass.bolt for bolt_pass in guarded.bolts]
             guards = [bolt.guard for bolt in bolts if isinstance(bolt, Guarded)]
             run = self._begin(guarded)
@@ -322,18 +322,18 @@ class IsolatedRun:
         return gate
 
 
-def can_keep_blocks(pass_: StagePass) -> bool:
+def can_keep_blocks(stage: StagePass) -> bool:
     """Return whether no bolt holds anything beyond a call, so that a returned block is done."""
-    return all(not bolt_pass.hooks and _is_done_in_execute(bolt_pass.bolt) for bolt_pass in pass_.bolts)
+    return all(not bolt_pass.hooks and _is_done_in_execute(bolt_pass.bolt) for bolt_pass in stage.bolts)
 
 
-def guarded_pass(pass_: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
+def guarded_pass(stage: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
     """Return a stage whose bolts write down their calls, and make them as `orders` says."""
     bolts: list[BoltPass] = []
-    for bolt_pass in pass_.bolts:
+    for bolt_pass in stage.bolts:
         bolt = guarded_bolt(bolt_pass.name, bolt_pass.bolt, memory, orders)
         bolts.append(replace(bolt_pass, bolt=bolt))
-    return replace(pass_, bolts=tuple(bolts))
+    return replace(stage, bolts=tuple(bolts))
 
 
 def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:

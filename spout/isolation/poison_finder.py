@@ -268,6 +268,7 @@ class PoisonFinder:
         return WORKER_DIED, end.how
 
     def _hung_message(self) -> str:
+        """Return the message of the failure of a tuple whose call took too long."""
         return f"took longer than bolt_timeout, {duration_text(self._limit_ms)}"
 
     def _raise_if_too_many(self, poison_count: int, bolt: str, message: str) -> None:

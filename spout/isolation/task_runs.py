@@ -4,9 +4,9 @@ Bolts run in a *child* process, where a tuple that kills or hangs it can be foun
 its batch was tried before: what ended the process then may have been a bolt. A task knows that
 
 * by the number of its try, which Spark counts;
-* by what it is to read (`again`). If a query has ended with a batch that was not done, its next run
-  begins with that batch. The planning process notices, since Spark asks for the partitions of the
-  batch without having asked for its end, and tells the tasks that read;
+* by what it is to read (`runs_again`). If a query has ended with a batch that was not done, its
+  next run begins with that batch. The planning process notices, since Spark asks for the
+  partitions of the batch without having asked for its end, and tells the tasks that read;
 * by a file (`Safety.mark`), which the planning process writes at the same time for the tasks behind
   a shuffle, if it and the workers are on one machine.
 """
@@ -47,36 +47,42 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 @contextmanager
-def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> Iterator[TaskRun]:
-    """Yield a stage at work, in this process, or in a child if the batch was tried before.
+def running_stage(
+    stage: StagePass,
+    safety: Safety,
+    *,
+    runs_again: bool = False,
+) -> Iterator[TaskRun]:
+    """Start a stage of bolts, and yield it at work; at the end of the context it is ended.
 
-    At the end of the context the child is ended, or the thread that watches for hangs.
+    It works in a child process if the task or its batch was tried before, else in this process,
+    with a thread that watches for hangs.
 
     Bolts on rows that are not tracked run in this process, and nobody watches them: no record could
     fail for what they do.
 
     Args:
         safety: how long a call may last, and whether the task was tried before.
-        again: whether the batch is known to be run again.
+        runs_again: whether the batch is known to be run again.
     """
     task = task_name()
-    context = BoltContext(pass_.name, task.partition, task.batch)
-    notes = HangNotes(TaskPlace(task.query, task.batch, pass_.name, task.partition))
+    context = BoltContext(stage.name, task.partition, task.batch)
+    notes = HangNotes(TaskPlace(task.query, task.batch, stage.name, task.partition))
     tries_before = task.tries
-    if again:  # the batch's first run was a try, too
+    if runs_again:  # the batch's first run was a try, too
         tries_before += 1
-    has_tracked_bolts = bool(pass_.bolts) and pass_.tracked
+    has_tracked_bolts = bool(stage.bolts) and stage.tracked
     if has_tracked_bolts and safety.isolates(tries_before):
         begin = partial(StageRun, context=context)
-        run = IsolatedRun(pass_, context, safety.limit_ms, begin, earlier_hang=notes.read())
+        run = IsolatedRun(stage, context, safety.limit_ms, begin, earlier_hang=notes.read())
         with closing(run):
             yield run
         notes.remove()  # only here: if an error ends this run of the task, the next one needs it
     else:
         pulse = Pulse()
-        limit_ms = safety.limit_ms if pass_.tracked else 0  # 0: nothing is watched
+        limit_ms = safety.limit_ms if stage.tracked else 0  # 0: nothing is watched
         with Watchdog(pulse, limit_ms, partial(_end_hung, notes), place_of=place_of_thread):
-            yield StageRun(pass_, context, pulse)
+            yield StageRun(stage, context, pulse)
 
 
 def _end_hung(notes: HangNotes, hang: Hang) -> None:

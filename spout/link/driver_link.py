@@ -90,8 +90,8 @@ class DriverLink:
         self._connection: Connection | None = None  # None: the thread tries to connect
         self._has_present_state = False  # whether the driver's state came over this connection
         self._has_state = address is None  # whether it came over any connection
-        self._refusal: WindhoverError | None = None  # why no further try is made
-        self._why_not = "it was not tried yet"  # why there is no connection
+        self._refusal: WindhoverError | None = None  # why no further try to connect is made
+        self._why_not_connected = "it was not tried yet"  # why there is no connection
         self._changed = threading.Condition()  # guards all fields; held for moments
         self._is_closed = threading.Event()
 
@@ -138,13 +138,13 @@ class DriverLink:
             if self._has_state:
                 return
             refusal = self._refusal
-            why_not = self._why_not
+            why_not_connected = self._why_not_connected
         if refusal is not None:
             raise refusal
         raise Unreachable(
-            f"group {self.group}: the driver has not answered within {CONNECT_MS_MAX // 1000} s ({why_not});"
-            " no batch is planned before, since the stream may be paused. See the driver's log, and whether"
-            " its process lives; then start the query again"
+            f"group {self.group}: the driver has not answered within {CONNECT_MS_MAX // 1000} s"
+            f" ({why_not_connected}); no batch is planned before, since the stream may be"
+            " paused. See the driver's log, and whether its process lives; then start the query again"
         )
 
     def catch_up(self) -> None:
@@ -172,6 +172,7 @@ class DriverLink:
             return True
         except (OSError, EOFError, ValueError):  # the thread sees the same, and logs it
             with self._changed:
+                # the thread may have a new connection by now, over which the state has come
                 if self._connection is connection:
                     self._has_present_state = False
             return False
@@ -185,10 +186,10 @@ class DriverLink:
         """
         return self._has_present_state or self._address is None or not self._has_state
 
-    def wait(self, since: int, wait_ms: int) -> None:
-        """Wait until `changes` is another number than `since`, or `wait_ms` have passed."""
+    def wait(self, changes_seen: int, wait_ms: int) -> None:
+        """Wait until `changes` is another number than `changes_seen`, or `wait_ms` have passed."""
         with self._changed:
-            self._changed.wait_for(lambda: self.changes != since, wait_ms / 1000)
+            self._changed.wait_for(lambda: self.changes != changes_seen, wait_ms / 1000)
 
     def wake(self) -> None:
         """Count a change of this process itself, so that a thread in `wait` goes on."""
@@ -393,7 +394,7 @@ class DriverLink:
             was_connected = self._connection is not None
             self._connection = None
             self._has_present_state = False
-            self._why_not = f"{type(error).__name__}: {error}"
+            self._why_not_connected = f"{type(error).__name__}: {error}"
             self._count_change()
         if was_connected and not self._is_closed.is_set():
             _LOGGER.warning("driver_has_gone group=%s: %s; what it said last holds", self.group, error)

@@ -127,7 +127,8 @@ def keep_latest(by_session: dict[str, V], session: str, value: V) -> None:
     by_session.pop(session, None)  # so that the session moves to the end of the dict
     by_session[session] = value
     while len(by_session) > SESSIONS_MAX:
-        del by_session[next(iter(by_session))]
+        oldest_session = next(iter(by_session))
+        del by_session[oldest_session]
 
 
 def batch_name(session: str, ranges: Sequence[SourceRun]) -> str:

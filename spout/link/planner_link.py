@@ -316,6 +316,7 @@ class PlannerLink:
             if receiver is None or not receiver.knows_batches:
                 return b""
             connected_processes = self._process_by_connection.values()
+            # one process may have two connections for a moment: its own are none of others
             others = [other for other in connected_processes if other.process != receiver.process]
             grant = self._grant_by_process.get(receiver.process, _NO_GRANT)
             state = replace(
@@ -367,6 +368,7 @@ class PlannerLink:
                 return
             former_state = sender.state
             sender.state = state
+            # of two processes the older one may send a lower number later
             self._last_idle_pause = max(self._last_idle_pause, state.idle_pause)
             self._drained_end = max(self._drained_end, state.drained_end)
             if state.asks_for_workers:
@@ -378,7 +380,8 @@ class PlannerLink:
             if state.runs_again:
                 self._batches_run_again[state.runs_again] = None
             while len(self._batches_run_again) > AGAIN_MAX:
-                del self._batches_run_again[next(iter(self._batches_run_again))]
+                oldest_batch = next(iter(self._batches_run_again))
+                del self._batches_run_again[oldest_batch]
         if former_state.runs_again != state.runs_again:
             # others keep the mark while this one runs a batch again
             self._send_state_to_all()

@@ -4,7 +4,8 @@
 The session's ticks carry its clock to the ackers. The clock moves only when the process reads it,
 and by at most a second, so no root times out while the process sleeps. It does not move while the
 process has no root pending, nor jump to wall time afterwards: another process of the session may
-have roots pending, and this clock must not be ahead of that one's (see `spout.group.tenure`).
+have roots pending, and this clock must not be ahead of that one's (see
+`spout.group.running_session`).
 
 Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and
 Taken").

@@ -1,9 +1,9 @@
-"""Plans micro-batches of one tenure: chooses ranges, makes their Init durable, and journals them.
+"""Plans micro-batches of one session: chooses ranges, makes their Init durable, and journals them.
 
-A *tenure* is the time in which this process owns the group, and the state of that time: its clock,
-and by source a *cursor*, which knows the positions that were never initialised. To *initialise*
-roots is to announce them to the ackers (`Init`), durably, before a task reads them. Further words
-of this room:
+The state of a session in this process is a `RunningSession`: it has the session's clock, and by
+source a *cursor*, which knows the positions that were never initialised. To *initialise* roots is
+to announce them to the ackers (`Init`), durably, before a task reads them. Further words of this
+room:
 
 * a *portion* is what a batch takes: `ranges` that tasks read, and *holes*, long stretches without a
   record, which no task reads. Holes are initialised with the ranges, and reported as absent at
@@ -43,8 +43,8 @@ from acker.kafka.port import Bound, OffsetAnswers, TopicPartition
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, SourceRun
 from spout.group.announce import PlannerContext, Reach
+from spout.group.running_session import RunningSession
 from spout.group.starting import log_was_cut
-from spout.group.tenure import Tenure
 from spout.planning.intake import Room
 from spout.planning.journal import Journal
 from spout.planning.order import LineUp, Turn
@@ -135,20 +135,20 @@ class Batches:
     def __init__(
         self,
         context: PlannerContext,
-        tenure: Tenure,
+        session: RunningSession,
         lane: str,
         target_by_source: dict[int, int],
-        order: OrderWatch | None = None,
+        order_watch: OrderWatch | None = None,
     ) -> None:
-        """Plan for a tenure.
+        """Plan for a running session.
 
         Args:
             lane: names this process's messages about records that the log does not have.
             target_by_source: the offset at which each source stops to be read, or `UNKNOWN_TARGET`;
                 empty: the query reads without end.
-            order: decides how ordered partitions go on; None: no input is ordered.
+            order_watch: decides how ordered partitions go on; None: no input is ordered.
         """
-        self._order = order
+        self._order_watch = order_watch
         # These three are of the batch that is planned now, and are set anew by each `plan`.
         # By ordered source, of new records: its turn; one that is missing waits.
         self._turn_by_source: dict[int, Turn] = {}
@@ -172,9 +172,9 @@ class Batches:
         # by source of which no start is known yet: since when, wall time
         self._left_out = context.left_out
         self._cluster_id = context.cluster_id
-        self._tenure = tenure
-        self._chooser = Chooser(context, tenure)
-        self.continuity = Continuity(context.log, context.sources, tenure)
+        self._session = session
+        self._chooser = Chooser(context, session)
+        self.continuity = Continuity(context.log, context.sources, session)
         self.new_start_by_source: dict[int, int] = {}
         self._now_ms = 0
         self._lane = lane
@@ -208,11 +208,11 @@ class Batches:
         self.ends_if_all_read = {}
         self._seen_end_by_source = {}
         # 1. choose: first the leftover and copies, then new records beside them
-        leftover_runs = self._tenure.take_unjournalled()
+        leftover_runs = self._session.take_unjournalled()
         leftover_counts = _positions_by_source(leftover_runs)
         copies = Portion()
-        if self._order is not None:
-            self._decide_turns(self._order, leftover_runs, leftover_counts)
+        if self._order_watch is not None:
+            self._decide_turns(self._order_watch, leftover_runs, leftover_counts)
             copies = self._choose_copies(leftover_counts)
         leftover = self._take_leftover(leftover_runs)
         choice = self._choose(limit, leftover.records, copies)
@@ -222,13 +222,13 @@ class Batches:
         gone_before = self._runs_gone_from_log([*leftover.ranges, *choice.copies.ranges], log_starts)
         # 2. initialise what is new, durably, and only then count it as emitted: it is pending from
         # here on
-        session_ms = self._tenure.advance_clock(now_ms)
+        session_ms = self._session.advance_clock(now_ms)
         new_roots = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone])
         self._initialise(new_roots, choice, session_ms, now_ms)
         gone = [*gone_before, *choice.gone]
         holes = [*leftover.holes, *new.holes]
         empty = [*leftover.empty, *new.empty]
-        self._tenure.record_emitted(new_roots.runs(), now_ms, [*gone, *holes, *empty])
+        self._session.record_emitted(new_roots.runs(), now_ms, [*gone, *holes, *empty])
         self._report_gone_and_holes(gone, holes, session_ms)
         ranges = tuple(sorted(_without_gone([*leftover.ranges, *new.ranges], gone_before)))
         # 3. journal it, if there is anything; holes alone, too: a restart looks for what became of
@@ -251,13 +251,13 @@ class Batches:
         if self._announcer is None or not roots:  # without an announcer nothing is tracked
             return
         self._announcer.send_init(
-            self._tenure.name,
+            self._session.name,
             session_ms,
             now_ms,
             roots,
             self._spec_by_source,
-            epochs=self._epochs_without(choice.copies.sources),
-            grace_ms=self._tenure.grace_ms(now_ms),
+            epochs=self._leader_epochs_without(choice.copies.sources),
+            grace_ms=self._session.grace_ms(now_ms),
         )
 
     def _needs_empty_batch(self, start: Journal) -> bool:
@@ -267,8 +267,8 @@ class Batches:
         one is planned. So is the first batch of a query that has to wake what waits in Spark's
         state.
         """
-        session = self._tenure.name
-        is_of_this_session = start.session == session.id and start.epoch == session.epoch
+        name = self._session.name
+        is_of_this_session = start.session == name.id and start.epoch == name.epoch
         # no sources: `start` is before the first batch
         if not is_of_this_session or not start.sources:
             return True
@@ -282,13 +282,20 @@ class Batches:
         now_ms: int,
         tasks: int,
     ) -> Journal:
-        """Return the offset behind a batch that emits these ranges, as Spark journals it."""
+        """Return the offset behind a batch that emits these ranges, as Spark journals it.
+
+        Args:
+            line_ups: by ordered source, which of its records are blocked.
+            session_ms: the session's clock.
+            now_ms: wall time.
+            tasks: into how many read tasks the batch is divided at most.
+        """
         return Journal(
-            session=self._tenure.name.id,
-            epoch=self._tenure.name.epoch,
+            session=self._session.name.id,
+            epoch=self._session.name.epoch,
             now=session_ms,
             tasks=tasks,
-            sources=MappingProxyType(self._tenure.marks()),
+            sources=MappingProxyType(self._session.marks()),
             ranges=ranges,
             topics={spec.place.topic: spec.topic_id for spec in self._spec_by_source.values()},
             order=line_ups,
@@ -305,7 +312,7 @@ class Batches:
         pending_count = 0
         for run in self._last_planned.end.ranges:
             emitted_count += run.end - run.start
-            pending_runs = self._tenure.window.pending_within(run.source, run.start, run.end)
+            pending_runs = self._session.window.pending_within(run.source, run.start, run.end)
             pending_count += sum(pending.end - pending.start for pending in pending_runs)
         if pending_count < emitted_count:
             self.end_last_batch(now_ms)
@@ -334,8 +341,7 @@ class Batches:
         return self._last_planned is not None and self._last_planned.end == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
-        """Return whether all that is in the logs was planned: of the inputs, or of replay topics
-        (`replay`).
+        """Return whether all that is in the logs is planned, of inputs, or if `replay` of copies.
 
         False also if a partition is in trouble: nobody knows its end. Replay topics are asked for
         their last offsets, those of open transactions too: a replay worker writes a copy, and
@@ -350,21 +356,24 @@ class Batches:
 
     def _count_uninitialised_before(self, source: int, end: int) -> int:
         """Return how many positions of a source before an offset were never initialised."""
-        cursor = self._tenure.cursors[source]
+        cursor = self._session.cursors[source]
         return cursor.count_uninitialised_below(cursor.position_of(end))
 
     def _decide_turns(
-        self, order: OrderWatch, leftover_runs: Sequence[SourceRun], leftover_counts: Mapping[int, int]
+        self,
+        order_watch: OrderWatch,
+        leftover_runs: Sequence[SourceRun],
+        leftover_counts: Mapping[int, int],
     ) -> None:
         """Set which ordered partitions have their turn in this batch, and where their gaps end.
 
         `leftover_counts` has by source how many positions `leftover_runs` have.
         """
-        self._turn_by_source = order.read_turns(leftover_counts)
+        self._turn_by_source = order_watch.read_turns(leftover_counts)
         self._gap_end_by_source = self._find_gap_ends(leftover_runs)
         for source, gap_end in self._gap_end_by_source.items():
             # of new records only the gap may be planned
-            gap_count = self._tenure.cursors[source].count_uninitialised_below(gap_end)
+            gap_count = self._session.cursors[source].count_uninitialised_below(gap_end)
             turn = self._turn_by_source[source]
             self._turn_by_source[source] = turn._replace(new_max=gap_count)
 
@@ -383,7 +392,7 @@ class Batches:
                 last_start_by_source[run.source] = max(run.start, last_start)
         gap_end_by_source: dict[int, int] = {}
         for source in self._turn_by_source:
-            cursor = self._tenure.cursors[source]
+            cursor = self._session.cursors[source]
             # 3 and 7 were never initialised, and the last run begins at 5: then 3 goes first, and 7
             # with a later batch. So the start of the last run is tried before the end of what was
             # initialised.
@@ -395,13 +404,14 @@ class Batches:
         return gap_end_by_source
 
     def _take_leftover(self, leftover_runs: Iterable[SourceRun]) -> Portion:
-        """Return what of the leftover this batch takes; give the rest back to the tenure, for a
-        later one.
+        """Return what this batch takes of the leftover; the rest is left for a later batch.
+
+        What is left goes back to the session's `unjournalled`: initialised, and in no batch.
         """
         taken: list[SourceRun] = []
         for run in leftover_runs:
             if self._waits_for_turn(run.source) or self._is_behind_gap(run):
-                self._tenure.unjournalled.append(run)
+                self._session.unjournalled.append(run)
             else:
                 taken.append(run)
         return self._chooser.divide(taken)
@@ -441,7 +451,7 @@ class Batches:
         pending_by_input = self._count_pending_records()
         chosen: list[Portion] = []
         for source in in_order:
-            cursor = self._tenure.cursors[source]
+            cursor = self._session.cursors[source]
             input = self._spec_by_source[source].input
             runs = cursor.uninitialised_runs(cursor.position_of(end_by_source[source]))
             copies = self._chooser.divide([SourceRun(source, *run) for run in runs])
@@ -466,7 +476,7 @@ class Batches:
         """
         others_by_input = Counter[int]()
         for source, spec in self._spec_by_source.items():
-            others_by_input[spec.input.id] += self._tenure.window.count_pending(source)
+            others_by_input[spec.input.id] += self._session.window.count_pending(source)
             if self._waits_for_turn(source) or copies_source(first_source(source)) in with_copies:
                 others_by_input[spec.input.id] -= leftover_counts.get(source, 0)
         return others_by_input
@@ -475,12 +485,12 @@ class Batches:
         """Return by input id how many records are pending."""
         pending_by_input = Counter[int]()
         for source, spec in self._spec_by_source.items():
-            pending_by_input[spec.input.id] += self._tenure.window.count_records(source)
+            pending_by_input[spec.input.id] += self._session.window.count_records(source)
         return pending_by_input
 
     def _is_ordered(self, source: int) -> bool:
         """Return whether a source is of an ordered input."""
-        return self._order is not None and self._spec_by_source[source].input.ordered
+        return self._order_watch is not None and self._spec_by_source[source].input.ordered
 
     def _waits_for_turn(self, source: int) -> bool:
         """Return whether a source is of an ordered partition that does not have its turn."""
@@ -562,7 +572,7 @@ class Batches:
             is_chosen_already = self._is_ordered(source) and self._spec_by_source[source].is_replay
             if self._waits_for_turn(source) or is_chosen_already:
                 continue
-            cursor = self._tenure.cursors[source]
+            cursor = self._session.cursors[source]
             readable_to = cursor.position_of(end)
             # a gap goes first, and alone: what is behind it waits for the next batch
             gap_end = self._gap_end_by_source.get(source, readable_to)
@@ -592,17 +602,17 @@ class Batches:
         A reader that waits at these ends gets the next record that there is to plan.
         """
         # an ordered partition may wait for its turn, and one with a target is not read to its end
-        may_stop_before_ends = self._order is not None or bool(self._target_by_source)
+        may_stop_before_ends = self._order_watch is not None or bool(self._target_by_source)
         # empty: this batch had no room, so nobody has asked for the ends
         end_by_source = dict(self._seen_end_by_source)
-        if may_stop_before_ends or self._tenure.unjournalled or not end_by_source:
+        if may_stop_before_ends or self._session.unjournalled or not end_by_source:
             return {}
-        for source, cursor in self._tenure.cursors.items():
+        for source, cursor in self._session.cursors.items():
             # a partition in trouble has no end: it will be read on from here
             is_in_trouble = self._spec_by_source[source].place in self._troubles
             if source not in end_by_source and is_in_trouble:
                 end_by_source[source] = offset_of(cursor.first_uninitialised)
-        if len(end_by_source) < len(self._tenure.cursors):
+        if len(end_by_source) < len(self._session.cursors):
             return {}
         if any(self._count_uninitialised_before(source, end) for source, end in end_by_source.items()):
             return {}
@@ -649,7 +659,11 @@ class Batches:
         return bool(self.new_start_by_source)
 
     def _handle_cut_logs(
-        self, epochs: Mapping[TopicPartition, int], ends: Mapping[int, int], *, knows_ends: bool
+        self,
+        epochs: Mapping[TopicPartition, int],
+        end_by_source: Mapping[int, int],
+        *,
+        knows_ends: bool,
     ) -> Collection[int]:
         """Begin a generation for each source whose log was cut.
 
@@ -657,41 +671,40 @@ class Batches:
 
         Args:
             epochs: the leader epochs that came with the ends.
-            ends: offsets, by source.
+            end_by_source: offsets.
             knows_ends: whether these are the ends of the logs, and not only how far they were read.
         """
         compared = self.continuity.compare(epochs, self._now_ms)
         cut_by_source = {cut.source: cut for cut in compared.cuts}
         if knows_ends:
-            for cut in self._logs_cut_short(ends):
+            for cut in self._logs_cut_short(end_by_source):
                 # what epochs have found goes before: such a log may have grown again
                 cut_by_source.setdefault(cut.source, cut)
         for source, cut in cut_by_source.items():
             if source not in self.new_start_by_source:
-                self._begin_generation(cut, ends.get(source))
+                self._begin_generation(cut, end_by_source.get(source))
         return compared.unknown
 
-    def _logs_cut_short(self, ends: Mapping[int, int]) -> list[Cut]:
+    def _logs_cut_short(self, end_by_source: Mapping[int, int]) -> list[Cut]:
         """Return the logs that end before what was read of them, as cuts, without using leader epochs.
 
         Other records will get the offsets that are missing.
         """
-        read_to = {source: offset_of(self._tenure.cursors[source].next) for source in ends}
-        short_sources = [source for source, end in ends.items() if end < read_to[source]]
+        cursors = self._session.cursors
+        read_to = {source: offset_of(cursors[source].next) for source in end_by_source}
+        short_sources = [source for source, end in end_by_source.items() if end < read_to[source]]
         if not short_sources:
             return []
         # these ends may be those of the last decided transactions: the logs are asked for their own
         cuts: list[Cut] = []
         for source, end in self._ask_offsets(short_sources, self._log, Bound.END).items():
             if end < read_to[source]:
-                cursor = self._tenure.cursors[source]
+                cursor = cursors[source]
                 cuts.append(Cut(source, start=cursor.position_of(end), end=cursor.next))
         return cuts
 
     def _begin_generation(self, cut: Cut, end: int | None) -> None:
-        """Begin a new generation of a source whose log was cut, at the first lost offset.
-
-        Else raise.
+        """Begin a new generation of a source whose log was cut, at the first lost offset; or raise.
 
         What is pending from there on is in no log any more: it is ABSENT. `end` is where the log
         ends now; None: that is not known. Raises `Disagreement`: the input is ordered, and nobody
@@ -700,7 +713,7 @@ class Batches:
         spec = self._spec_by_source[cut.source]
         if spec.input.fails_on_loss(self._spec.fail_on_data_loss) or spec.input.ordered:
             raise log_was_cut(spec, offset_of(cut.start), offset_of(cut.end), end)
-        cursor = self._tenure.cursors[cut.source]
+        cursor = self._session.cursors[cut.source]
         # what was never initialised before the cut has to be read by the new generation, too
         goes_on_from = min(cut.start, cursor.first_uninitialised)
         generation = generation_of(goes_on_from) + 1
@@ -710,9 +723,9 @@ class Batches:
                 " in topics.yaml"
             )
         self.new_start_by_source[cut.source] = position_at(generation, offset_of(goes_on_from))
-        lost_runs = self._tenure.window.pending_within(cut.source, cut.start, cut.end)
+        lost_runs = self._session.window.pending_within(cut.source, cut.start, cut.end)
         lost = [SourceRun(cut.source, *run) for run in lost_runs]
-        self._report_absent(lost, self._tenure.advance_clock(self._now_ms))
+        self._report_absent(lost, self._session.advance_clock(self._now_ms))
         self.lost_from_log_count += positions_in(lost)
         fields = {
             "partition": str(spec),
@@ -751,7 +764,7 @@ class Batches:
                 offsets[source] = answers.offsets[place]
         return offsets
 
-    def _epochs_without(self, copies: Collection[int]) -> dict[int, int]:
+    def _leader_epochs_without(self, copies: Collection[int]) -> dict[int, int]:
         """Return by source the leader epoch in which its log had all that is planned now; without `copies`.
 
         Ends and epochs come in one answer, except for the `copies` of ordered partitions: these
@@ -760,17 +773,17 @@ class Batches:
         """
         return {
             source: cursor.leader_epoch
-            for source, cursor in self._tenure.cursors.items()
+            for source, cursor in self._session.cursors.items()
             if source not in copies
         }
 
     def _leave_out_unreadable(
         self, leftover: Portion, choice: _Choice
     ) -> tuple[Portion, _Choice, Mapping[int, int]]:
-        """Return both without partitions that cannot be read now, and the offset where each log
-        begins.
+        """Return leftover and choice without partitions that cannot be read now, and logs' starts.
 
-        Their leftover goes back to the tenure, for a later batch. In an ordered partition neither
+        The starts are offsets, by source. The leftover of those partitions goes back to the
+        session's `unjournalled`, for a later batch. In an ordered partition neither
         copies nor new records go without the others.
         """
         sources = leftover.sources | choice.copies.sources
@@ -784,7 +797,7 @@ class Batches:
                 left_out |= {first_source(source), copies_source(first_source(source))}
         for run in (*leftover.ranges, *leftover.holes):
             if run.source in left_out:
-                self._tenure.unjournalled.append(self._part_before_cut(run))
+                self._session.unjournalled.append(self._part_before_cut(run))
         return leftover.without(left_out), choice.without(left_out), log_starts
 
     def _part_before_cut(self, run: SourceRun) -> SourceRun:
@@ -841,7 +854,8 @@ class Batches:
         self._absent_seq += 1
         if self._announcer is not None:
             roots = RootSet.of_runs(runs)
-            self._announcer.send_absent(self._tenure.name, self._lane, self._absent_seq, session_ms, roots)
+            name = self._session.name
+            self._announcer.send_absent(name, self._lane, self._absent_seq, session_ms, roots)
 
 
 def _without_gone(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[SourceRun]:

@@ -19,7 +19,7 @@ from acker.identity import generation_of, offset_of, position_at
 from acker.kafka.port import TopicPartition
 from acker.wire.events import PositionRun, SourceRun
 from spout.group.announce import PlannerContext, SightRequest
-from spout.group.tenure import Tenure
+from spout.group.running_session import RunningSession
 from spout.planning.intake import BatchIntake, Room, Sharing
 from spout.planning.supply import HOLE_POSITIONS_MAX, Portion, Sighting, Supply, joined_portions
 
@@ -102,15 +102,15 @@ class Chosen(NamedTuple):
 
 
 class Chooser:
-    """Chooses for the batches of one tenure, one after another."""
+    """Chooses for the batches of one session, one after another."""
 
-    def __init__(self, context: PlannerContext, tenure: Tenure) -> None:
+    def __init__(self, context: PlannerContext, session: RunningSession) -> None:
         """Begin; no batch before has left new records without their share of the room."""
         self._sharing = Sharing()
         self._spec_by_source = context.sources
         self._sight = SourceSight(context)
         self._hole_min = context.spec.hole_min
-        self._tenure = tenure
+        self._session = session
 
     def choose(self, uninitialised: Mapping[int, Sequence[PositionRun]], room: Room) -> Chosen:
         """Choose of positions that were never initialised, and begin to fetch what comes behind
@@ -127,10 +127,10 @@ class Chooser:
         is_limited = intake.is_limited
         awaited = self._find_and_add_sightings(intake) if is_limited else set()
         # 2. take; holes that have no verdict yet count against those of this batch
-        count_empty = self._tenure.window.count_empty
-        hole_room: dict[int, int] = {}
+        hole_room: dict[int, int] = {}  # by source: how many positions its holes may have
         for source in uninitialised:
-            hole_room[source] = max(0, HOLE_POSITIONS_MAX - count_empty(source))
+            pending_in_holes = self._session.window.count_empty(source)
+            hole_room[source] = max(0, HOLE_POSITIONS_MAX - pending_in_holes)
         portion_by_source = intake.take(hole_room, self._hole_min)
         # 3. fetch what comes behind; without a limit nobody will look at it
         next_by_source: dict[int, int] = {}
@@ -139,7 +139,7 @@ class Chooser:
                 taken_to = None
                 if source in portion_by_source:
                     taken_to = portion_by_source[source].end_of(source)
-                next_by_source[source] = taken_to or self._tenure.cursors[source].first_uninitialised
+                next_by_source[source] = taken_to or self._session.cursors[source].first_uninitialised
         self._sight.fetch_ahead(next_by_source)
         return Chosen(joined_portions(portion_by_source.values()), intake.granted_copies)
 

@@ -29,8 +29,8 @@ from acker.identity import generation_of, offset_of, position_at
 from acker.kafka.epochs import unknown_epoch
 from acker.kafka.port import NO_EPOCH, Log, ReadTo, TopicPartition
 from acker.waits import PassedTime
+from spout.group.running_session import RunningSession
 from spout.group.sources import SourceSpec
-from spout.group.tenure import Tenure
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import Journal
 
@@ -65,13 +65,13 @@ class _KeptReadTo(NamedTuple):
 
 
 class Continuity:
-    """Compares the logs of one tenure's sources with what was read of them."""
+    """Compares the logs of one session's sources with what was read of them."""
 
-    def __init__(self, log: Log, specs: Mapping[int, SourceSpec], tenure: Tenure) -> None:
-        """Begin with the epochs in the cursors of the tenure, the state of a group that is owned."""
+    def __init__(self, log: Log, specs: Mapping[int, SourceSpec], session: RunningSession) -> None:
+        """Begin with the epochs in the cursors of the session, the state of a group that is owned."""
         self._log = log
         self._spec_by_source = specs
-        self._tenure = tenure
+        self._session = session
         self._restored_by_source: dict[int, _KeptReadTo] = {}
         # The time that has passed here. Logs are compared once a batch, so between two comparisons
         # much time may pass; a clock that was set ahead counts for half of what a leader is given.
@@ -88,7 +88,7 @@ class Continuity:
         not read any more are passed over.
         """
         for source, read_to in read_to_by_source.items():
-            cursor = self._tenure.cursors.get(source)
+            cursor = self._session.cursors.get(source)
             if cursor is None:
                 continue
             next_offset = offset_of(cursor.next)
@@ -107,7 +107,7 @@ class Continuity:
         # by source with a newer leader: what was read of its log under the older one
         to_compare: dict[int, ReadTo] = {}
         unknown: set[int] = set()
-        for source, cursor in self._tenure.cursors.items():
+        for source, cursor in self._session.cursors.items():
             spec = self._spec_by_source.get(source)
             epoch = None if spec is None else epochs.get(spec.place)
             if spec is None or epoch is None:  # it is not read now, or its leader did not answer
@@ -136,7 +136,7 @@ class Continuity:
         cuts: list[Cut] = []
         for source, read_to in to_compare.items():
             place = self._spec_by_source[source].place
-            cursor = self._tenure.cursors[source]
+            cursor = self._session.cursors[source]
             intact_to = intact_to_by_place.get(place)
             if intact_to is None:
                 unknown.add(source)  # this leader could not say

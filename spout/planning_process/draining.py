@@ -39,7 +39,7 @@ from acker.untrusted import Untrusted
 from acker.waits import LongWait, PassedTime
 from spout.group.announce import PlannerContext
 from spout.group.due import DueWatch, StandingInput
-from spout.group.tenure import Tenure
+from spout.group.running_session import RunningSession
 from spout.planning_process.batches import Batches
 from spout.planning_process.state_watch import StateWatch
 from spout.planning_process.verdict_reader import VerdictReader
@@ -85,7 +85,7 @@ class Draining:
     def __init__(
         self,
         context: PlannerContext,
-        tenure: Tenure,
+        session: RunningSession,
         batches: Batches,
         state_watch: StateWatch | None,
         verdict_reader: VerdictReader | None,
@@ -98,7 +98,7 @@ class Draining:
             verdict_reader: None: nothing is tracked.
         """
         self._context = context
-        self._tenure = tenure
+        self._session = session
         self._batches = batches
         self._state_watch = state_watch
         self._verdict_reader = verdict_reader
@@ -159,7 +159,7 @@ class Draining:
     def _find_wait(self, lost_below: Mapping[int, int], now_ms: int) -> PendingWait | None:
         """Return what the query waits for, in the order of the module's list; None: nothing is left."""
         # 1. pending roots
-        if self._has_roots_in_flight():
+        if self._has_pending_roots_to_wait_for():
             return self._wait_for_verdicts(now_ms)
         # 2. records; of an ordered input a lost root may be why later ones are not planned: then
         # look at 3
@@ -178,16 +178,16 @@ class Draining:
                 return self._wait_for_partitions()
         return None if are_records_planned else self._wait_for_partitions()
 
-    def _has_roots_in_flight(self) -> bool:
+    def _has_pending_roots_to_wait_for(self) -> bool:
         """Return whether a root is pending that tasks were given, and that Spark's state does not hold."""
         # what is not journalled yet is pending as well, but has still to be planned
-        unjournalled_count = sum(run.end - run.start for run in self._tenure.unjournalled)
+        unjournalled_count = sum(run.end - run.start for run in self._session.unjournalled)
         is_all_held = self._state_watch is not None and self._state_watch.holds_all_pending()
-        return self._tenure.window.pending > unjournalled_count and not is_all_held
+        return self._session.window.pending > unjournalled_count and not is_all_held
 
     def _are_records_planned(self) -> bool:
         """Return whether every record of the inputs' own topics is in a batch."""
-        if self._tenure.unjournalled or self._context.left_out:
+        if self._session.unjournalled or self._context.left_out:
             return False
         return self._batches.is_all_planned(replay=False)
 
@@ -245,7 +245,7 @@ class Draining:
 
     def _wait_for_verdicts(self, now_ms: int) -> PendingWait:
         """Return the wait for verdicts; `Unreachable`: no acker can be at work any more."""
-        wait = verdict_wait(self._tenure, now_ms)
+        wait = verdict_wait(self._session, now_ms)
         self._wait_without_progress.record_wait((wait.event, wait.progress), self._passed_time.ms)
         timeouts_ms = [input.timeout_ms for input in self._context.spec.inputs]
         limit_ms = max(timeouts_ms) + self._patience_ms
@@ -254,8 +254,8 @@ class Draining:
         unchanged_ms = self._wait_without_progress.waited_ms(self._passed_time.ms)
         if has_timeouts and unchanged_ms >= limit_ms:
             raise Unreachable(
-                f"{self._tenure.window.pending} roots of group {self._context.spec.group} have had no verdict"
-                f" for {limit_ms // 1000} s, longer than their timeout (acker partitions"
+                f"{self._session.window.pending} roots of group {self._context.spec.group} have had no"
+                f" verdict for {limit_ms // 1000} s, longer than their timeout (acker partitions"
                 f" {wait.fields['acker_partitions']}); start an acker with `windhover acker run`, or look at"
                 f" its log. What is open stays so: then start the query again"
             )
@@ -354,19 +354,20 @@ class Draining:
         )
 
     def _name_of(self, input_id: int) -> str:
+        """Return the name of an input; of one that this query does not read its id, as text."""
         names = {input.id: input.name for input in self._context.spec.inputs}
         return names.get(input_id, f"id {input_id}")
 
 
-def verdict_wait(tenure: Tenure, now_ms: int) -> PendingWait:
+def verdict_wait(session: RunningSession, now_ms: int) -> PendingWait:
     """Return the wait of a process for the verdicts of its roots: how many, how old, and of which ackers."""
-    window = tenure.window
+    window = session.window
     oldest_ms = window.oldest_emitted_ms()  # None: nothing is pending
     oldest_age_ms = 0 if oldest_ms is None else max(0, now_ms - oldest_ms)
     fields = {
         "roots": window.pending,
         "oldest_s": oldest_age_ms // 1000,
-        "acker_partitions": ",".join(map(str, sorted(tenure.ticked_partitions()))),
+        "acker_partitions": ",".join(map(str, sorted(session.ticked_partitions()))),
         "next_step": "see `windhover roots` and `windhover status`; where no acker runs, start one with"
         " `windhover acker run`",
     }

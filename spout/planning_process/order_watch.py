@@ -38,8 +38,8 @@ from replay.records.headers import RecordPlace
 from replay.worker.fetch import Fetcher, cannot_be_read
 from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
+from spout.group.running_session import RunningSession
 from spout.group.sources import SourceSpec
-from spout.group.tenure import Tenure
 from spout.planning.journal import Journal
 from spout.planning.order import (
     KEY,
@@ -59,7 +59,7 @@ LOST_MAX: Final = 100_000
 FETCH_MAX: Final = 1_000
 """Keys that one look reads; while more are unknown, the partition waits."""
 
-UNKNOWN: Final = "waits for what is under way: "
+UNDER_WAY: Final = "waits for what is under way: "
 """Begins the text of a wait that passes by itself, mostly within a round trip."""
 
 
@@ -100,14 +100,16 @@ class OrderWatch:
         blocked_by_partition: by ``topic/partition``, how many of its records are blocked.
     """
 
-    def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
+    def __init__(
+        self, context: PlannerContext, session: RunningSession, answered_at: Mapping[int, int]
+    ) -> None:
         """Begin with nothing read.
 
         `answered_at` has by acker partition the offset of its answer to our question for the group.
         The verdicts of what was lost before are below it.
         """
         self._context = context
-        self._tenure = tenure
+        self._session = session
         self._answer_offset_by_partition = dict(answered_at)
         # by source: roots that an acker lost, with the partition and offset of their verdicts
         self._lost_roots: dict[int, dict[_Root, _VerdictPlace]] = {}
@@ -162,7 +164,7 @@ class OrderWatch:
         records were not put in lines by their keys.
         """
         timeout_ms = self._context.spec.timeout_ms  # 0: no root times out
-        is_late = timeout_ms and self._tenure.clock.now >= end.now + timeout_ms
+        is_late = timeout_ms and self._session.clock.now >= end.now + timeout_ms
         if is_late or self._has_older_roots:
             return
         # ordered sources that were not blocked as a whole
@@ -192,17 +194,19 @@ class OrderWatch:
         `Unreachable`, or `UnknownVersion` if a newer replay worker wrote to `_ack_due`.
         """
         specs = self._ordered_specs()
-        self._has_older_roots = bool(leftover_counts) or self._tenure.sibling is not None
+        self._has_older_roots = bool(leftover_counts) or self._session.sibling is not None
         # step 1 of the module's list. By source: for what it waits; empty: for nothing
-        why: dict[int, str] = {source: self._why_undecidable(source, leftover_counts) for source in specs}
-        decidable_sources = [source for source, text in why.items() if not text]
+        wait_by_source: dict[int, str] = {}
+        for source in specs:
+            wait_by_source[source] = self._why_undecidable(source, leftover_counts)
+        decidable_sources = [source for source, text in wait_by_source.items() if not text]
         turns: dict[int, Turn] = {}
         if decidable_sources:
-            turns, why_without_turn = self._find_turns_of(decidable_sources, specs, leftover_counts)
-            why |= why_without_turn
+            turns, waits = self._find_turns_of(decidable_sources, specs, leftover_counts)
+            wait_by_source |= waits  # of those that have no turn
         for source, turn in turns.items():
-            why[source] = turn.why
-        self._keep_and_report_waits(specs, why)
+            wait_by_source[source] = turn.why
+        self._keep_and_report_waits(specs, wait_by_source)
         return turns
 
     def close(self) -> None:
@@ -225,7 +229,7 @@ class OrderWatch:
         """
         specs: dict[int, SourceSpec] = {}
         for source, spec in self._context.sources.items():
-            has_copies = copies_source(source) in self._tenure.cursors
+            has_copies = copies_source(source) in self._session.cursors
             if spec.input.ordered and not spec.is_replay and has_copies:
                 specs[source] = spec
         return specs
@@ -239,10 +243,11 @@ class OrderWatch:
         """
         unaccounted_count = 0
         # records and their copies are sources of their own
-        for part in (source, copies_source(source)):
-            accounted_count = leftover_counts.get(part, 0) + self._count_pending_published(part)
-            unaccounted_count += self._tenure.window.count_pending(part) - accounted_count
-        return f"{UNKNOWN}{unaccounted_count:,} roots are pending" if unaccounted_count else ""
+        for log_source in (source, copies_source(source)):
+            published_count = self._count_pending_published(log_source)
+            accounted_count = leftover_counts.get(log_source, 0) + published_count
+            unaccounted_count += self._session.window.count_pending(log_source) - accounted_count
+        return f"{UNDER_WAY}{unaccounted_count:,} roots are pending" if unaccounted_count else ""
 
     def _count_pending_published(self, source: int) -> int:
         """Return how many roots are pending of batches that were published; forget runs that are settled.
@@ -252,7 +257,7 @@ class OrderWatch:
         pending_count = 0
         unsettled: list[SourceRun] = []
         for run in self._published_runs.pop(source, ()):
-            pending_runs = self._tenure.window.pending_within(run.source, run.start, run.end)
+            pending_runs = self._session.window.pending_within(run.source, run.start, run.end)
             if pending_runs:
                 unsettled.append(run)
                 pending_count += sum(pending.end - pending.start for pending in pending_runs)
@@ -275,19 +280,21 @@ class OrderWatch:
         """
         # step 2
         due_entries = self._open_due_entries()
-        why = self._read_due_entries(due_entries, decidable_sources)
+        # by source: for what it waits; a source without an entry does not wait
+        wait_by_source = self._read_due_entries(due_entries, decidable_sources)
         self._keep_named_lines(specs)
         self._drop_taken_over(due_entries)
         for source in decidable_sources:
-            if source in why:
+            if source in wait_by_source:
                 continue
-            behind = self._partitions_not_taken_over(source)
-            if behind:
-                why[source] = f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
+            unread_partitions = self._partitions_not_taken_over(source)
+            if unread_partitions:
+                why = f"no replay worker has taken over what was lost, in {unread_partitions}"
+                wait_by_source[source] = f"{UNDER_WAY}{why}"
         # step 3
-        taken_over_sources = [source for source in decidable_sources if source not in why]
-        stable_ends, why_unstable = self._ask_stable_ends(taken_over_sources)
-        why |= why_unstable
+        taken_over = [source for source in decidable_sources if source not in wait_by_source]
+        stable_ends, waits_for_end = self._ask_stable_ends(taken_over)
+        wait_by_source |= waits_for_end
         # now every record that is not done is known: the turns follow from those that wait
         waiting_by_source: dict[int, Sequence[WaitingRoot]] = {}
         for source in stable_ends:
@@ -297,14 +304,14 @@ class OrderWatch:
         for source, roots in waiting_by_source.items():
             turn = self._decide_turn(specs[source], roots, stable_ends[source])
             if turn is None:
-                why[source] = f"{UNKNOWN}keys of records that wait are being read"
+                wait_by_source[source] = f"{UNDER_WAY}keys of records that wait are being read"
             elif leftover_counts.get(source) or leftover_counts.get(copies_source(source)):
                 # what a process before has initialised may time
                 # out in this batch: nothing new may pass it
                 turns[source] = turn._replace(new_max=0)
             else:
                 turns[source] = turn
-        return turns, why
+        return turns, wait_by_source
 
     def _open_due_entries(self) -> DueEntries:
         """Return the lost roots of ordered inputs that wait; the first call begins to read them."""
@@ -325,11 +332,11 @@ class OrderWatch:
         if is_whole:
             self._was_due_read_to_end = True
             return {}
-        why: dict[int, str] = {}
+        wait_by_source: dict[int, str] = {}
         for source in decidable_sources:
             if not self._was_due_read_to_end or self._may_have_waiting(source, due):
-                why[source] = f"{UNKNOWN}{self._context.spec.topics.due} is being read"
-        return why
+                wait_by_source[source] = f"{UNDER_WAY}{self._context.spec.topics.due} is being read"
+        return wait_by_source
 
     def _keep_named_lines(self, specs: Mapping[int, SourceSpec]) -> None:
         """Keep the lines that the driver has named: these records need not be read for their keys."""
@@ -360,7 +367,7 @@ class OrderWatch:
                 for root, (partition, offset) in place_by_root.items()
                 if due.taken_over_to[partition] <= offset
             }
-        pending_within = self._tenure.window.pending_within
+        pending_within = self._session.window.pending_within
         for source, not_acked in self._not_acked.items():
             lost_roots = self._lost_roots.get(source, {})
             self._not_acked[source] = {
@@ -381,14 +388,14 @@ class OrderWatch:
         for root, (partition, offset) in self._lost_roots.get(source, {}).items():
             if root not in not_acked:
                 lost_below[partition] = max(offset + 1, lost_below.get(partition, 0))
-        behind: list[str] = []
+        unread_partitions: list[str] = []
         for partition, answered_at in self._answer_offset_by_partition.items():
             # what was lost before this process began is below the answer to its question for the
             # group
             take_over_to = max(answered_at, lost_below.get(partition, 0))
             if self._due_entries is None or self._due_entries.taken_over_to[partition] < take_over_to:
-                behind.append(f"{self._context.spec.topics.verdict}/{partition}")
-        return ", ".join(behind)
+                unread_partitions.append(f"{self._context.spec.topics.verdict}/{partition}")
+        return ", ".join(unread_partitions)
 
     def _ask_stable_ends(self, sources: Sequence[int]) -> tuple[dict[int, int], dict[int, str]]:
         """Ask up to where the copies of partitions are known, and all of them.
@@ -399,9 +406,9 @@ class OrderWatch:
         """
         place_by_source = {source: self._context.sources[copies_source(source)].place for source in sources}
         stable_end_by_source: dict[int, int] = {}
-        why: dict[int, str] = {}
+        wait_by_source: dict[int, str] = {}
         if not place_by_source:
-            return stable_end_by_source, why
+            return stable_end_by_source, wait_by_source
         # the ends are asked for first: the stable ones must reach as far
         ends = self._context.log.bounds(Bound.END, place_by_source.values())
         stable_ends = self._context.log.bounds(Bound.STABLE_END, ends.offsets)
@@ -411,12 +418,13 @@ class OrderWatch:
             name = f"{place.topic}/{place.partition}"
             stable_end = stable_ends.offsets.get(place)
             if stable_end is None:
-                why[source] = f"{UNKNOWN}which copies there are in {name} cannot be asked"
+                why = f"which copies there are in {name} cannot be asked"
+                wait_by_source[source] = f"{UNDER_WAY}{why}"
             elif stable_end < ends.offsets[place]:
-                why[source] = f"{UNKNOWN}copies in {name} are being written"
+                wait_by_source[source] = f"{UNDER_WAY}copies in {name} are being written"
             else:
                 stable_end_by_source[source] = stable_end
-        return stable_end_by_source, why
+        return stable_end_by_source, wait_by_source
 
     def _fetch_lines(self, places: Mapping[RecordPlace, RecordPlace]) -> None:
         """Fetch the keys of records that wait, and keep their lines: each once, `FETCH_MAX` in a call.
@@ -479,24 +487,29 @@ class OrderWatch:
         are empty, as markers of transactions are: then they are looked at.
         """
         copies = copies_source(source)
-        cursor = self._tenure.cursors[copies]
+        cursor = self._session.cursors[copies]
         runs = cursor.uninitialised_runs(cursor.position_of(stable_end))
         position_count = sum(run.end - run.start for run in runs)
         if position_count <= room:
             return position_count
         return self._sight.find_supply(copies, runs).count_max
 
-    def _keep_and_report_waits(self, specs: Mapping[int, SourceSpec], why: Mapping[int, str]) -> None:
+    def _keep_and_report_waits(
+        self, specs: Mapping[int, SourceSpec], wait_by_source: Mapping[int, str]
+    ) -> None:
         """Keep in `wait_by_partition` what partitions wait for.
 
         Report who begins to wait, or goes on.
 
-        `why` has by source for what it waits; empty: it goes on. What passes by itself is not
+        `wait_by_source`: for what it waits; empty: it goes on. What passes by itself is not
         reported.
         """
-        self.wait_by_partition = {str(specs[source]): text for source, text in why.items() if text}
-        for source, text in why.items():
-            if text.startswith(UNKNOWN):
+        self.wait_by_partition = {}
+        for source, text in wait_by_source.items():
+            if text:
+                self.wait_by_partition[str(specs[source])] = text
+        for source, text in wait_by_source.items():
+            if text.startswith(UNDER_WAY):
                 continue  # passes within a round trip
             reported_text = self._reported_wait_by_source.get(source, "")
             partition = str(specs[source])

@@ -8,9 +8,8 @@
 The states of the session, and what can happen in each, stand in `spout.group.session_state`. These
 words come again in this room:
 
-* a *tenure* is the time in which this process owns the group, and the state of that time: the
-  session's clock, its window of pending roots, and by source a *cursor*, which knows the positions
-  that were never initialised;
+* of the session this process has the state (`RunningSession`): its clock, its window of pending
+  roots, and by source a *cursor*, which knows the positions that were never initialised;
 * the *journal* is the offset that Spark keeps of a batch, with all that the next one has to know;
 * a batch is *under way* from its planning until the driver has *published* it: until what it acked
   and failed is durable;
@@ -50,6 +49,7 @@ from spout.group.commits import Committer
 from spout.group.growth import Growth
 from spout.group.opening import GrantEpoch, Opened, Opening
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Who, describe_session
+from spout.group.running_session import RunningSession, running_session_of
 from spout.group.session_state import SessionEvent, SessionState, SessionStates, status_word
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
 from spout.group.starting import (
@@ -61,7 +61,6 @@ from spout.group.starting import (
     starting_offsets,
 )
 from spout.group.strangers import END_IT, MovedCommit, StrangerWatch, members_text, moved_cure, strangers_now
-from spout.group.tenure import Tenure, tenure_of
 from spout.group.troubles import Troubles
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
@@ -96,7 +95,7 @@ class Owned(NamedTuple):
     """An owned group: the state of its session, and what serves it.
 
     Attributes:
-        tenure: the state of the session.
+        session: the state of the session.
         batches: plans.
         committer: commits what is settled.
         growth: finds new partitions, and has the ackers know them before they are read.
@@ -108,7 +107,7 @@ class Owned(NamedTuple):
             across batches.
     """
 
-    tenure: Tenure
+    session: RunningSession
     batches: Batches
     committer: Committer
     growth: Growth
@@ -186,12 +185,12 @@ class Planner:
         # by source: the offset at which the query stops, or `UNKNOWN_TARGET`; empty: it does not
         # stop
         self._target_by_source: dict[int, int] = {}
-        self._session = SessionStates()
+        self._session_states = SessionStates()
         # `wait_for_records` may run beside `step`: what it says of the session must not undo what that says
         self._session_lock = Lock()
         # what serves the group, while it is taken and once it is owned; None: `open` was not called
         self._group: Taking | Owned | None = None
-        self._strangers = StrangerWatch(log, spec.group, self._context.report)
+        self._stranger_watch = StrangerWatch(log, spec.group, self._context.report)
         # by source: the commit by somebody else that was reported last
         self._reported_move_by_source: dict[int, MovedCommit] = {}
         self._verdict_long_wait = LongWait()
@@ -212,7 +211,7 @@ class Planner:
     @property
     def is_open(self) -> bool:
         """Whether `open` has found the sources."""
-        return self._session.state is not SessionState.IDLE
+        return self._session_states.state is not SessionState.IDLE
 
     @property
     def is_ready(self) -> bool:
@@ -224,8 +223,8 @@ class Planner:
         """Whether the group is taken and nothing is pending: `step` is in no hurry."""
         if not isinstance(self._group, Owned):
             return False
-        tenure = self._group.tenure
-        return tenure.is_idle and tenure.sibling is None
+        session = self._group.session
+        return session.is_idle and session.sibling is None
 
     @property
     def is_reading(self) -> bool:
@@ -274,19 +273,19 @@ class Planner:
         self._writes_exactly_once = grant_epoch is not None
         # 1. find the sources, and check that the journal is of them
         sources = sources_of(log, spec.inputs, tracked=self._is_tracked)
-        self._session.process(SessionEvent.SOURCES_READ)
+        self._session_states.process(SessionEvent.SOURCES_READ)
         self._context.sources.update(sources)
-        checked = list(sources.values())
+        specs_to_check = list(sources.values())
         if spec.take_over:
             # who takes over may go on in a generation that a reset began, which the
             # journal does not know; only what is read again has to be as before
             read_again = {run.source for run in journal.ranges if runs_again}
-            checked = [source_spec for source_spec in checked if source_spec.source in read_again]
-        check_journal(checked, journal, tracked=self._is_tracked)
+            specs_to_check = [sources[source] for source in sources if source in read_again]
+        check_journal(specs_to_check, journal, tracked=self._is_tracked)
         # 2. without tracking nobody is asked
         if not self._is_tracked:
             self._begin_session(
-                self._untracked_tenure(now_ms),
+                self._untracked_session(now_ms),
                 Committer(log, spec.group, self.sources, commit_mark(spec.topics)),
                 verdict_reader=None,
                 answered_at={},
@@ -319,7 +318,7 @@ class Planner:
                 journal,
                 self._new_id,
                 now_ms,
-                self._session,
+                self._session_states,
                 grant_epoch,
             )
             with ExitStack() as undo:  # closes the opening if the rest of this fails
@@ -391,13 +390,13 @@ class Planner:
         """
         self._report_batch_under_way(now_ms)
         if owned.state_watch is not None:  # before the tick, by which a root may time out
-            owned.state_watch.reset_due_timeouts(owned.tenure.clock.now)
-        session_ms = owned.tenure.advance_clock(now_ms)
+            owned.state_watch.reset_due_timeouts(owned.session.clock.now)
+        session_ms = owned.session.advance_clock(now_ms)
         self._send_to_ackers(owned, session_ms, now_ms)
         self._read_joined_sources(owned, session_ms, now_ms)
         self._commit_if_due(owned, now_ms)
         next_offset_by_partition: dict[TopicPartition, int] = {}
-        for source, cursor in owned.tenure.cursors.items():
+        for source, cursor in owned.session.cursors.items():
             next_offset = offset_of(cursor.first_uninitialised)
             next_offset_by_partition[self.sources[source].place] = next_offset
         self._report_standing(self._context.troubles.step(next_offset_by_partition, now_ms))
@@ -445,12 +444,13 @@ class Planner:
         if self._writes_exactly_once:
             # before the first root is initialised; an error
             # ends the process with a clock that stands
-            owned.tenure.stop_clock(now_ms)
+            owned.session.stop_clock(now_ms)
         end = owned.batches.plan(start, limit, now_ms, tasks)
         if end != start and end.ranges:  # of a batch without records nothing is published
             self._unpublished = end
         elif self._unpublished is None:
-            owned.tenure.start_clock()
+            # no batch keeps the clock standing
+            owned.session.start_clock()
         if owned.state_watch is not None and end != start:
             owned.state_watch.begin_batch(end)
         return end
@@ -511,7 +511,7 @@ class Planner:
         """Start the session's clock again: the store has the batch that ends at `end`."""
         if self._unpublished == end:
             self._unpublished = None
-            self._require_owned().tenure.start_clock()
+            self._require_owned().session.start_clock()
 
     def room(self, input_id: int) -> int:
         """Return how many more records of an input may be pending; only when `is_ready`."""
@@ -525,7 +525,7 @@ class Planner:
         """Return the first position of each source that was never initialised; only when `is_ready`."""
         return {
             source: cursor.first_uninitialised
-            for source, cursor in self._require_owned().tenure.cursors.items()
+            for source, cursor in self._require_owned().session.cursors.items()
         }
 
     def is_drained(self) -> bool:
@@ -542,10 +542,10 @@ class Planner:
         """
         owned = self._require_owned()
         is_held = owned.state_watch is not None and owned.state_watch.holds_all_pending()
-        if owned.verdict_reader is None or owned.tenure.is_idle or is_held:
+        if owned.verdict_reader is None or owned.session.is_idle or is_held:
             self._verdict_long_wait.over()
             return
-        wait = verdict_wait(owned.tenure, now_ms)
+        wait = verdict_wait(owned.session, now_ms)
         waited_ms = self._verdict_long_wait.record_wait((wait.event, wait.progress), now_ms)
         if waited_ms is not None:
             fields = {"group": self._spec.group, "waited_s": waited_ms // 1000, **wait.fields}
@@ -554,7 +554,7 @@ class Planner:
     def commit(self) -> None:
         """Commit what is settled now, rather than in a few seconds."""
         owned = self._require_owned()
-        owned.committer.commit(owned.tenure.committable())
+        owned.committer.commit(owned.session.committable())
 
     @property
     def commit_refused(self) -> str:
@@ -579,26 +579,26 @@ class Planner:
 
         If it asks for records after all (`plan`, `wait_for_records`), the next `step` says that it lives.
         """
-        if self._session.state in (SessionState.SUPERSEDED, SessionState.CLOSED):
+        if self._session_states.state in (SessionState.SUPERSEDED, SessionState.CLOSED):
             return  # the group is another's, and so are its commits: those of a reset are lower
         self.commit()
-        if self._session.state is not SessionState.OWNING or self._context.announcer is None:
+        if self._session_states.state is not SessionState.OWNING or self._context.announcer is None:
             return
-        tenure = self._require_owned().tenure
+        session = self._require_owned().session
         self._process_event(SessionEvent.GOODBYE_SENT)
         # if the query goes on after all, the next step sends a sign of life at once
         self._last_sign.at_ms = None
         with suppress(Unreachable):  # then others notice the silence, some seconds later
-            self._context.announcer.send_goodbye(tenure.name, tenure.clock.now)
+            self._context.announcer.send_goodbye(session.name, session.clock.now)
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
         """Return the status; `error` says why the process stopped."""
-        state = "failed" if error else status_word(self._session.state)
+        state = "failed" if error else status_word(self._session_states.state)
         if not isinstance(self._group, Owned):
             return PlannerStatus(state, self._spec.group, error=error, wall=now_ms)
         owned = self._group
-        tenure, batches, committer = owned.tenure, owned.batches, owned.committer
-        window, counts = tenure.window, tenure.window.counts
+        session, batches, committer = owned.session, owned.batches, owned.committer
+        window, counts = session.window, session.window.counts
         oldest_ms = window.oldest_emitted_ms()  # None: nothing is pending
         waits: dict[str, str] = {}
         blocked_now: dict[str, int] = {}
@@ -607,7 +607,7 @@ class Planner:
             blocked_now = dict(owned.order_watch.blocked_by_partition)
         return PlannerStatus(
             state=state,
-            group=self._spec.group, session=tenure.name.id, epoch=tenure.name.epoch,
+            group=self._spec.group, session=session.name.id, epoch=session.name.epoch,
             batches=batches.batch_count, emitted=window.emitted, replayed=batches.replayed_count,
             pending=window.pending, acked=counts[Verdict.ACKED], absent=counts[Verdict.ABSENT],
             failed=counts[Verdict.FAILED], timed_out=counts[Verdict.TIMED_OUT],
@@ -617,7 +617,7 @@ class Planner:
             oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
             batch_ms=batches.last_took_ms, batch_records_max=batches.pace.next_records_max() or 0,
             limit_hits=batches.limit_hits,
-            clock=tenure.clock.now,
+            clock=session.clock.now,
             committed={
                 str(self.sources[source]): offset for source, offset in committer.committed().items()
             },
@@ -641,19 +641,20 @@ class Planner:
 
         What is open stays open: its clock stands still.
         """
-        if self._session.is_closed:
+        if self._session_states.is_closed:
             return
-        with self._to_close as parts:  # all of them, whatever the last commit raises
-            parts.callback(self._process_event, SessionEvent.CLOSE)
+        # at its end the context closes all of them, also if the last commit raises
+        with self._to_close as readers_to_close:
+            readers_to_close.callback(self._process_event, SessionEvent.CLOSE)
             if isinstance(self._group, Taking):
-                parts.callback(self._group.opening.close)
+                readers_to_close.callback(self._group.opening.close)
             if isinstance(self._group, Owned):
                 self.leave()
 
     def _process_event(self, event: SessionEvent) -> None:
         """Move the session to its next state, under the lock; see `SessionStates.process`."""
         with self._session_lock:
-            self._session.process(event)
+            self._session_states.process(event)
 
     def _report_standing(self, news: StandingNews) -> None:
         """Report which partitions stand, and which go on again."""
@@ -676,26 +677,27 @@ class Planner:
         If the checkpoint is an older copy, and the query takes over, ask for the group anew
         instead.
         """
-        tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
-        if opened.is_restart and self._report_if_older_checkpoint(tenure, taking.verdict_reader):
+        spec = self._spec
+        session = running_session_of(opened, self._journal, spec.group, spec.partitions, now_ms)
+        if opened.is_restart and self._report_if_older_checkpoint(session, taking.verdict_reader):
             taking.opening.take_anew(now_ms)
             return
         owned = self._begin_session(
-            tenure, taking.committer, taking.verdict_reader, opened.answer_offsets, now_ms
+            session, taking.committer, taking.verdict_reader, opened.answer_offsets, now_ms
         )
         # what acker partitions wrote behind their answers, before the last of these came
         for partition, offset, event in opened.later_events:
             self._apply_event(owned, partition, offset, event, now_ms)
-        epoch, session = opened.name
-        fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}
+        epoch, session_id = opened.name
+        fields = {"session": session_id, "epoch": epoch, "restart": opened.is_restart}
         self._context.report("session_began", fields)
 
-    def _report_if_older_checkpoint(self, tenure: Tenure, verdict_reader: VerdictReader) -> bool:
+    def _report_if_older_checkpoint(self, session: RunningSession, verdict_reader: VerdictReader) -> bool:
         """Report a checkpoint that lacks a batch which its session acked; return whether it does.
 
         Raises `Disagreement` instead, unless the query takes over.
         """
-        acked = self._find_acked_behind_checkpoint(tenure, verdict_reader)
+        acked = self._find_acked_behind_checkpoint(session, verdict_reader)
         if acked is None:
             return False
         source_spec = self.sources[acked.source]
@@ -705,7 +707,7 @@ class Planner:
         return True
 
     def _find_acked_behind_checkpoint(
-        self, tenure: Tenure, verdict_reader: VerdictReader
+        self, session: RunningSession, verdict_reader: VerdictReader
     ) -> SourceRun | None:
         """Return some roots that were ACKED and are in no batch of this checkpoint.
 
@@ -714,7 +716,7 @@ class Planner:
         The driver acks only what Spark has journalled: so these were in a later checkpoint. What
         was ACKED since this process began proves nothing: another driver may be at its last batch.
         """
-        settled_roots = tenure.settled_outside(self._journal)
+        settled_roots = session.settled_not_journalled(self._journal)
         if not settled_roots:
             return None
         # so far the clocks of two machines may differ
@@ -722,10 +724,10 @@ class Planner:
         patience_ms = longest_unreachable_ms(self._spec.inputs)
         return verdict_reader.find_acked(settled_roots, since_ms, patience_ms)
 
-    def _untracked_tenure(self, now_ms: int) -> Tenure:
-        """Return a tenure without a session, from where the journal ends, or where group or options
-        say.
+    def _untracked_session(self, now_ms: int) -> RunningSession:
+        """Return the state of a query that is not tracked, so that its session has no name.
 
+        It reads on where the journal ends, else where the group's commits or the options say.
         Sources of which nobody can say where they begin are left out until they have a leader.
         """
         # 1. what the journal knows goes on there
@@ -734,22 +736,24 @@ class Planner:
         for source, mark in marks.items():
             cursors[source] = SourceCursor(mark.from_, mark.next, PositionSet(mark.gaps), mark.leader_epoch)
         # 2. the other sources begin where the group's commits or the options say, in generation 0
-        fresh = [spec for source, spec in self.sources.items() if source not in marks]
+        without_mark = [spec for source, spec in self.sources.items() if source not in marks]
         left_out_before = dict.fromkeys(self._journal.waits, self._journal.at_ms)
         begun = Begun(marks, left_out_before)
-        starts = starting_offsets(self._context, fresh, begun)
-        for source, offset in starts.items():
-            first = position_at(0, offset)
-            cursors[source] = SourceCursor(first, first)
-        # 3. those without a known start wait; a later process knows by the journal since when they
-        # do
-        without_start = {spec.source for spec in fresh} - starts.keys()
-        self._context.leave_out({source: left_out_before.get(source, now_ms) for source in without_start})
-        return Tenure(SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions)
+        first_offsets = starting_offsets(self._context, without_mark, begun)
+        for source, offset in first_offsets.items():
+            first_position = position_at(0, offset)
+            cursors[source] = SourceCursor(from_=first_position, next=first_position)
+        # 3. those without a known start wait; by the journal a later process knows since when
+        without_start = {spec.source for spec in without_mark} - first_offsets.keys()
+        since_ms = {source: left_out_before.get(source, now_ms) for source in without_start}
+        self._context.leave_out(since_ms)
+        no_name = SessionName(0, "")
+        clock = SessionClock(now_ms, now_ms)
+        return RunningSession(no_name, clock, cursors, self._spec.partitions)
 
     def _begin_session(
         self,
-        tenure: Tenure,
+        session: RunningSession,
         committer: Committer,
         verdict_reader: VerdictReader | None,
         answered_at: Mapping[int, int],
@@ -764,34 +768,34 @@ class Planner:
         context = self._context
         # 1. what plans
         is_ordered = self._is_tracked and any(input.ordered for input in self._spec.inputs)
-        order_watch = OrderWatch(context, tenure, answered_at) if is_ordered else None
+        order_watch = OrderWatch(context, session, answered_at) if is_ordered else None
         if order_watch is not None:
             self._to_close.callback(order_watch.close)
         # a lane is a numbered sequence of messages to the ackers; its name is of this process and
         # session
-        lane = f"planner-{self._new_id}/{tenure.name.id}"
-        batches = Batches(context, tenure, lane, self._target_by_source, order_watch)
+        lane = f"planner-{self._new_id}/{session.name.id}"
+        batches = Batches(context, session, lane, self._target_by_source, order_watch)
         # 2. what commits
-        committer.use_cursors(tenure.cursors)
+        committer.use_cursors(session.cursors)
         # after the cursors, whose generation says which of the kept offsets still count
-        batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), tenure.cursors))
-        committer.replace_foreign_commits(tenure.committable())
+        batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), session.cursors))
+        committer.replace_foreign_commits(session.committable())
         # 3. what follows timeouts, and Spark's state
         self._last_sign.at_ms = now_ms  # the question for the group was one
         resets, state_watch = None, None
         if context.announcer is not None:
-            resets = TimeoutResets(tenure, context.announcer, lane)
+            resets = TimeoutResets(session, context.announcer, lane)
         if self._spec.wakes and resets is not None:
             batch_again = self._journal if self._runs_again else None
-            state_watch = StateWatch(tenure, resets, self._spec, batch_again)
+            state_watch = StateWatch(session, resets, self._spec, batch_again)
         # 4. what says when all is done
-        draining = Draining(context, tenure, batches, state_watch, verdict_reader)
+        draining = Draining(context, session, batches, state_watch, verdict_reader)
         self._to_close.callback(draining.close)
         owned = Owned(
-            tenure,
+            session,
             batches,
             committer,
-            Growth(context, tenure.name, now_ms),
+            Growth(context, session.name, now_ms),
             draining,
             verdict_reader,
             order_watch,
@@ -814,18 +818,18 @@ class Planner:
         if isinstance(event, Verdicts):
             self._apply_verdicts(owned, partition, offset, event, now_ms)
             return
-        spec, tenure = self._spec, owned.tenure
+        spec, session = self._spec, owned.session
         other = SessionName(event.epoch, event.session)
-        if event.group == spec.group and other > tenure.name:
+        if event.group == spec.group and other > session.name:
             self._process_event(SessionEvent.HIGHER_SESSION_SEEN)
             owner = describe_session(self._context.log, spec, other, now_ms)
             raise SessionSuperseded(
-                f"{owner} took group {spec.group} from session {tenure.name}; what was open is replayed"
+                f"{owner} took group {spec.group} from session {session.name}; what was open is replayed"
                 f" there. Stop it, if it is a query, and start this one again with {spec.way}"
             )
         # it may answer the question about new sources, or that about the session beside this one
         owned.growth.read(partition, event)
-        tenure.read(partition, event)
+        session.read(partition, event)
 
     def _apply_verdicts(
         self, owned: Owned, partition: int, offset: int, verdicts: Verdicts, now_ms: int
@@ -839,7 +843,7 @@ class Planner:
                 blocked_count += len(lost.positions) // POSITION_BYTES
         self._blocked_count += blocked_count
         owned.batches.pace.take_off_records(blocked_count)  # no bolt had them: they took no time
-        has_settled = owned.tenure.settle(partition, verdicts)
+        has_settled = owned.session.settle(partition, verdicts)
         if has_settled:
             owned.batches.record_progress(now_ms)
         if self._on_verdicts is not None:
@@ -850,31 +854,32 @@ class Planner:
 
         Without tracking nothing is sent.
         """
-        tenure = owned.tenure
+        session = owned.session
         announcer = self._context.announcer
         if announcer is None:
             return
         # a query that has left gives no sign of life, until Spark asks for records again
-        has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)
-        partitions = tenure.ticked_partitions()
+        has_left = self._session_states.state in (SessionState.LEFT, SessionState.CLOSED)
+        partitions = session.ticked_partitions()
         if partitions and not has_left and self._last_tick.begin_if_due(now_ms, TICK_EVERY_MS):
             self._last_sign.at_ms = now_ms
-            tenure.clock.record_sent()
-            announcer.send_tick(tenure.name, session_ms, partitions, now_ms)
+            session.clock.record_sent()
+            announcer.send_tick(session.name, session_ms, partitions, now_ms)
         if not has_left and self._last_sign.begin_if_due(now_ms, SIGN_EVERY_MS):
             # without open roots a tick is only a sign of
             # life: the clock that it has stands still
-            announcer.send_tick(tenure.name, session_ms, (SIGNS_AT,), now_ms)
-        if tenure.sibling is not None:
-            partitions_to_ask = tenure.sibling.start_question(now_ms)
+            announcer.send_tick(session.name, session_ms, (SIGNS_AT,), now_ms)
+        # while the process before of this session may live: its clock counts, too
+        if session.sibling is not None:
+            partitions_to_ask = session.sibling.start_question(now_ms)
             if partitions_to_ask:
-                announcer.send_take(tenure.sibling.question, session_ms, (), partitions_to_ask)
+                announcer.send_take(session.sibling.question, session_ms, (), partitions_to_ask)
 
     def _commit_if_due(self, owned: Owned, now_ms: int) -> None:
         """Commit what is settled now and then; report who moves the commits, or has them refused."""
         committer = owned.committer
-        committer.step(owned.tenure.committable, now_ms, idle=owned.tenure.is_idle)
-        self._strangers.step(committer.refused, now_ms)
+        committer.step(owned.session.committable, now_ms, idle=owned.session.is_idle)
+        self._stranger_watch.step(committer.refused, now_ms)
         self._report_moved_commits(committer, now_ms)
 
     def _read_joined_sources(self, owned: Owned, session_ms: int, now_ms: int) -> None:
@@ -888,7 +893,7 @@ class Planner:
         for spec, cursor in joined:
             self._context.sources[spec.source] = spec
             self._context.left_out.pop(spec.source, None)
-            owned.tenure.add_source(spec.source, cursor)
+            owned.session.add_source(spec.source, cursor)
             self.joined_count += 1
             if new_start_by_source.pop(spec.source, None) is not None:
                 owned.committer.allow_lower_commit(spec.source)
@@ -897,7 +902,7 @@ class Planner:
         """Report commits of somebody else, each once for as long as the group has it."""
         for source, moved in committer.moved.items():
             if self._reported_move_by_source.get(source) != moved:
-                strangers = members_text(self._strangers.strangers) or "nobody"
+                strangers = members_text(self._stranger_watch.strangers) or "nobody"
                 fields = {
                     "group": self._spec.group,
                     "moved": str(moved),

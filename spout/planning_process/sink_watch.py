@@ -48,12 +48,12 @@ class SinkWatch:
         damaged: what could not be read of the last batch, for which the query is to end.
     """
 
-    def __init__(self, driver: DriverLink, *, durable_ms: int = UNREACHABLE_MS) -> None:
+    def __init__(self, driver_link: DriverLink, *, durable_ms: int = UNREACHABLE_MS) -> None:
         """Begin without a batch.
 
         `durable_ms`: how long acks may take to be durable, as for `Publisher`.
         """
-        self._driver = driver
+        self._driver_link = driver_link
         self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
         # the offset behind the batch that is not published yet; None: no batch is owed
         self._owed_end: Journal | None = None
@@ -62,6 +62,7 @@ class SinkWatch:
 
     def expect(self, end: Journal) -> None:
         """Expect the publication of a batch that was planned; `end` is the offset behind it."""
+        # without a session nothing is tracked, and without positions nothing is published
         self._owed_end = end if end.session and end.ranges else None
         self.not_acked = None
 
@@ -75,7 +76,7 @@ class SinkWatch:
         """
         if self._owed_end is None or start != self._owed_end:
             return False
-        publication = self._driver.published(self._owed_end.session, self._owed_end.ranges)
+        publication = self._driver_link.published(self._owed_end.session, self._owed_end.ranges)
         if publication is None:
             return True
         self._owed_end = None
@@ -86,14 +87,14 @@ class SinkWatch:
     @property
     def late_ms(self) -> int:
         """How long the publication of a batch that has ended may take."""
-        return LATE_MS if self._driver.follower is None else self._follower_late_ms
+        return LATE_MS if self._driver_link.follower is None else self._follower_late_ms
 
     def follower_error(self) -> TrackingError | None:
         """Return the error with which the stream's follower failed.
 
         None: it did not, or there is none.
         """
-        failure = self._driver.follower
+        failure = self._driver_link.follower  # empty: it has not failed; None: there is none
         return TrackingError(failure) if failure else None
 
     def damage_error(self) -> Damaged | None:
@@ -112,21 +113,22 @@ class SinkWatch:
 
     def late_error(self) -> TrackingError:
         """Return the error of a batch that was not published in time, by who should have published it."""
-        if self._driver.has_gone:
+        group = self._driver_link.group
+        if self._driver_link.has_gone:
             return TrackingError(
-                f"group {self._driver.group}: the driver has gone, or does not answer: nobody knows whether"
+                f"group {group}: the driver has gone, or does not answer: nobody knows whether"
                 " the last batch was published. Its records come again; start the query again, and keep the"
                 " driver's log"
             )
-        if self._driver.follower is not None:
+        if self._driver_link.follower is not None:
             return TrackingError(
-                f"group {self._driver.group}: Spark has committed a batch, and the driver has not published"
+                f"group {group}: Spark has committed a batch, and the driver has not published"
                 f" it within {self.late_ms / 1000:.0f} s, nor said why: its thread windhover-follows-"
-                f"{self._driver.group} has ended or hangs. The batch's records come again; start the query"
+                f"{group} has ended or hangs. The batch's records come again; start the query"
                 " again, and keep the driver's log"
             )
         return TrackingError(
-            f"group {self._driver.group}: a batch of its tracked stream has ended and nothing of it was"
+            f"group {group}: a batch of its tracked stream has ended and nothing of it was"
             " acked or failed, so all of its records would time out and come again; write it with"
             " foreachBatch(spout.sink(write)), start it with spout.start(...), or read it with tracked=False"
         )

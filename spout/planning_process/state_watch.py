@@ -19,8 +19,8 @@ from typing import Final
 
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
+from spout.group.running_session import RunningSession
 from spout.group.sources import PlannerSpec
-from spout.group.tenure import Tenure
 from spout.planning.journal import Journal
 from spout.planning_process.timeout_resets import TimeoutResets
 
@@ -39,24 +39,28 @@ class StateWatch:
     """
 
     def __init__(
-        self, tenure: Tenure, resets: TimeoutResets, spec: PlannerSpec, under_way: Journal | None
+        self,
+        session: RunningSession,
+        resets: TimeoutResets,
+        spec: PlannerSpec,
+        under_way: Journal | None,
     ) -> None:
         """Begin with what a process before has left pending; `under_way`: a batch that Spark runs again.
 
         What was in Spark's journal then, and is of no batch under way, was published, and waits in the state.
         """
-        self._tenure = tenure
+        self._session = session
         self._timeout_ms = spec.timeout_ms
         self._held_timeout_ms = max(input.held_timeout_ms for input in spec.inputs)
         self._resets = resets
         self._last_reset_ms = 0  # by the session's clock
-        not_published = RootSet.of_runs(tenure.unjournalled)
+        not_published = RootSet.of_runs(session.unjournalled)
         self.under_way: Journal | None = None
         if under_way is not None:
             not_published |= RootSet.of_runs(under_way.ranges)
             self.begin_batch(under_way)
         # pending roots that Spark's state may hold
-        self._held_roots = tenure.window.pending_roots() - not_published
+        self._held_roots = session.window.pending_roots() - not_published
 
     def begin_batch(self, end: Journal) -> None:
         """Begin to reset the timeouts of the batch that ends at an offset.
@@ -68,11 +72,10 @@ class StateWatch:
             self._last_reset_ms = end.now
 
     def end_batch(self, held: Sequence[SourceRun] | None) -> None:
-        """Reset no more timeouts of the batch under way: it is published. Record what the state
-        holds of it.
+        """End the batch under way, which is published: reset its timeouts no more.
 
-        `held` None: nobody listed that. Then all of the batch counts as held, so that the query may
-        end before its last verdicts are read.
+        `held` has the roots of it that Spark's state holds. None: nobody listed them. Then all of
+        the batch counts as held, so that the query may end before its last verdicts are read.
         """
         if self.under_way is not None:
             held_runs = self.under_way.ranges if held is None else held
@@ -98,10 +101,10 @@ class StateWatch:
 
     def holds_all_pending(self) -> bool:
         """Return whether every pending root waits in Spark's state."""
-        return not self._tenure.window.pending_roots() - self._held_roots
+        return not self._session.window.pending_roots() - self._held_roots
 
     def _forget_settled(self) -> None:
         """Forget the held roots that have a verdict by now, once these are most of what is listed."""
-        window = self._tenure.window
+        window = self._session.window
         if len(self._held_roots.table) > RUNS_MIN + 2 * window.run_count:
             self._held_roots &= window.pending_roots()

@@ -13,7 +13,7 @@ from typing import Final
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.group.announce import Announcer
-from spout.group.tenure import Tenure
+from spout.group.running_session import RunningSession
 
 RESETS_LANE: Final = "resets"
 """What the name of the lane ends with by which a process resets timeouts."""
@@ -22,9 +22,9 @@ RESETS_LANE: Final = "resets"
 class TimeoutResets:
     """Resets timeouts for one process and session, on a lane of its own."""
 
-    def __init__(self, tenure: Tenure, announcer: Announcer, lane: str) -> None:
+    def __init__(self, session: RunningSession, announcer: Announcer, lane: str) -> None:
         """`lane` is the name of the process's other lane, from which the name of this one is made."""
-        self._tenure = tenure
+        self._session = session
         self._announcer = announcer
         self._lane = f"{lane}/{RESETS_LANE}"
         self._number = 0  # of the last message on the lane
@@ -38,10 +38,10 @@ class TimeoutResets:
         """
         pending_runs: list[SourceRun] = []
         for run in runs:
-            for start, end in self._tenure.window.pending_within(run.source, run.start, run.end):
+            for start, end in self._session.window.pending_within(run.source, run.start, run.end):
                 pending_runs.append(SourceRun(run.source, start, end))
         pending = RootSet.of_runs(pending_runs)
         if pending:
             self._number += 1
-            now = self._tenure.clock.now
-            self._announcer.reset_timeouts(self._tenure.name, self._lane, self._number, now, pending)
+            now = self._session.clock.now
+            self._announcer.reset_timeouts(self._session.name, self._lane, self._number, now, pending)

@@ -79,21 +79,21 @@ class VerdictReader:
             `DueWatch.has_replayed_all`. None: the broker was too slow; call it again.
         """
         # verdicts from the first offset on were polled by this process, which knows what they lost
-        unread: list[TopicPartition] = []
+        unread_places: list[TopicPartition] = []
         for place, first_offset in self._first_offsets.items():
             if taken_over[place.partition] < first_offset:
-                unread.append(place)
-        if not unread:
+                unread_places.append(place)
+        if not unread_places:
             return {}
-        begin_at: dict[TopicPartition, int] = {}
-        for place, start in self._log.starts(unread).items():
-            # retention may have passed what was taken over
-            begin_at[place] = max(start, taken_over[place.partition])
+        begin_offsets: dict[TopicPartition, int] = {}
+        for place, log_start in self._log.starts(unread_places).items():
+            # retention may have removed the records behind those that were taken over
+            begin_offsets[place] = max(log_start, taken_over[place.partition])
         follower = Follower(
             self._log,
-            unread,
+            unread_places,
             read_max=sys.maxsize,
-            first_offsets=begin_at,
+            first_offsets=begin_offsets,
             on_damage=self._on_damage,
         )
         lost_below: dict[int, int] = {}
@@ -104,9 +104,7 @@ class VerdictReader:
             return lost_below if follower.is_whole else None
 
     def find_acked(self, roots: RootSet, since_ms: int, patience_ms: int) -> SourceRun | None:
-        """Read on until one of `roots` was ACKED before this process began.
-
-        Return the first run of such.
+        """Search for `roots` that were ACKED before this process began; return their first run.
 
         None: none of them was. Verdicts are read from the wall time `since_ms` on, and only of the
         acker partitions that own the roots.
@@ -195,6 +193,7 @@ class VerdictReader:
             self._report("undecodable", {"record": record.place, "error": why})
 
     def close(self) -> None:
+        """Read no more."""
         self._reader.close()
 
 

@@ -406,7 +406,7 @@ class Application:
                     " several inputs of a group by one read_stream, or stop that query first"
                 )
 
-    def reports(self, query: str, batch: int) -> BatchReports:
+    def reports(self, query_id: str, batch_id: int) -> BatchReports:
         """Return what tasks reported about a batch when its query evaluated it last.
 
         Raises `TrackingError`: some reports may be missing.
@@ -416,27 +416,27 @@ class Application:
         query at a time, so if two streams of one group have reports, those of the stream that was
         read later count.
         """
-        reported_ids = self.ledger.streams(query, batch)
+        reported_ids = self.ledger.streams(query_id, batch_id)
         reported = [stream for stream in self.all_streams() if stream.id in reported_ids]
         # streams are in the order of their `read_stream` calls: of one key the last one stays
         newest_ids = {(stream.group, stream.tracked): stream.id for stream in reported}
         outdated_ids = {stream.id for stream in reported} - set(newest_ids.values())
-        return self.ledger.read(query, batch, without=outdated_ids)
+        return self.ledger.read(query_id, batch_id, without=outdated_ids)
 
     @property
     def cores(self) -> int:
         """How many tasks the executors can run at once now; on a cluster executors come and go."""
         return self._context.defaultParallelism
 
-    def tasks_of(self, stage: int) -> int | None:
-        """Return how many tasks a stage had; None when Spark has forgotten the stage."""
-        info = self._context.statusTracker().getStageInfo(stage)
-        if info is None:
+    def tasks_of(self, stage_id: int) -> int | None:
+        """Return how many tasks a stage of Spark had; None when Spark has forgotten the stage."""
+        stage_info = self._context.statusTracker().getStageInfo(stage_id)
+        if stage_info is None:
             return None
-        if info.currentAttemptId:
-            # a later attempt, after an executor was lost, runs only the tasks whose output was lost
-            return most_tasks(self._context, stage)
-        return int(info.numTasks)
+        # not 0: an executor was lost; the stage runs again, with the tasks whose output was lost
+        if stage_info.currentAttemptId:
+            return most_tasks(self._context, stage_id)
+        return int(stage_info.numTasks)
 
     def all_streams(self) -> tuple[Stream, ...]:
         """Return the streams there are now; a copy, since another thread may register one."""

@@ -100,19 +100,19 @@ class KeptConsumers:
     def __init__(self, limit: int = CONSUMERS_KEPT) -> None:
         """Begin without a consumer; `limit` is how many are kept at most."""
         self._limit = limit
-        self._idle: dict[Place, Consumer] = {}
+        self._consumer_by_place: dict[Place, Consumer] = {}  # the one kept for longest is the first
 
     def take(self, place: Place) -> Consumer | None:
         """Take out the consumer with this position, or return None."""
-        return self._idle.pop(place, None)
+        return self._consumer_by_place.pop(place, None)
 
     def put(self, place: Place, consumer: Consumer) -> None:
         """Keep a consumer; if there are too many, close the one that was kept first."""
-        self._idle[place] = consumer
-        if len(self._idle) > self._limit:
+        self._consumer_by_place[place] = consumer
+        if len(self._consumer_by_place) > self._limit:
             # a dict keeps its keys in the order in which they came
-            oldest_place = next(iter(self._idle))
-            self._idle.pop(oldest_place).close()
+            oldest_place = next(iter(self._consumer_by_place))
+            self._consumer_by_place.pop(oldest_place).close()
 
 
 _KEPT = KeptConsumers()

@@ -135,12 +135,12 @@ def crosses_stages(plan: JavaObject) -> bool:
     return False
 
 
-def running(session: SparkSession, query: str) -> JavaObject:
-    """Return the execution of the running query with an id; `TrackingError`: Spark has none."""
-    execution = execution_of(session, query)
+def running(session: SparkSession, query_id: str) -> JavaObject:
+    """Return the execution of a running query, by its id; `TrackingError`: Spark has none."""
+    execution = execution_of(session, query_id)
     if execution is None:
         raise TrackingError(
-            f"Spark does not know query {query}, so nobody can tell whether its plan would ack"
+            f"Spark does not know query {query_id}, so nobody can tell whether its plan would ack"
             " records without work"
         )
     return execution
@@ -151,11 +151,13 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
 
     The same label may occur twice, since Spark's plan repeats a DataFrame that is used twice.
     """
-    identities_by_name: dict[str, str] = {}
+    identity_by_name: dict[str, str] = {}
     for operator_label in labels:
+        # "split+count #1f" has the names "split" and "count", and the identity "1f"
         identity = operator_label.rpartition(" #")[2]
         for name in operators_in(operator_label):
-            if identities_by_name.setdefault(name, identity) != identity:
+            first_identity = identity_by_name.setdefault(name, identity)
+            if first_identity != identity:
                 raise UsageError(namesakes(name))
 
 

@@ -67,9 +67,10 @@ def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) ->
     The report is added after the last row was taken: an evaluation that stops early reports
     nothing. `runs_again`: another process had planned the batch, and the query ended in it.
     """
+    # a source without bolts has one in their place, which returns the records' own columns
     running: AbstractContextManager[TaskRun | _WithoutBolts] = nullcontext(_WithoutBolts(options))
     if options.sealed_stage is not None:
-        running = running_stage(options.sealed_stage.stage, options.safety, again=runs_again)
+        running = running_stage(options.sealed_stage.stage, options.safety, runs_again=runs_again)
     with running as bolts:
         with closing(_Reading(task, options, bolts)) as reading, no_garbage_collection():
             # a Python source hands its times out in UTC: Spark compares the types, names of
@@ -146,7 +147,9 @@ class _Reading:
         # index and cause of each record that no bolt received: it was blocked, or
         # `tracked_when` raised
         self._failures: list[tuple[int, Cause]] = []
-        self._gates: list[Gate] = []  # of the ordered partitions that were read
+        # of the ordered partitions that were read; a gate knows which records failed, and blocks
+        # the later ones of their keys
+        self._gates: list[Gate] = []
         self._tracebacks = Tracebacks()
         self._first_emissions: list[RootMarks] = []
         # of each traced record source, position and the three numbers of `trace_ids`
@@ -177,8 +180,8 @@ class _Reading:
         """Read a partition of an ordered input, and yield what the bolts emit.
 
         First come its copies, sorted by their origins, then its new records. While the bolts
-        work, they have the `gate` of the partition: they report to it each record that fails,
-        and it blocks those behind.
+        work, they have the gate of the partition: they report to it each record that fails,
+        and it blocks the later ones of the same line. `line_up` says which are blocked already.
         """
         # 1. the copies: all are read before the first is fed, since the one that is read last
         # may be the first in order
@@ -211,10 +214,11 @@ class _Reading:
     def _read_copies(self, source: int, gate: Gate) -> Copies:
         """Read all copies that the task has of an ordered partition.
 
-        `source` is the partition's.
+        `source` is the partition's; its copies have one of their own. The `gate` is that of the
+        partition: a copy that cannot be read stops everything in it.
         """
-        ordered_input = self._options.input_of(source)
-        place = ordered_input.topic, partition_of(source)
+        topic = self._options.input_of(source).topic
+        partition = partition_of(source)
         copies = Copies()
         for run in self._task.ranges:
             if run.source != copies_source(source):
@@ -222,7 +226,7 @@ class _Reading:
             for messages, positions in self._read_run(run, gate):
                 records = zip(messages, positions.tolist(), strict=True)
                 copies.add(
-                    Copy(origin_of(headers_of(message), *place), position, message)
+                    Copy(origin_of(headers_of(message), topic, partition), position, message)
                     for message, position in records
                 )
         return copies
@@ -498,17 +502,18 @@ class _Reading:
         return best_effort_rows, causes_by_row
 
     def _anchors(self, chunk: _Chunk) -> Anchors | None:
-        """Return the anchors of records, in the form that the stream's roots have.
+        """Return the anchors of records, each of which is the first tuple of its own root.
 
-        None: nothing is tracked.
+        None: nothing is tracked. A *packed* anchor is one number: the root's index in the upper
+        bits, in the `ORDINAL_BITS` below it the tuple's ordinal among those of its root. A *wide*
+        one, for rows that may be held across batches, has the root's source and position, too.
         """
         if not self.tracked:
             return None
-        carry = self._options.roots_carry
-        # index and ordinal in one number: a record is the first tuple of its root, ordinal 0
-        packed = pa.array(chunk.indices << ORDINAL_BITS)
-        if carry is not Carry.WIDE:
-            return Anchors(carry, packed)
+        anchor_form = self._options.roots_carry  # packed or wide
+        packed = pa.array(chunk.indices << ORDINAL_BITS)  # the first tuple has the ordinal 0
+        if anchor_form is not Carry.WIDE:
+            return Anchors(anchor_form, packed)
         sources = pa.array(np.full(len(chunk.positions), chunk.source))
         return Anchors(Carry.WIDE, wide_column(packed, sources, pa.array(chunk.positions)))
 
@@ -540,19 +545,23 @@ class _WithoutBolts:
         """Take the columns from the options."""
         self.gate: Gate | None = None  # only the driver sees failures behind Spark's operators
         self._columns = options.columns
-        self._is_anchored = options.anchored
-        self._carry = options.roots_carry
+        self._has_anchor_column = options.anchored
+        self._anchor_form = options.roots_carry
 
     def feed(self, rows: MessageRows, anchors: Anchors | None) -> pa.RecordBatch:
-        """Return the records' columns.
+        """Return records as they leave the source: their columns, and behind these their anchors.
 
-        `anchors` None: nothing is tracked, and their column has nulls.
+        The anchors are in the hidden column, if the options ask for it. None: nothing is tracked,
+        and the column has nulls.
         """
         batch = rows.arrow(self._columns)
-        if not self._is_anchored:
+        if not self._has_anchor_column:
             return batch
-        column = pa.nulls(len(rows), self._carry.type) if anchors is None else anchors.column
-        return pa.RecordBatch.from_arrays([*batch.columns, column], names=[*self._columns, ANCHOR])
+        anchor_column = pa.nulls(len(rows), self._anchor_form.type)
+        if anchors is not None:
+            anchor_column = anchors.column
+        columns = [*batch.columns, anchor_column]
+        return pa.RecordBatch.from_arrays(columns, names=[*self._columns, ANCHOR])
 
     def finish(self) -> list[pa.RecordBatch]:
         """Return nothing: no bolt holds rows back."""

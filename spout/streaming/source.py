@@ -251,9 +251,10 @@ class Runner:
         self._error: BaseException | None = None  # ends the query at the next callback
         mark = mark_path(Path(options.sink_folder), options.stream) if options.sink_folder else None
         this_process = Hello(options.stream, uuid.uuid4().hex[:16])
-        self._driver = DriverLink(options.driver, this_process, options.group, mark)
-        self._driver.start()
-        self._sink = SinkWatch(self._driver, durable_ms=longest_unreachable_ms(options.read))
+        self._driver_link = DriverLink(options.driver, this_process, options.group, mark)
+        self._driver_link.start()
+        durable_ms = longest_unreachable_ms(options.read)
+        self._sink_watch = SinkWatch(self._driver_link, durable_ms=durable_ms)
         # of `availableNow` and `spout.run_once`: the query ends at the present ends
         self._stops_at_ends = False
         self._end_number = 0  # of the driver's last request to end whose ends were read; 0: of none
@@ -273,7 +274,7 @@ class Runner:
         Return whether another process had planned the batch; then the batch is marked as one
         that runs again.
         """
-        self._driver.wait_for_state()
+        self._driver_link.wait_for_state()
         self._refuse_trigger()
         if not self._planner.is_open:
             # before the group is taken: from then on the clock of the batch's roots moves
@@ -282,7 +283,7 @@ class Runner:
         runs_again = not self._has_planned_batch
         self.begin(end, runs_again=runs_again)
         if runs_again:
-            self._driver.tell_runs_again(end.session, end.ranges)
+            self._driver_link.tell_runs_again(end.session, end.ranges)
         return runs_again
 
     def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
@@ -294,7 +295,7 @@ class Runner:
             if self._planner.is_open or self._error is not None:
                 return
             try:
-                grant_epoch = self._ask_for_epoch if self._driver.has_store else None
+                grant_epoch = self._ask_for_epoch if self._driver_link.has_store else None
                 now_ms = _now_ms()
                 self._planner.open(journal, now_ms, runs_again=runs_again, grant_epoch=grant_epoch)
             except WindhoverError as error:
@@ -311,14 +312,14 @@ class Runner:
             SessionRefused: the store cannot be opened.
             Unreachable: the driver does not answer, or the query is being ended.
         """
-        self._driver.ask_for_epoch(epoch_min)
+        self._driver_link.ask_for_epoch(epoch_min)
         deadline_ms = self._clock_ms() + STORE_MS_MAX
         wait = LongWait()
-        while not self._driver.granted_epoch:
-            if self._driver.not_granted:
+        while not self._driver_link.granted_epoch:
+            if self._driver_link.not_granted:
                 raise SessionRefused(
                     f"group {self._options.group} is not taken, since its store cannot be opened:"
-                    f" {self._driver.not_granted}"
+                    f" {self._driver_link.not_granted}"
                 )
             if self._stopping.is_set() or self._clock_ms() >= deadline_ms:
                 raise Unreachable(
@@ -332,7 +333,7 @@ class Runner:
                 "waits_for_store",
                 "the driver opens the store; the group is not taken before, and nothing times out",
             )
-        return self._driver.granted_epoch
+        return self._driver_link.granted_epoch
 
     def stop_at_ends(self) -> None:
         """Have the query end when everything up to the present ends is read and settled."""
@@ -347,15 +348,15 @@ class Runner:
         limit.
         """
         # 1. take the group, once the driver has answered and tasks can run
-        self._driver.wait_for_state()
+        self._driver_link.wait_for_state()
         self._refuse_trigger()
-        self._driver.catch_up()
+        self._driver_link.catch_up()
         if start.session:
             # before the group is taken: from then on the clock of the pending roots moves
             self._wait_for_workers()
         self.begin(start)
         self._has_planned_batch = True
-        self._driver.tell_plans()
+        self._driver_link.tell_plans()
         self._stop_at_ends_if_requested()
         # 2. wait: for records, tasks, the ackers, and the publication of the batch before
         if self._waits_without_records():
@@ -368,19 +369,19 @@ class Runner:
         self._wait_for_sink(start)
         # 3. tell the planner what the driver has said of that batch, and plan
         with self._lock:
-            self._pass_on_held_roots()
-            self._pass_on_commit()
+            self._record_held_roots_if_published()
+            self._restart_clock_if_published()
             self._end_query_for_damage()
-            if self._sink.not_acked is not None:
-                self._planner.record_publication(start, self._sink.not_acked)
-                self._sink.not_acked = None
+            if self._sink_watch.not_acked is not None:
+                self._planner.record_publication(start, self._sink_watch.not_acked)
+                self._sink_watch.not_acked = None
             end = self._plan_or_wait(start, rows_max)
             self._record_plan(start, end)
             return end
 
     def _stop_at_ends_if_requested(self) -> None:
         """Read the present ends if there is a new request of the driver to end the query there."""
-        end_number = self._driver.end_number
+        end_number = self._driver_link.end_number
         if end_number <= self._end_number:
             return
         with self._lock:  # the thread steps the planner meanwhile
@@ -409,7 +410,7 @@ class Runner:
         """
         if end != start:
             self._idle_since_s = None
-            self._sink.expect(end)
+            self._sink_watch.expect(end)
             return
         if self._idle_since_s is None:
             self._idle_since_s = self._clock_s()
@@ -421,7 +422,7 @@ class Runner:
 
         Inputs that skip such records have no error.
         """
-        damage = self._sink.damage_error()
+        damage = self._sink_watch.damage_error()
         if damage is not None:
             self._error = damage
             self._write_status(_now_ms(), force=True)
@@ -439,10 +440,10 @@ class Runner:
         wait.record_wait(event, self._clock_ms())
         while wait.waited_ms(self._clock_ms()) < WORKERS_MS_MAX:
             # read first: a message that comes after this line ends the wait below
-            changes_seen = self._driver.changes
-            if self._driver.has_workers:
+            changes_seen = self._driver_link.changes
+            if self._driver_link.has_workers:
                 break
-            self._driver.ask_for_workers()
+            self._driver_link.ask_for_workers()
             self._wait_for_driver(changes_seen)
             self._warn_of_wait(
                 wait,
@@ -462,18 +463,18 @@ class Runner:
             return
         wait = LongWait()
         wait.record_wait("waits_for_trigger", self._clock_ms())
-        self._driver.ask_for_trigger()
-        while not self._driver.trigger:
+        self._driver_link.ask_for_trigger()
+        while not self._driver_link.trigger:
             if wait.waited_ms(self._clock_ms()) >= TRIGGER_MS_MAX:
                 raise Unreachable(
                     f"group {self._options.group}: the driver has not said within"
                     f" {TRIGGER_MS_MAX // 1000} s which trigger the query has; see the driver's log"
                 )
-            changes_seen = self._driver.changes
+            changes_seen = self._driver_link.changes
             # once more: the answer may have come before `changes_seen` was read
-            if not self._driver.trigger:
+            if not self._driver_link.trigger:
                 self._wait_for_driver(changes_seen)
-        why_refused = self._refused_triggers.get(self._driver.trigger)
+        why_refused = self._refused_triggers.get(self._driver_link.trigger)
         if why_refused is not None:
             raise UsageError(f"group {self._options.group}: {why_refused}")
         self._refused_triggers = {}
@@ -497,7 +498,7 @@ class Runner:
         """
         if self._idle_since_s is None or self._clock_s() - self._idle_since_s < ASKING_SECONDS:
             return False
-        if self._stops_at_ends or self._driver.is_inactive:
+        if self._stops_at_ends or self._driver_link.is_inactive:
             return False
         # without the lock: the thread goes on meanwhile
         has_records = self._planner.wait_for_records(ARRIVAL_MS)
@@ -520,7 +521,7 @@ class Runner:
         # Spark kills this process now: what is settled is committed, and the status written, before
         self._planner.leave()
         self._write_status(_now_ms(), force=True)
-        self._driver.put_drained(self._end_number)
+        self._driver_link.put_drained(self._end_number)
         return start
 
     def stop(self) -> None:
@@ -538,7 +539,7 @@ class Runner:
                 self._lock.release()
         else:
             _LOGGER.warning("planner_not_closed group=%s: its thread hangs", self._options.group)
-        self._driver.close()
+        self._driver_link.close()
         self._log.close()
 
     def _plan_once(self, start: Journal, rows_max: int | None) -> Journal:
@@ -548,10 +549,10 @@ class Runner:
         query; where it ends the query, this waits for that.
         """
         self._raise_kept_error()
-        if self._driver.is_inactive:
+        if self._driver_link.is_inactive:
             self._wait_for_end_of_query()
             return start
-        tasks_max = tasks_now(self._options, self._driver.cores)
+        tasks_max = tasks_now(self._options, self._driver_link.cores)
         return self._planner.plan(start, rows_max, _now_ms(), tasks_max)
 
     def _wait_for_end_of_query(self) -> None:
@@ -559,13 +560,13 @@ class Runner:
 
         Returns at once where the driver only pauses the query.
         """
-        self._driver.put_idle()
+        self._driver_link.put_idle()
         deadline_ms = self._clock_ms() + ENDING_MS_MAX
         wait = LongWait()
-        while self._driver.is_for_good and self._clock_ms() < deadline_ms:
+        while self._driver_link.is_for_good and self._clock_ms() < deadline_ms:
             self._wait_for_step(IDLE_MS)
             # again and again: a pause may have begun meanwhile
-            self._driver.put_idle()
+            self._driver_link.put_idle()
             self._warn_of_wait(wait, "waits_for_its_end", "the driver ends the query; no batch is planned")
 
     def _wait_for_sink(self, start: Journal) -> None:
@@ -574,22 +575,22 @@ class Runner:
         Raises `TrackingError`: it was not published within `SinkWatch.late_ms`, or the driver has
         reported why it cannot be.
         """
-        deadline_s = time.monotonic() + self._sink.late_ms / 1000
+        deadline_s = time.monotonic() + self._sink_watch.late_ms / 1000
         wait = LongWait()
         # read first: a message that comes after this line ends the wait below
-        changes_seen = self._driver.changes
+        changes_seen = self._driver_link.changes
         while True:
-            failure = self._sink.follower_error()
-            if failure is None and not self._sink.check_owed(start):
+            failure = self._sink_watch.follower_error()
+            if failure is None and not self._sink_watch.check_owed(start):
                 return
             left_s = deadline_s - time.monotonic()
             if failure is not None or left_s <= 0:
                 # kept, so that the status has it; `_wait_for_driver` raises it
                 with self._lock:
-                    self._error = failure or self._sink.late_error()
+                    self._error = failure or self._sink_watch.late_error()
                     self._write_status(_now_ms(), force=True)
             self._wait_for_driver(changes_seen, int(left_s * 1000) + 1)
-            changes_seen = self._driver.changes
+            changes_seen = self._driver_link.changes
             self._warn_of_wait(
                 wait,
                 "waits_for_publication",
@@ -597,22 +598,28 @@ class Runner:
                 " and failed; see the driver's log, and whether the broker answers",
             )
 
-    def _pass_on_held_roots(self) -> None:
-        """Pass to the planner which roots of the batch under way Spark's state may hold.
+    def _record_held_roots_if_published(self) -> None:
+        """Record which roots of the batch under way Spark's state holds, once it is published.
 
-        The driver sends them once the batch is published; before, nothing happens.
+        The driver says so then; before, nothing happens.
         """
-        batch = self._planner.under_way
+        batch = self._planner.under_way  # the offset behind it; None: no batch is
         if batch is None:
             return
-        published = self._driver.published(batch.session, batch.ranges)
+        published = self._driver_link.published(batch.session, batch.ranges)
         if published is not None:
             self._planner.record_held_roots(published.held)
 
-    def _pass_on_commit(self) -> None:
-        """Start the session's clock again, once the batch that a store has is published."""
-        batch = self._planner.unpublished
-        if batch is not None and self._driver.published(batch.session, batch.ranges) is not None:
+    def _restart_clock_if_published(self) -> None:
+        """Start the session's clock again, once a batch that goes into a store is published.
+
+        Until then the clock stands, so that none of the batch's roots times out.
+        """
+        batch = self._planner.unpublished  # the offset behind it; None: no store waits for a batch
+        if batch is None:
+            return
+        published = self._driver_link.published(batch.session, batch.ranges)
+        if published is not None:
             self._planner.restart_clock(batch)
 
     def _wait_for_driver(self, changes_seen: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
@@ -621,7 +628,7 @@ class Runner:
         Call it without the lock. Raises the error that is kept.
         """
         self._raise_kept_error()
-        self._driver.wait(changes_seen, min(wait_ms, DRIVER_WAIT_MS))
+        self._driver_link.wait(changes_seen, min(wait_ms, DRIVER_WAIT_MS))
         self._raise_kept_error()
 
     def _wait_for_step(self, wait_ms: int) -> None:
@@ -653,11 +660,11 @@ class Runner:
                 with self._lock:
                     now_ms = _now_ms()
                     if not self._stopping.is_set():
-                        self._pass_on_held_roots()
-                        self._pass_on_commit()
+                        self._record_held_roots_if_published()
+                        self._restart_clock_if_published()
                         self._planner.step(verdict_records, now_ms)
                     self._write_status(now_ms)
-                    self._driver.keep_mark()
+                    self._driver_link.keep_mark()
                     self._lock.notify_all()
         except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces at the next latestOffset
             with self._lock:
@@ -665,7 +672,7 @@ class Runner:
                 _LOGGER.error("planner stopped: %s", error)
                 self._write_status(_now_ms(), force=True)
                 self._lock.notify_all()
-            self._driver.wake()
+            self._driver_link.wake()
 
     def _write_status(self, now_ms: int, *, force: bool = False) -> None:
         """Write the status file, at most every `STATUS_EVERY_MS` unless `force`.
@@ -682,7 +689,7 @@ class Runner:
             return
         self._status_written_ms = now_ms
         status = self._planner.status(now_ms, str(self._error or ""))
-        if status.state == "running" and not status.pending and self._driver.is_inactive:
+        if status.state == "running" and not status.pending and self._driver_link.is_inactive:
             self._planner.leave()
         try:
             write_status(Path(path), status)

@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "the-clock-moves-while-a-batch-is-under-way",
         "spout/planning_process/planner.py",
-        "            owned.tenure.stop_clock(now_ms)\n",
+        "            owned.session.stop_clock(now_ms)\n",
         "            pass\n",
         f"{CLOCK_TESTS}::test_no_root_of_a_batch_that_is_not_published_times_out",
         "a root could time out while its rows are committed",

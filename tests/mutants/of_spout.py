@@ -15,10 +15,10 @@ MUTANTS = (
     ),
     Mutant(
         "verdicts-before-the-emission-leave-the-commit-behind",
-        "spout/group/tenure.py",
+        "spout/group/running_session.py",
         "        self.window.open_source(source, cursor.next)\n\n    def _count_pending",
         "\n    def _count_pending",
-        "tests/unit/spout/group/test_tenure.py::test_what_is_emitted_and_settled_agrees_with_plain_sets",
+        "tests/unit/spout/group/test_running_session.py::test_what_is_emitted_and_settled_agrees_with_plain_sets",
         "the group's commit would stand below records that are done",
     ),
     Mutant(
@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-source-is-sent-before-the-one-below-it-is-durable",
         "spout/group/announce.py",
-        "if has_sent and (start or wave > last_wave):",
-        "if has_sent and wave > last_wave:",
+        "if has_sent and (is_further_piece or part.turn > last_turn):",
+        "if has_sent and part.turn > last_turn:",
         "tests/unit/spout/group/test_announced_records.py"
         "::test_an_init_of_too_many_runs_is_cut_and_its_pieces_follow_each_other",
         "a crash between the two could leave the upper one initialised, and the lower one not",
@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "a-commit-without-state-is-named",
         "spout/group/opening.py",
-        "        self._report_carried(histories)\n",
+        "        self._report_commits_without_history(histories)\n",
         "",
         "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_a_commit_without_state_is_named_with_what_nobody_knows_and_where_to_begin",
@@ -186,7 +186,7 @@ MUTANTS = (
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",
         "spout/planning_process/timeout_resets.py",
-        "now = self._tenure.clock.now",
+        "now = self._session.clock.now",
         "now = 0",
         "tests/unit/spout/standalone/test_kafka_spout.py::test_a_reset_holds_by_the_sessions_clock_of_now",
         "work that goes on would time out all the same where nothing new comes",
@@ -355,15 +355,15 @@ MUTANTS = (
     Mutant(
         "a-commit-that-the-broker-forgot-stays-forgotten",
         "spout/group/commits.py",
-        "to_repeat = ours if is_time else ours - kept_by_broker",
-        "to_repeat = ours if is_time else set()",
+        "to_repeat = ours if is_renewal_due else ours - kept_by_broker",
+        "to_repeat = ours if is_renewal_due else set()",
         "tests/unit/spout/group/test_commits.py::test_a_commit_that_the_broker_has_forgotten_is_made_again",
         "the next start of a quiet group would read all records again",
     ),
     Mutant(
         "commits-of-a-quiet-group-are-not-renewed",
         "spout/group/commits.py",
-        "to_repeat = ours if is_time else ours - kept_by_broker",
+        "to_repeat = ours if is_renewal_due else ours - kept_by_broker",
         "to_repeat = ours - kept_by_broker",
         "tests/unit/spout/group/test_commits.py"
         "::test_commits_of_a_quiet_group_are_renewed_before_they_are_forgotten",
@@ -380,7 +380,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-commit-stops-before-what-is-free",
-        "spout/group/tenure.py",
+        "spout/group/running_session.py",
         "settled_below[source] = min(first_unsettled, cursor.first_uninitialised)",
         "settled_below[source] = first_unsettled",
         "tests/unit/spout/group/test_commits.py::test_nothing_is_committed_beyond_what_was_never_emitted",
@@ -434,7 +434,7 @@ MUTANTS = (
     Mutant(
         "a-log-is-compared-at-the-start",
         "spout/planning_process/planner.py",
-        "batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), tenure.cursors))",
+        "batches.continuity.restore(kept_read_to(self._journal, committer.read_to(), session.cursors))",
         "pass",
         "tests/unit/spout/planning_process/test_cut_logs.py"
         "::test_a_log_that_was_cut_while_no_query_ran_is_found_at_the_start",
@@ -443,7 +443,7 @@ MUTANTS = (
     Mutant(
         "roots-of-lost-offsets-get-a-verdict",
         "spout/planning_process/batches.py",
-        "self._report_absent(lost, self._tenure.advance_clock(self._now_ms))",
+        "self._report_absent(lost, self._session.advance_clock(self._now_ms))",
         "pass",
         "tests/unit/spout/planning_process/test_cut_logs.py::test_with_skip_roots_of_lost_offsets_get_a_verdict",
         "copies of them would be made of other records",
@@ -469,8 +469,8 @@ MUTANTS = (
     Mutant(
         "an-input-that-is-read-in-addition-begins-at-its-start",
         "spout/group/starting.py",
-        "spec.start if spec.start is not None else source.input.start",
-        "spec.start or 'earliest'",
+        "planner_spec.start if planner_spec.start is not None else source_spec.input.start",
+        "planner_spec.start or 'earliest'",
         "tests/unit/spout/planning_process/test_planner.py"
         "::test_an_input_that_a_query_reads_from_now_on_begins_as_its_start_says",
         "a query that gets one more input would read all that its topic ever held",
@@ -507,8 +507,8 @@ MUTANTS = (
     Mutant(
         "a-query-that-has-left-gives-signs-of-life",
         "spout/planning_process/planner.py",
-        "has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)",
-        "has_left = self._session.state is SessionState.CLOSED",
+        "has_left = self._session_states.state in (SessionState.LEFT, SessionState.CLOSED)",
+        "has_left = self._session_states.state is SessionState.CLOSED",
         "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_a_planner_says_goodbye_once_and_gives_no_sign_until_it_is_asked_for_records",
         "the next query of its group would wait for its silence",
@@ -525,7 +525,7 @@ MUTANTS = (
     Mutant(
         "a-failed-last-commit-leaves-a-planner-open",
         "spout/planning_process/planner.py",
-        "            parts.callback(self._process_event, SessionEvent.CLOSE)\n",
+        "            readers_to_close.callback(self._process_event, SessionEvent.CLOSE)\n",
         "",
         "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_all_of_a_planner_is_closed_though_its_last_commit_raises",
@@ -543,8 +543,8 @@ MUTANTS = (
     Mutant(
         "an-older-copy-of-a-checkpoint-is-refused",
         "spout/planning_process/planner.py",
-        "if opened.is_restart and self._report_if_older_checkpoint(tenure, taking.verdict_reader):",
-        "if False and self._report_if_older_checkpoint(tenure, taking.verdict_reader):",
+        "if opened.is_restart and self._report_if_older_checkpoint(session, taking.verdict_reader):",
+        "if False and self._report_if_older_checkpoint(session, taking.verdict_reader):",
         "tests/unit/spout/planning_process/test_older_checkpoint.py"
         "::test_an_older_copy_of_a_checkpoint_is_refused_by_its_positions_and_with_the_cures",
         "acks under batch numbers that were used before would not count, and records would time out",
@@ -586,7 +586,8 @@ MUTANTS = (
     Mutant(
         "parts-of-an-init-are-written-one-after-another",
         "spout/group/announce.py",
-        "                if has_sent and (start or wave > last_wave):\n                    self._flush()\n",
+        "                if has_sent and (is_further_piece or part.turn > last_turn):\n"
+        "                    self._flush()\n",
         "",
         "tests/unit/spout/group/test_announce.py"
         "::test_parts_of_one_source_stay_in_order_when_several_are_announced_together",
@@ -638,8 +639,8 @@ MUTANTS = (
     Mutant(
         "what-is-empty-is-not-pending",
         "spout/planning_process/batches.py",
-        "pending_by_input[spec.input.id] += self._tenure.window.count_records(source)",
-        "pending_by_input[spec.input.id] += self._tenure.window.count_pending(source)",
+        "pending_by_input[spec.input.id] += self._session.window.count_records(source)",
+        "pending_by_input[spec.input.id] += self._session.window.count_pending(source)",
         "tests/unit/spout/planning_process/test_holes_planning.py"
         "::test_a_hole_that_has_no_verdict_yet_takes_none_of_it_either",
         "a hole would keep records waiting that there is room for",
@@ -903,7 +904,7 @@ MUTANTS = (
     ),
     Mutant(
         "the-process-before-gets-its-whole-timeout",
-        "spout/group/tenure.py",
+        "spout/group/running_session.py",
         "return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)",
         "return 0",
         "tests/unit/spout/planning_process/test_planner.py"
@@ -1021,7 +1022,7 @@ MUTANTS = (
     Mutant(
         "an-ordered-partition-waits-for-pending-roots",
         "spout/planning_process/order_watch.py",
-        'return f"{UNKNOWN}{unaccounted_count:,} roots are pending" if unaccounted_count else ""',
+        'return f"{UNDER_WAY}{unaccounted_count:,} roots are pending" if unaccounted_count else ""',
         'return ""',
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way",
@@ -1030,7 +1031,7 @@ MUTANTS = (
     Mutant(
         "an-ordered-partition-waits-for-the-replay-worker",
         "spout/planning_process/order_watch.py",
-        "            if behind:\n",
+        "            if unread_partitions:\n",
         "            if False:\n",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over",
@@ -1119,7 +1120,7 @@ MUTANTS = (
     Mutant(
         "a-batch-that-another-process-may-have-initialised-is-waited-for",
         "spout/planning_process/order_watch.py",
-        "bool(leftover_counts) or self._tenure.sibling is not None",
+        "bool(leftover_counts) or self._session.sibling is not None",
         "bool(leftover_counts)",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_a_batch_that_another_process_may_have_initialised_earlier_is_waited_for",
@@ -1127,7 +1128,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-waits-with-its-partition-is-not-journalled",
-        "spout/group/tenure.py",
+        "spout/group/running_session.py",
         "gaps.add(start, end)",
         "pass",
         "tests/unit/spout/planning_process/test_order_planning.py"
@@ -2311,8 +2312,8 @@ MUTANTS = (
     Mutant(
         "acker-partitions-far-behind-are-led-up-in-steps",
         "spout/group/opening.py",
-        "for step in generation_steps(takes, self._generations.get(partition, {})):",
-        "for step in ():",
+        "for lower_takes in generation_steps(takes, generation_by_source):",
+        "for lower_takes in ():",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_generations_that_somebody_raised_in_one_acker_partition_are_spread_to_the_others",
         "a stranger could keep a query from its group by some records to one acker partition",
@@ -2320,7 +2321,7 @@ MUTANTS = (
     Mutant(
         "a-restart-does-not-go-on-with-a-clock-that-ackers-refuse",
         "spout/group/opening.py",
-        "elif self._session.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
+        "elif self._session_states.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
         "elif False:",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_a_restart_whose_clock_no_acker_believes_is_told_so_and_goes_on_with_a_new_session",

@@ -19,7 +19,7 @@ from acker.wire.verdict import Verdict
 from replay.records.due import Progress
 from replay.worker.accept import Intake
 from spout.group.presence import Who, sign_headers
-from spout.group.tenure import SIBLING_MS
+from spout.group.running_session import SIBLING_MS
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.session import STEP_MS_MAX, SessionClock
 from spout.planning_process.planner import Planner

@@ -13,7 +13,7 @@ from typing import Any
 import acker.config.topics
 import acker.service.snapshot
 import acker.wire.checks
-import spout.group.tenure
+import spout.group.running_session
 import spout.planning_process.batches
 import spout.publishing.publish
 from acker.errors import Aborted, WindhoverError

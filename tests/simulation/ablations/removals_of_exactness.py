@@ -13,7 +13,7 @@ from spout.exactly_once.publication_bytes import unpacked_publication
 from spout.exactly_once.rooted_rows import RootedRows
 from spout.exactly_once.store import BatchKey
 from spout.exactly_once.writer import ExactWriter, SettledBatch
-from spout.group.tenure import Tenure
+from spout.group.running_session import RunningSession
 from spout.publishing.fold import BatchOutcome, TaskReport
 from spout.publishing.publish import PublicationRecords
 from tests.simulation.truth.facts import SinkRow
@@ -62,10 +62,10 @@ def open_contribute() -> Replaced:
 def clock() -> Replaced:
     """Let the clock move while a batch is under way."""
 
-    def stop_clock(self: Tenure, now_ms: int) -> None:
+    def stop_clock(self: RunningSession, now_ms: int) -> None:
         pass
 
-    return [(Tenure, "stop_clock", stop_clock)]
+    return [(RunningSession, "stop_clock", stop_clock)]
 
 
 def ran_twice() -> Replaced:

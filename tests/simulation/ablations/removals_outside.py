@@ -12,7 +12,7 @@ import acker.service.snapshot
 import replay.policy.disposition
 import replay.worker.accept
 import replay.worker.partition
-import spout.group.tenure
+import spout.group.running_session
 import spout.planning.supply
 import spout.planning_process.batches
 import spout.publishing.publish
@@ -70,7 +70,7 @@ def from_of_session() -> Replaced:
     def of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
         return cursor_of(source, position_at(generation_of(from_), 0), watermarks, partitions)
 
-    return [(spout.group.tenure, "cursor_of", of)]
+    return [(spout.group.running_session, "cursor_of", of)]
 
 
 def inputs_by_group() -> Replaced:
@@ -93,7 +93,7 @@ def gaps() -> Replaced:
     def of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
         return SourceCursor(from_, cursor_of(source, from_, watermarks, partitions).next)
 
-    return [(spout.group.tenure, "cursor_of", of)]
+    return [(spout.group.running_session, "cursor_of", of)]
 
 
 def ordinals() -> Replaced:
@@ -122,14 +122,14 @@ def process_before() -> Replaced:
     def begin(self: Opening, now_ms: int) -> None:
         if self._journal.session:
             session = SessionName(self._journal.epoch, self._journal.session)
-            self._session.process(SessionEvent.QUESTION_SENT)
+            self._session_states.process(SessionEvent.QUESTION_SENT)
             sources = self._takes_by_source({})
             self._start_round(SessionEvent.SESSION_RESUMED, session, sources, clock_ms=now_ms, now_ms=now_ms)
         else:
             fresh(self, now_ms)
 
     return [
-        (spout.group.tenure, "Sibling", lambda *_: None),
+        (spout.group.running_session, "Sibling", lambda *_: None),
         (acker.ledger.sessions, "UNSENT_MS_MAX", 0),
         (Opening, "_ask_for_owner", begin),
     ]

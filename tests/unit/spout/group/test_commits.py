@@ -7,9 +7,9 @@ import pytest
 from acker.identity import position_at, source_of
 from acker.kafka.port import TopicPartition
 from spout.group.commits import COMMIT_AGAIN_MS, VERIFY_EVERY_MS, Committer
+from spout.group.running_session import RunningSession
 from spout.group.sources import sources_of
 from spout.group.starting import COMMITTED_BY
-from spout.group.tenure import Tenure
 from spout.planning.intake import SourceCursor
 from spout.planning.session import SessionClock, SessionName
 from tests.support.worlds.planning import World
@@ -140,5 +140,5 @@ def test_nothing_is_committed_beyond_what_was_never_emitted() -> None:
     """A crash between two parts of an Init leaves a gap below what is settled."""
     cursor = SourceCursor(0, 10)
     cursor.mark_initialised(13, 20)
-    tenure = Tenure(SessionName(1, "s"), SessionClock(0, 0), {A: cursor}, 1)
-    assert tenure.committable() == {A: 10}
+    session = RunningSession(SessionName(1, "s"), SessionClock(0, 0), {A: cursor}, 1)
+    assert session.committable() == {A: 10}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spout.group.announce import REPEAT_MS
-from spout.group.tenure import SIBLING_MS, Sibling
+from spout.group.running_session import SIBLING_MS, Sibling
 from spout.planning.session import STEP_MS_MAX, SessionClock, SessionName
 
 HOUR_MS = 3_600_000

@@ -147,7 +147,7 @@ def attempt(stage: StagePass, *, again: bool) -> TaskReport:
     """Run one attempt of a task; `again`: isolated."""
     rows = ArrowRows(pa.RecordBatch.from_pydict({"line": pa.array(LINES, pa.string())}))
     anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(LINES)) << ORDINAL_BITS))
-    with running_stage(stage, Safety(LIMIT_MS), again=again) as run:
+    with running_stage(stage, Safety(LIMIT_MS), runs_again=again) as run:
         run.feed(rows, anchors)
         run.finish()
         return run.report()
@@ -198,7 +198,7 @@ def test_an_attempt_that_ends_by_an_error_leaves_the_note_to_the_next_one(
     stage = stage_of(Row(hanging(1)), hooked=False)
     with pytest.raises(BoltStopped):
         attempt(stage, again=False)
-    with pytest.raises(Ended), running_stage(stage, Safety(LIMIT_MS), again=True):
+    with pytest.raises(Ended), running_stage(stage, Safety(LIMIT_MS), runs_again=True):
         raise Ended
     assert len(list(folder.iterdir())) == 1
     assert len(passed_in(attempt(stage, again=True))) == 1

@@ -265,7 +265,7 @@ def test_who_listens_in_the_driver_s_place_and_does_not_know_its_key_is_not_beli
         planner = DriverLink(address, Hello("stream", "p"), "g")
         planner.start()
         try:
-            eventually(lambda: "does not know its key" in planner._why_not, 20)
+            eventually(lambda: "does not know its key" in planner._why_not_connected, 20)
             monkeypatch.setattr(driver_link, "CONNECT_MS_MAX", 1)
             with pytest.raises(Unreachable, match="does not know its key"):
                 planner.wait_for_state()
@@ -283,7 +283,7 @@ def test_a_driver_that_answers_nothing_ends_the_query_in_time(
     listener = ListeningSocket(os.fspath(tmp_path))
     planner = DriverLink(DriverAddress(os.fspath(tmp_path), b"key"), Hello("stream", "p"), "g")
     planner.start()
-    eventually(lambda: "not said its greeting" in planner._why_not)
+    eventually(lambda: "not said its greeting" in planner._why_not_connected)
     monkeypatch.setattr(driver_link, "CONNECT_MS_MAX", 1)
     with pytest.raises(Unreachable, match=r"not said its greeting in time\); no batch is planned before"):
         planner.wait_for_state()

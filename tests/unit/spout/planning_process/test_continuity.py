@@ -52,9 +52,9 @@ class Leaders:
 def test_a_leader_with_an_older_epoch_is_given_a_minute_by_a_clock_that_is_set(step_ms: int) -> None:
     """D413: a clock that was set ahead by an hour ended the query; of a jump half of the minute counts."""
     source, place = source_of(1, 0), TopicPartition("sentences", 0)
-    tenure: Any = SimpleNamespace(cursors={source: SourceCursor(0, position_at(0, READ_TO), None, 3)})
+    session: Any = SimpleNamespace(cursors={source: SourceCursor(0, position_at(0, READ_TO), None, 3)})
     log: Any = Leaders({}, {})
-    continuity = Continuity(log, {source: SourceSpec(source, place, "id", INPUT)}, tenure)
+    continuity = Continuity(log, {source: SourceSpec(source, place, "id", INPUT)}, session)
     now_ms = 10_000_000
     assert continuity.compare({place: 2}, now_ms).unknown == {source}
     now_ms += step_ms
@@ -88,9 +88,9 @@ def test_each_source_is_judged_by_its_own_leader(states: tuple[str, str]) -> Non
     intact = {places[source]: to for source, state in state_of.items() if (to := STATES[state]) is not None}
     leaders = Leaders(intact, {})
     log: Any = leaders
-    tenure: Any = SimpleNamespace(cursors=cursors)
+    session: Any = SimpleNamespace(cursors=cursors)
 
-    compared = Continuity(log, specs, tenure).compare(epochs, now_ms=5)
+    compared = Continuity(log, specs, session).compare(epochs, now_ms=5)
 
     cut = [source for source, state in state_of.items() if state == "cut"]
     assert compared.cuts == tuple(

@@ -14,8 +14,8 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, PositionRun, SourceRun, Verdicts, pack_positions
 from acker.wire.verdict import DONE_VERDICTS, LOST_VERDICTS, Verdict
 from spout.group import due
+from spout.group.running_session import SIBLING_MS
 from spout.group.starting import COMMITTED_BY
-from spout.group.tenure import SIBLING_MS
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX
 from spout.planning_process.batches import FIRST_BATCH_CURE

@@ -81,7 +81,7 @@ def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
     if inactive:
         driver.link.deactivate()
     runner = Runner(options_of(driver, status_path=str(path)), planner)
-    runner._driver.wait_for_state()
+    runner._driver_link.wait_for_state()
     runner._write_status(1_000)
     found = read_status(path)
     assert found is not None
@@ -92,7 +92,7 @@ def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
 
 def close(runner: Runner) -> None:
     """Leave driver and Kafka."""
-    runner._driver.close()
+    runner._driver_link.close()
     runner._log.close()
 
 
@@ -423,7 +423,7 @@ def test_a_wait_for_the_driver_s_publication_is_said_each_minute(
     driver.link.set_follower("")
     runner = Runner(options_of(driver), planner, clock_s=Passing())
     end = replace(BEGINNING, session="s", ranges=(SourceRun(1, 0, 10),))
-    runner._sink.expect(end)
+    runner._sink_watch.expect(end)
     planning = threading.Thread(target=runner.plan, args=(end, None))
     planning.start()
     eventually(lambda: "waits_for_publication group=g waited_s=120" in caplog.text, 60)
@@ -469,7 +469,7 @@ def test_a_process_whose_stream_has_a_store_takes_the_group_with_the_epoch_that_
     found = Exact()
     planner: Any = found
     runner = Runner(options_of(driver), planner)
-    runner._driver.wait_for_state()
+    runner._driver_link.wait_for_state()
     runner.begin(BEGINNING)
     eventually(driver.link.epoch_questions)
     assert found.epochs == []
@@ -485,7 +485,7 @@ def test_a_process_of_another_stream_asks_nobody(driver: LinkedDriver) -> None:
     found = Exact()
     planner: Any = found
     runner = Runner(options_of(driver), planner)
-    runner._driver.wait_for_state()
+    runner._driver_link.wait_for_state()
     runner.begin(BEGINNING)
     assert found.grant_epoch is None
     assert driver.link.epoch_questions() == []
@@ -513,7 +513,7 @@ def test_a_process_ends_by_name_where_the_store_cannot_be_opened(
     found = Exact()
     planner: Any = found
     runner = Runner(options_of(driver), planner, clock_s=clock)
-    runner._driver.wait_for_state()
+    runner._driver_link.wait_for_state()
     runner.begin(BEGINNING)
     if answers:
         eventually(driver.link.epoch_questions)
@@ -527,7 +527,7 @@ def test_a_process_that_is_stopped_waits_for_no_store(driver: LinkedDriver) -> N
     driver.link.expect_store(refuse)
     planner: Any = Exact()
     runner = Runner(options_of(driver), planner)
-    runner._driver.wait_for_state()
+    runner._driver_link.wait_for_state()
     runner.begin(BEGINNING)
     eventually(driver.link.epoch_questions)
     runner.stop()

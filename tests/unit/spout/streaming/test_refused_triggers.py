@@ -94,7 +94,7 @@ def test_a_query_that_would_end_too_early_takes_no_group_and_says_the_cure(
             assert str(raised.value) == f"group g: {NO_AVAILABLE_NOW}"
     finally:
         answering.join(60)
-        runner._driver.close()
+        runner._driver_link.close()
         runner._log.close()
 
 
@@ -115,7 +115,7 @@ def test_a_driver_that_says_no_trigger_is_waited_for_in_vain_and_not_for_ever(
         with pytest.raises(Unreachable, match="which trigger the query has; see the driver's log"):
             runner.plan(BEGINNING, None)
     finally:
-        runner._driver.close()
+        runner._driver_link.close()
         runner._log.close()
 
 

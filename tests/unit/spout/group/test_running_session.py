@@ -26,7 +26,7 @@ from acker.wire.events import (
 from acker.wire.verdict import Verdict
 from spout.group.announce import REPEAT_MS
 from spout.group.opening import Opened
-from spout.group.tenure import Sibling, Tenure, tenure_of
+from spout.group.running_session import RunningSession, Sibling, running_session_of
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX, Answers, SessionClock, SessionName, SourceHistory
@@ -60,10 +60,10 @@ def set_of(runs: Iterable[tuple[int, int]]) -> set[int]:
     return {position for start, end in runs for position in range(start, end)}
 
 
-def settled_after(tenure: Tenure, journal: Journal) -> dict[int, set[int]]:
+def settled_after(session: RunningSession, journal: Journal) -> dict[int, set[int]]:
     """Return, by source, the settled positions that a journal does not have."""
     found: dict[int, set[int]] = {}
-    for source, *run in tenure.settled_outside(journal).runs():
+    for source, *run in session.settled_not_journalled(journal).runs():
         found.setdefault(source, set()).update(range(*run))
     return found
 
@@ -77,8 +77,8 @@ def lost_of(source: int, positions: Sequence[int], reason: Verdict) -> Lost:
     return Lost(reason, "g", "sentences", "id", "", "", "", 0, 0, 0, source, packed)
 
 
-class PlainTenure:
-    """What a tenure should know, position by position."""
+class PlainSession:
+    """What a session should know, position by position."""
 
     def __init__(self) -> None:
         self.used: dict[int, set[int]] = {source: set() for source in SOURCES}
@@ -130,26 +130,26 @@ def test_what_is_emitted_and_settled_agrees_with_plain_sets(
 ) -> None:
     """A verdict of what was never emitted takes it from what is free, since it will not come again."""
     cursors = {source: SourceCursor(FIRST, FIRST) for source in SOURCES}
-    tenure, plain = Tenure(NAME, SessionClock(0, 0), cursors, PARTITIONS), PlainTenure()
+    session, plain = RunningSession(NAME, SessionClock(0, 0), cursors, PARTITIONS), PlainSession()
     for source, step, positions in steps:
         if step == "emit":
             fresh = positions - plain.used[source]
-            tenure.record_emitted(runs_of_set(source, fresh), WALL_MS)
+            session.record_emitted(runs_of_set(source, fresh), WALL_MS)
             plain.emit(source, fresh)
         else:
             for partition in range(PARTITIONS):
                 own = {p for p in positions if owner_of(source, p) == partition}
-                settled = tenure.settle(partition, verdicts_of(source, own, step))
+                settled = session.settle(partition, verdicts_of(source, own, step))
                 assert settled == plain.settle(source, own, step)
-        assert tenure.committable() == plain.committable()
-        assert tenure.ticked_partitions() == plain.ticked_partitions()
-        assert tenure.is_idle == (not any(plain.pending.values()))
-        assert {verdict: n for verdict, n in tenure.window.counts.items() if n} == {
+        assert session.committable() == plain.committable()
+        assert session.ticked_partitions() == plain.ticked_partitions()
+        assert session.is_idle == (not any(plain.pending.values()))
+        assert {verdict: n for verdict, n in session.window.counts.items() if n} == {
             verdict: n for verdict, n in plain.counts.items() if n
         }
-        for name, mark in tenure.marks().items():
+        for name, mark in session.marks().items():
             assert set_of(mark.emitted(FIRST, FIRST + SPAN)) == plain.used[name]
-            assert set_of(tenure.window.pending_within(name, FIRST, FIRST + SPAN)) == plain.pending[name]
+            assert set_of(session.window.pending_within(name, FIRST, FIRST + SPAN)) == plain.pending[name]
 
 
 def cursor_that_used(positions: set[int]) -> SourceCursor:
@@ -182,62 +182,64 @@ def test_a_restart_plans_again_what_is_pending_and_not_in_the_journal(
     used, drawn, journalled = ({A: a[n], B: b[n]} for n in range(3))
     pending = {source: drawn[source] & used[source] for source in used}
     cursors = {source: cursor_that_used(used[source]) for source in used}
-    tenure = Tenure(NAME, SessionClock(0, 0), cursors, PARTITIONS)
+    session = RunningSession(NAME, SessionClock(0, 0), cursors, PARTITIONS)
     journal = journal_with({source: mark_of(journalled[source]) for source in used if source not in unread})
     in_journal = {source: journalled[source] if source not in unread else set() for source in used}
-    tenure.restore([run for source in used for run in runs_of_set(source, pending[source])], journal, WALL_MS)
+    session.restore(
+        [run for source in used for run in runs_of_set(source, pending[source])], journal, WALL_MS
+    )
 
     behind = {
         source: used[source] - pending[source] - journalled[source] for source in used if source not in unread
     }
-    assert settled_after(tenure, journal) == {
+    assert settled_after(session, journal) == {
         source: positions for source, positions in behind.items() if positions
     }
     again = {source: pending[source] - in_journal[source] for source in used}
-    for source, mark in tenure.marks().items():
+    for source, mark in session.marks().items():
         assert set_of(mark.emitted(FIRST, FIRST + SPAN)) == used[source] - again[source]
     owners = {owner_of(source, p) for source in used for p in pending[source]}
-    assert tenure.ticked_partitions() == sorted(owners)
+    assert session.ticked_partitions() == sorted(owners)
 
     settled = {p for p in again[A] if p % 3 == 0}
     for partition in range(PARTITIONS):
         own = {p for p in settled if owner_of(A, p) == partition}
-        tenure.settle(partition, verdicts_of(A, own, Verdict.ACKED))
-    planned = tenure.take_unjournalled()
+        session.settle(partition, verdicts_of(A, own, Verdict.ACKED))
+    planned = session.take_unjournalled()
     for source in used:
         left = again[source] - (settled if source == A else set())
         assert set_of(run[1:] for run in planned if run.source == source) == left
-    assert tenure.take_unjournalled() == []
-    for source, mark in tenure.marks().items():
+    assert session.take_unjournalled() == []
+    for source, mark in session.marks().items():
         assert set_of(mark.emitted(FIRST, FIRST + SPAN)) == used[source]
 
 
 def test_a_journal_of_another_generation_or_of_a_source_that_is_not_read_shows_nothing_behind() -> None:
     later = position_at(1, 0)
     cursors = {A: SourceCursor(later, later + 5), B: SourceCursor(0, 5)}
-    tenure = Tenure(NAME, SessionClock(0, 0), cursors, PARTITIONS)
+    session = RunningSession(NAME, SessionClock(0, 0), cursors, PARTITIONS)
     journal = journal_with({SOURCES[2]: SourceMark(0, 0), A: SourceMark(0, 3), B: SourceMark(0, 3)})
-    assert settled_after(tenure, journal) == {B: {3, 4}}
+    assert settled_after(session, journal) == {B: {3, 4}}
 
 
 def test_verdicts_of_a_former_generation_take_nothing_from_the_present_one() -> None:
     """They came late; what has the same offsets now is another record."""
     first = position_at(1, 0)
-    tenure = Tenure(NAME, SessionClock(0, 0), {A: SourceCursor(first, first)}, PARTITIONS)
+    session = RunningSession(NAME, SessionClock(0, 0), {A: SourceCursor(first, first)}, PARTITIONS)
     runs = (SourceRun(A, 0, 5), SourceRun(A, first + 2, first + 4))
     for partition in range(PARTITIONS):
-        tenure.settle(partition, Verdicts(runs, (), ()))
-    assert tenure.cursors[A].uninitialised_runs(first + 6) == [(first, first + 2), (first + 4, first + 6)]
-    assert tenure.committable() == {A: first}
-    tenure.settle(0, Verdicts((SourceRun(A, 5, 9),), (), ()))
-    assert tenure.cursors[A].next == first + 4
+        session.settle(partition, Verdicts(runs, (), ()))
+    assert session.cursors[A].uninitialised_runs(first + 6) == [(first, first + 2), (first + 4, first + 6)]
+    assert session.committable() == {A: first}
+    session.settle(0, Verdicts((SourceRun(A, 5, 9),), (), ()))
+    assert session.cursors[A].next == first + 4
 
 
 def test_verdicts_of_a_source_that_is_not_read_settle_nothing() -> None:
-    tenure = Tenure(NAME, SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
-    assert tenure.settle(0, Verdicts((SourceRun(B, 0, 5),), (), ())) == 0
-    assert tenure.settle(0, Verdicts((), (), (lost_of(A, [], Verdict.FAILED),))) == 0
-    assert tenure.cursors[A].next == 0
+    session = RunningSession(NAME, SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
+    assert session.settle(0, Verdicts((SourceRun(B, 0, 5),), (), ())) == 0
+    assert session.settle(0, Verdicts((), (), (lost_of(A, [], Verdict.FAILED),))) == 0
+    assert session.cursors[A].next == 0
 
 
 @pytest.mark.parametrize("joins_later", [False, True])
@@ -245,11 +247,11 @@ def test_verdicts_of_what_was_emitted_before_the_session_are_late_and_others_unk
     joins_later: bool,
 ) -> None:
     first = {} if joins_later else {A: SourceCursor(0, 10)}
-    tenure = Tenure(NAME, SessionClock(0, 0), first, PARTITIONS)
+    session = RunningSession(NAME, SessionClock(0, 0), first, PARTITIONS)
     if joins_later:
-        tenure.add_source(A, SourceCursor(0, 10))
-    tenure.settle(0, Verdicts((SourceRun(A, 8, 11),), (), ()))
-    assert (tenure.window.late, tenure.window.unknown) == (2, 1)
+        session.add_source(A, SourceCursor(0, 10))
+    session.settle(0, Verdicts((SourceRun(A, 8, 11),), (), ()))
+    assert (session.window.late, session.window.unknown) == (2, 1)
 
 
 @pytest.mark.parametrize("is_in_journal", [False, True])
@@ -258,25 +260,25 @@ def test_the_first_position_of_a_source_is_planned_again_where_the_journal_does_
 ) -> None:
     """Position 0 is no special one."""
     marks = {A: SourceMark(0, 1)} if is_in_journal else {}
-    tenure = Tenure(NAME, SessionClock(0, 0), {A: SourceCursor(0, 2)}, PARTITIONS)
-    tenure.restore([SourceRun(A, 0, 2)], journal_with(marks), WALL_MS)
-    assert tenure.take_unjournalled() == [SourceRun(A, int(is_in_journal), 2)]
+    session = RunningSession(NAME, SessionClock(0, 0), {A: SourceCursor(0, 2)}, PARTITIONS)
+    session.restore([SourceRun(A, 0, 2)], journal_with(marks), WALL_MS)
+    assert session.take_unjournalled() == [SourceRun(A, int(is_in_journal), 2)]
 
 
 def test_a_query_that_is_not_tracked_settles_what_it_emits_and_ticks_nowhere() -> None:
-    tenure = Tenure(SessionName(0, ""), SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
-    tenure.record_emitted([SourceRun(A, 0, 4), SourceRun(A, 6, 8)], WALL_MS)
-    assert tenure.is_idle
-    assert tenure.ticked_partitions() == []
-    assert tenure.window.counts == {Verdict.ACKED: 6}
-    assert tenure.committable() == {A: 4}
+    session = RunningSession(SessionName(0, ""), SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
+    session.record_emitted([SourceRun(A, 0, 4), SourceRun(A, 6, 8)], WALL_MS)
+    assert session.is_idle
+    assert session.ticked_partitions() == []
+    assert session.window.counts == {Verdict.ACKED: 6}
+    assert session.committable() == {A: 4}
 
 
 def test_positions_without_a_record_are_pending_and_no_record() -> None:
-    tenure = Tenure(NAME, SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
-    tenure.record_emitted([SourceRun(A, 0, 10)], WALL_MS, [SourceRun(A, 2, 5)])
-    assert (tenure.window.count_pending(A), tenure.window.count_records(A)) == (10, 7)
-    assert tenure.window.oldest_emitted_ms() == WALL_MS
+    session = RunningSession(NAME, SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
+    session.record_emitted([SourceRun(A, 0, 10)], WALL_MS, [SourceRun(A, 2, 5)])
+    assert (session.window.count_pending(A), session.window.count_records(A)) == (10, 7)
+    assert session.window.oldest_emitted_ms() == WALL_MS
 
 
 # --- the process before
@@ -362,7 +364,7 @@ def test_a_restart_goes_on_from_the_highest_clock_once_every_acker_partition_has
     assert clock.advance(WALL_MS + 5_000, idle=False) == 8_000 + STEP_MS_MAX
 
 
-def restarted(*, is_restart: bool = True, open_runs: Sequence[SourceRun] = ()) -> Tenure:
+def restarted(*, is_restart: bool = True, open_runs: Sequence[SourceRun] = ()) -> RunningSession:
     answers = Answers("g", "s", PARTITIONS, [A])
     for partition in range(PARTITIONS):
         own = tuple(run for run in open_runs if owner_of(run.source, run.start) == partition)
@@ -370,85 +372,85 @@ def restarted(*, is_restart: bool = True, open_runs: Sequence[SourceRun] = ()) -
         answers.add_part(partition, taken(asked_by="s", sources=(known,), open=own))
     histories = {A: SourceHistory(0, "id", 0, {owner_of(A, 0): 10})}
     opened = Opened(NAME, is_restart, histories, answers, 5_000, (), {})
-    return tenure_of(opened, BEGINNING, "g", PARTITIONS, WALL_MS)
+    return running_session_of(opened, BEGINNING, "g", PARTITIONS, WALL_MS)
 
 
 def test_while_the_process_before_may_live_the_clock_moves_and_goes_to_all() -> None:
-    tenure = restarted()
-    assert tenure.ticked_partitions() == list(range(PARTITIONS))
-    assert tenure.advance_clock(WALL_MS + 300) == 5_300
-    assert tenure.grace_ms(WALL_MS + 500) == STEP_MS_MAX + 200
-    sibling = tenure.sibling
+    session = restarted()
+    assert session.ticked_partitions() == list(range(PARTITIONS))
+    assert session.advance_clock(WALL_MS + 300) == 5_300
+    assert session.grace_ms(WALL_MS + 500) == STEP_MS_MAX + 200
+    sibling = session.sibling
     assert sibling is not None
     assert asked_on_the_way(sibling, WALL_MS + SIBLING_MS)
     for partition in range(PARTITIONS):
-        assert tenure.ticked_partitions() == list(range(PARTITIONS))
-        tenure.read(partition, taken(7_000))
-    assert tenure.clock.now == 7_000
-    assert tenure.ticked_partitions() == []
-    assert tenure.grace_ms(WALL_MS + 20_000) == 0
+        assert session.ticked_partitions() == list(range(PARTITIONS))
+        session.read(partition, taken(7_000))
+    assert session.clock.now == 7_000
+    assert session.ticked_partitions() == []
+    assert session.grace_ms(WALL_MS + 20_000) == 0
 
 
 def test_an_idle_session_s_clock_stands_and_its_next_tick_adds_a_second_at_most() -> None:
-    tenure = restarted(is_restart=False)
-    assert tenure.sibling is None
-    assert tenure.advance_clock(WALL_MS + 60_000) == 5_000
-    tenure.record_emitted([SourceRun(A, 10, 12)], WALL_MS)
-    assert tenure.advance_clock(WALL_MS + 60_400) == 5_400
-    assert tenure.advance_clock(WALL_MS + 90_000) == 5_000 + STEP_MS_MAX
-    assert tenure.advance_clock(WALL_MS + 120_000) == 5_000 + STEP_MS_MAX
+    session = restarted(is_restart=False)
+    assert session.sibling is None
+    assert session.advance_clock(WALL_MS + 60_000) == 5_000
+    session.record_emitted([SourceRun(A, 10, 12)], WALL_MS)
+    assert session.advance_clock(WALL_MS + 60_400) == 5_400
+    assert session.advance_clock(WALL_MS + 90_000) == 5_000 + STEP_MS_MAX
+    assert session.advance_clock(WALL_MS + 120_000) == 5_000 + STEP_MS_MAX
 
 
 def test_a_session_that_was_idle_for_a_while_may_add_a_whole_second_again() -> None:
     """The Init of its next batch carries the clock, so what was not ticked before it counts no more."""
-    tenure = restarted(is_restart=False)
+    session = restarted(is_restart=False)
     runs = [SourceRun(A, 10, 12)]
-    tenure.record_emitted(runs, WALL_MS)
-    assert tenure.advance_clock(WALL_MS + 600) == 5_600
-    tenure.settle(owner_of(A, 10), Verdicts(tuple(runs), (), ()))
-    assert tenure.advance_clock(WALL_MS + 700) == 5_600
-    tenure.record_emitted([SourceRun(A, 12, 13)], WALL_MS)
-    assert tenure.advance_clock(WALL_MS + 9_000) == 5_600 + STEP_MS_MAX
+    session.record_emitted(runs, WALL_MS)
+    assert session.advance_clock(WALL_MS + 600) == 5_600
+    session.settle(owner_of(A, 10), Verdicts(tuple(runs), (), ()))
+    assert session.advance_clock(WALL_MS + 700) == 5_600
+    session.record_emitted([SourceRun(A, 12, 13)], WALL_MS)
+    assert session.advance_clock(WALL_MS + 9_000) == 5_600 + STEP_MS_MAX
 
 
 def test_a_restart_has_what_the_ackers_have_open_of_the_sources_that_it_reads() -> None:
     open_runs = [SourceRun(A, 3, 6), SourceRun(B, 0, 9)]
-    tenure = restarted(open_runs=open_runs)
-    assert tenure.window.pending == 3
-    assert tenure.unjournalled == [SourceRun(A, 3, 6)]
-    assert tenure.cursors.keys() == {A}
-    assert tenure.window.oldest_emitted_ms() == WALL_MS
+    session = restarted(open_runs=open_runs)
+    assert session.window.pending == 3
+    assert session.unjournalled == [SourceRun(A, 3, 6)]
+    assert session.cursors.keys() == {A}
+    assert session.window.oldest_emitted_ms() == WALL_MS
     fresh = restarted(is_restart=False, open_runs=open_runs)
     assert (fresh.window.pending, fresh.unjournalled) == (0, [])
 
 
 def test_a_clock_that_an_opening_has_sent_may_move_on_by_a_second_at_once() -> None:
-    tenure = restarted()
-    assert tenure.advance_clock(WALL_MS + 5_000) == 5_000 + STEP_MS_MAX
+    session = restarted()
+    assert session.advance_clock(WALL_MS + 5_000) == 5_000 + STEP_MS_MAX
 
 
 def test_a_source_that_joins_is_committable_to_its_beginning() -> None:
-    tenure = restarted(is_restart=False)
-    tenure.add_source(B, SourceCursor(7, 7))
-    assert tenure.committable() == {A: 10, B: 7}
-    assert PositionRun(7, 9) in tenure.cursors[B].uninitialised_runs(9)
+    session = restarted(is_restart=False)
+    session.add_source(B, SourceCursor(7, 7))
+    assert session.committable() == {A: 10, B: 7}
+    assert PositionRun(7, 9) in session.cursors[B].uninitialised_runs(9)
 
 
 def test_a_clock_that_was_stopped_stands_and_goes_on_from_there() -> None:
     """Rule 12: it is moved once more before it stands, and does not catch up."""
-    tenure = restarted(is_restart=False)
-    tenure.record_emitted([SourceRun(A, 10, 12)], WALL_MS)
-    tenure.stop_clock(WALL_MS + 300)
-    assert [tenure.advance_clock(WALL_MS + ms) for ms in (400, 900, 60_000)] == [5_300] * 3
-    tenure.start_clock()
-    assert tenure.advance_clock(WALL_MS + 60_200) == 5_500
+    session = restarted(is_restart=False)
+    session.record_emitted([SourceRun(A, 10, 12)], WALL_MS)
+    session.stop_clock(WALL_MS + 300)
+    assert [session.advance_clock(WALL_MS + ms) for ms in (400, 900, 60_000)] == [5_300] * 3
+    session.start_clock()
+    assert session.advance_clock(WALL_MS + 60_200) == 5_500
 
 
 def test_a_clock_that_was_stopped_adds_a_second_at_most_to_the_last_tick() -> None:
     """Rule 8: what it moved before it stood was not told, so it counts for the second, too."""
-    tenure = restarted(is_restart=False)
-    tenure.record_emitted([SourceRun(A, 10, 12)], WALL_MS)
-    tenure.stop_clock(WALL_MS + 700)
-    tenure.advance_clock(WALL_MS + 5_000)
-    tenure.start_clock()
-    assert tenure.advance_clock(WALL_MS + 15_000) == 5_000 + STEP_MS_MAX
+    session = restarted(is_restart=False)
+    session.record_emitted([SourceRun(A, 10, 12)], WALL_MS)
+    session.stop_clock(WALL_MS + 700)
+    session.advance_clock(WALL_MS + 5_000)
+    session.start_clock()
+    assert session.advance_clock(WALL_MS + 15_000) == 5_000 + STEP_MS_MAX

@@ -112,8 +112,8 @@ class Sibling:
         return True
 
 
-class Tenure:
-    """The state of one session in one process.
+class RunningSession:
+    """The state of one session in one process: its clock, what is free, and what is pending.
 
     Attributes:
         cursors: by source, its free positions.
@@ -126,7 +126,14 @@ class Tenure:
     def __init__(
         self, name: SessionName, clock: SessionClock, cursors: Mapping[int, SourceCursor], partitions: int
     ) -> None:
-        """Begin with nothing emitted and nothing pending; the name of an untracked query is ``(0, "")``."""
+        """Begin with nothing emitted and nothing pending.
+
+        Args:
+            name: of an untracked query ``(0, "")``.
+            clock: the session's.
+            cursors: by source, the positions that were never initialised.
+            partitions: how many acker partitions there are.
+        """
         self.name = name
         self.clock = clock
         self.cursors: dict[int, SourceCursor] = {}
@@ -134,8 +141,8 @@ class Tenure:
         self.unjournalled: list[SourceRun] = []
         self.sibling: Sibling | None = None
         self._clock_stands = False  # see `stop_clock`
-        self._pending_count_by_partition = Counter[int]()
-        self._partitions = partitions
+        self._pending_count_by_partition = Counter[int]()  # by acker partition
+        self._acker_count = partitions  # how many acker partitions there are
         for source, cursor in cursors.items():
             self.add_source(source, cursor)
 
@@ -163,7 +170,7 @@ class Tenure:
             parts = not_journalled.get(source, not_of_journal).within(start, end)
             self.unjournalled += [SourceRun(source, *part) for part in parts]
 
-    def settled_outside(self, journal: Journal) -> RootSet:
+    def settled_not_journalled(self, journal: Journal) -> RootSet:
         """Return the settled roots that the journal does not have as emitted.
 
         Of a restart these are a few at most: what timed out, or left the log, before Spark
@@ -174,6 +181,7 @@ class Tenure:
         free: list[SourceRun] = []
         for source, mark in journal.sources.items():
             cursor = self.cursors.get(source)
+            # not read any more, or rewound since: its positions are of another generation
             if cursor is None or generation_of(mark.from_) != generation_of(cursor.from_):
                 continue
             not_emitted = mark.not_emitted().within(mark.from_, cursor.next)
@@ -185,8 +193,8 @@ class Tenure:
     def stop_clock(self, now_ms: int) -> None:
         """Move the clock once more, and stop it until `start_clock`.
 
-        Some roots may be initialised and their batch not committed: by a clock that stands, none of
-        them times out.
+        For a query that writes exactly once: until the store has a batch, none of the batch's roots
+        may time out, and by a clock that stands none does.
         """
         self.advance_clock(now_ms)
         self._clock_stands = True
@@ -282,7 +290,7 @@ class Tenure:
         While the process before may be alive, these are all partitions: it may have roots in any.
         """
         if self.sibling is not None:
-            return list(range(self._partitions))
+            return list(range(self._acker_count))
         counts = self._pending_count_by_partition
         return sorted(partition for partition, count in counts.items() if count > 0)
 
@@ -309,10 +317,12 @@ class Tenure:
         settled_count = self.window.settle(source, runs, verdict)
         # behind the lowest free one a settled position may be free here: the sibling emitted it
         if runs[-1].end > cursor.first_uninitialised:
-            self._use_settled(source, cursor, runs)
+            self._mark_settled_as_initialised(source, cursor, runs)
         return settled_count
 
-    def _use_settled(self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]) -> None:
+    def _mark_settled_as_initialised(
+        self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]
+    ) -> None:
         """Make settled positions no longer free, so that none of them is planned.
 
         The sibling may have initialised them after the ackers had answered the `Take` of this
@@ -330,12 +340,14 @@ class Tenure:
 
     def _count_pending(self, runs: Iterable[SourceRun]) -> None:
         """Add roots that are pending now to the counts of the acker partitions that own them."""
-        for owner, roots in RootSet.of_runs(runs).by_acker_partition(self._partitions).items():
+        for owner, roots in RootSet.of_runs(runs).by_acker_partition(self._acker_count).items():
             self._pending_count_by_partition[owner] += len(roots)
 
 
-def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int) -> Tenure:
-    """Return the tenure of a session that the ackers accepted, as it is when the session begins.
+def running_session_of(
+    opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int
+) -> RunningSession:
+    """Return the state of a session that the ackers accepted, as it is when the session begins.
 
     Args:
         opened: what the acker partitions answered.
@@ -350,10 +362,10 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
     }
     clock = SessionClock(opened.clock_ms, now_ms)
     clock.record_sent()  # the acker partitions have this value already
-    tenure = Tenure(opened.name, clock, cursors, partitions)
+    session = RunningSession(opened.name, clock, cursors, partitions)
     if opened.is_restart:
         # the session goes on: the process before may still live, and what it left pending is pending here
-        tenure.sibling = Sibling(group, opened.name, partitions, clock, now_ms)
+        session.sibling = Sibling(group, opened.name, partitions, clock, now_ms)
         open_runs = [run for run in opened.answers.pending_runs if run.source in cursors]
-        tenure.restore(open_runs, journal, now_ms)
-    return tenure
+        session.restore(open_runs, journal, now_ms)
+    return session

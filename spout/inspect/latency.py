@@ -29,14 +29,14 @@ from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.wire.causes import HELD
-from acker.wire.checks import read_verdicts, wrong_acks
+from acker.wire.checks import emission_wall, read_verdicts, wrong_acks
 from acker.wire.events import Acks, Init, Verdicts, positions
 from acker.wire.verdict import Verdict
 from spout.inspect.failures import LogFigures, offsets_since, share_text
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.tables import Column, count, span
-from spout.inspect.trail import RootValue, events_of
+from spout.inspect.trail import RootValue, event_of
 from spout.runtime.tails import Tails
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
@@ -305,13 +305,16 @@ class CompletionLog(LogFigures):
 
     def _read_inits(self) -> None:
         """Take in the inits that are new: each of their runs is a cohort."""
-        for event in events_of(self._inits.read()):
-            if not isinstance(event, Init):
+        for record in self._inits.read():
+            init = event_of(record)
+            if not isinstance(init, Init):
                 continue
-            self._first_ms = event.wall if self._first_ms is None else min(self._first_ms, event.wall)
-            for source, start, end in event.runs:
+            # as the acker has it: a machine's clock may have been set ahead by years
+            emitted_ms = emission_wall(init, record.timestamp_ms)
+            self._first_ms = emitted_ms if self._first_ms is None else min(self._first_ms, emitted_ms)
+            for source, start, end in init.runs:
                 if input_id_of(source) in self._inputs:
-                    self._add_cohort(source, TimedCohort(start, end, event.wall, event.timeout_ms))
+                    self._add_cohort(source, TimedCohort(start, end, emitted_ms, init.timeout_ms))
 
     def _add_cohort(self, source: int, cohort: TimedCohort) -> None:
         """Add a cohort, without positions that the one before it has already."""
@@ -437,17 +440,17 @@ class CompletionLog(LogFigures):
         """Count acks of the roots that are looked for; one whose acks are all there was acked late."""
         for record in records:
             self._acks_read[acker] = max(self._acks_read.get(acker, 0), record.offset + 1)
-            for event in events_of([record]):
-                if not isinstance(event, Acks) or wrong_acks(event, acker, len(self._acker_numbers)):
-                    continue
-                for root in roots_by_block.get((event.source, event.block), ()):
-                    late = self._late.get(root)
-                    if late is None:
-                        continue
-                    late.value.add(event)
-                    if late.value.is_whole:
-                        cohort = self._late.pop(root).cohort
-                        cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1
+            acks = event_of(record)
+            if not isinstance(acks, Acks) or wrong_acks(acks, acker, len(self._acker_numbers)):
+                continue
+            for root in roots_by_block.get((acks.source, acks.block), ()):
+                late = self._late.get(root)
+                if late is None:
+                    continue  # an earlier record has acked the last of it
+                late.value.add(acks)
+                if late.value.is_whole:
+                    cohort = self._late.pop(root).cohort
+                    cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1
 
 
 def _between(times: Mapping[int, int], low_ms: int, high_ms: int) -> int:

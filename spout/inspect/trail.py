@@ -8,7 +8,7 @@ Source: docs/design/protocol.md, sections 2, 4 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import reduce
@@ -37,7 +37,7 @@ from acker.units import any_time_text, named_past_ms
 from acker.untrusted import UntrustedName, in_sentence
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Init, SourceRun, Verdicts, positions, values
+from acker.wire.events import Acks, Event, Init, SourceRun, Verdicts, positions, values
 from acker.wire.lateness import TooLate, read_too_late
 from acker.wire.passed_calls import PassedCall, read_passed_calls
 from acker.wire.stacks import read_stack
@@ -187,7 +187,11 @@ class AckTopicSearch:
         """Return whether ``_ack_init`` has, from an offset on, an Init with a root."""
         what_is_unknown = "what was announced there is unknown"
         records = self._tails.read_rest(self._topics.init, self.acker_of(root), from_offset, what_is_unknown)
-        return any(isinstance(event, Init) and _holds(event.runs, root) for event in events_of(records))
+        for record in records:
+            event = event_of(record)
+            if isinstance(event, Init) and _holds(event.runs, root):
+                return True
+        return False
 
     def former_contributions(self, root: Root, emitted_ms: int) -> Contributions | None:
         """Find the records of ``_ack_ack`` that acked a settled root; None when some were not read.
@@ -215,7 +219,8 @@ class AckTopicSearch:
         if self._topics.ack in self._tails.missing or len(self._tails.notes) > note_count:
             return None
         value = RootValue(root)
-        for event in events_of(records):
+        for record in records:
+            event = event_of(record)
             if not isinstance(event, Acks) or event.source != root.source:
                 continue
             if wrong_acks(event, acker, self._partitions):
@@ -736,14 +741,12 @@ def _joined(histories: Iterable[tuple[Loss, ...]]) -> tuple[Loss, ...]:
     return tuple(sorted(losses.values(), key=lambda loss: loss.emitted_ms))
 
 
-def events_of(records: Iterable[Record]) -> Iterator[object]:
-    """Yield the events of records; one that cannot be read is left to the acker."""
-    codec = wire_codec()
-    for record in records:
-        try:
-            yield codec.decode(record.value)
-        except CodecError:
-            continue  # the acker quarantines it
+def event_of(record: Record) -> Event | None:
+    """Decode the event of a record of an ack topic; None: it cannot be read, and an acker quarantines it."""
+    try:
+        return wire_codec().decode(record.value)
+    except CodecError:
+        return None
 
 
 def _contribution_of(event: Acks, root: Root) -> int | None:

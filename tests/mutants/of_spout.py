@@ -182,6 +182,14 @@ MUTANTS = (
         "tests/unit/spout/ui/test_attention.py::test_a_cause_for_which_the_file_has_a_rule_is_no_new_one",
         "a monitor would warn of what the file expects",
     ),
+    Mutant(
+        "latency-counts-from-a-wall-time-of-the-future",
+        "spout/inspect/latency.py",
+        "emitted_ms = emission_wall(init, record.timestamp_ms)",
+        "emitted_ms = init.wall",
+        "tests/unit/spout/inspect/test_latency.py::test_a_clock_that_was_set_ahead_changes_no_time",
+        "after a clock was set ahead records would seem to take no time, and no verdict be read",
+    ),
     # -- what may be committed, and what is planned
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",

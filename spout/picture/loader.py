@@ -141,6 +141,7 @@ class PictureLoader:
         self._read(now_ms, raises_errors=False)
 
     def _read(self, now_ms: int, *, raises_errors: bool) -> None:
+        """Read what is new, in the steps of the module, in one transaction of the database."""
         self._holes.begin_reading()
         self._reading.begin(raises_errors=raises_errors)
         with self._picture.transaction():
@@ -246,6 +247,7 @@ class PictureLoader:
             self._progress[place.partition] = Progress(committed.get(place, 0), 0)
 
     def _read_verdicts(self) -> None:
+        """Read what became of roots, also what is old and no replay worker has accepted."""
         topic = self._topics.ack_topics.verdict
         needed_from: dict[TopicPartition, int] = {}
         for number, progress in self._progress.items():
@@ -256,6 +258,7 @@ class PictureLoader:
         self._verdicts.write_new_roots(self._progress)
 
     def _read_letters(self, input: Input) -> None:
+        """Read an input's dead-letter topic: its letters and marks, or its audit records alone."""
         tables = "letters, redrives"
         if PicturePart.OUTCOMES in self._parts:
             tables += ", outcomes"  # the marks behind letters say which of them are followed
@@ -275,14 +278,14 @@ class PictureLoader:
                 self._letters.put_audit(input, record)
 
     def _note_quarantined(self, record: Record) -> None:
-        """Record that an acker has put a record aside: what it said is in no table."""
+        """Record in `unknown` that an acker has quarantined a record, which is in no table."""
         why = header_text(dict(record.headers).get(WHY_HEADER))
         self._holes.note_record(
             "a quarantined record", record, f"an acker could not apply it: {Untrusted(why)}"
         )
 
     def _write_partitions(self) -> None:
-        """Write the partitions that were read, and those of the inputs, and the work of workers."""
+        """Write the tables `partitions` and `workers`."""
         marks = self._reading.marks()
         rows: list[Row] = []
         for place, mark in sorted(marks.items()):
@@ -298,7 +301,7 @@ class PictureLoader:
         self._picture.replace("workers", self._worker_rows(marks))
 
     def _partitions_of(self, input: Input, topic: str, use: TopicUse) -> list[Row]:
-        """Return the rows of a topic that an input's group reads."""
+        """Return the rows of `partitions` about a topic that an input's group reads."""
         places = self._reading.places_of(topic, use)
         if not places:
             return []
@@ -324,6 +327,7 @@ class PictureLoader:
     def _committed(
         self, group: str, places: Iterable[TopicPartition], topic: str
     ) -> Mapping[TopicPartition, int]:
+        """Ask for the commits of a group; empty: unknown, and a row of `unknown` says why."""
         try:
             return self._log.committed(group, places)
         except WindhoverError as error:
@@ -337,10 +341,11 @@ class PictureLoader:
         process_by_partition = members_by_partition(
             self._log, self._topics.acker.replay_group, "workers.process", self._holes
         )
-        roots = "SELECT acker, count(entry), count(*) FROM waiting GROUP BY acker"
+        # a root that a worker has accepted has an entry in `_ack_due`, and a new one has none
+        query = "SELECT acker, count(entry), count(*) - count(entry) FROM waiting GROUP BY acker"
         counts_by_partition = {
-            acker: (due_count, waiting_count - due_count)
-            for acker, due_count, waiting_count in self._picture.connection.execute(roots)
+            acker: (due_count, new_count)
+            for acker, due_count, new_count in self._picture.connection.execute(query)
         }
         rows: list[Row] = []
         for number in range(self._topics.acker.partitions):
@@ -350,9 +355,9 @@ class PictureLoader:
             lag = None
             if next_offset is not None and mark is not None and mark.end is not None:
                 lag = max(0, mark.end - next_offset)
-            due_count, new_count = (
-                (None, None) if progress is None else counts_by_partition.get(number, (0, 0))
-            )
+            due_count, new_count = None, None  # not known, as the progress is
+            if progress is not None:
+                due_count, new_count = counts_by_partition.get(number, (0, 0))
             rows.append(
                 {
                     "partition": number,
@@ -366,6 +371,7 @@ class PictureLoader:
         return rows
 
     def _write_inputs(self) -> None:
+        """Write the table `inputs`: what topics.yaml says, and which inputs are paused."""
         pauses = self._waiting.pauses()
         rows: list[Row] = []
         for input in self._names.inputs:
@@ -390,6 +396,7 @@ class PictureLoader:
         self._picture.replace("inputs", rows)
 
     def _cluster(self) -> str | None:
+        """Ask for the cluster's id; None: it has none, or `unknown` says why nobody knows it."""
         try:
             return self._log.cluster_id() or None
         except WindhoverError as error:
@@ -403,6 +410,7 @@ def _partition_row(
     mark: ReadMark,
     committed_offset: int | None,
 ) -> Row:
+    """Return the row of `partitions` of a partition."""
     return {
         "topic": place.topic,
         "partition": place.partition,

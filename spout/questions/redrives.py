@@ -92,7 +92,7 @@ def _redrives_read(
 
 
 def _rows_of(picture: Picture, redrive: str | None) -> list[dict[str, Any]]:
-    """Return the redrives of a picture as rows of `REDRIVES`; None: not of one id alone."""
+    """Return the redrives of a picture as rows of `REDRIVES`: that of an id, or all for None."""
     return [_redrive_row(row) for row in ask_picture(picture, "redrive_list", {"redrive": redrive})]
 
 

@@ -260,7 +260,7 @@ MUTANTS = (
     Mutant(
         "a-payload-that-is-no-json-stands-where-json-is-asked-for",
         "spout/picture/database.py",
-        'mark = f"CASE WHEN json_valid({mark}) THEN {mark} END"',
+        'parameter = f"CASE WHEN json_valid({parameter}) THEN {parameter} END"',
         "pass",
         f"{_LOADER}::test_a_letter_has_where_its_record_was_and_a_key_inside_its_payload_can_be_asked_for",
         "one such letter would let every search in payloads end with an error",
@@ -294,8 +294,8 @@ MUTANTS = (
     Mutant(
         "the-first-root-that-nobody-accepted-does-not-wait",
         "spout/picture/verdict_tables.py",
-        "return min(len(self.positions), max(0, progress.skip - self.number))",
-        "return min(len(self.positions), max(0, progress.skip + 1 - self.number))",
+        "return min(len(self.positions), max(0, progress.skip - self.first_index))",
+        "return min(len(self.positions), max(0, progress.skip + 1 - self.first_index))",
         f"{_LOADER}::test_a_root_that_waits_has_its_entry_and_one_that_nobody_accepted_has_none",
         "a lost record would be in no table of what waits",
     ),

@@ -95,25 +95,31 @@ def inspect(
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.diagnosis import explained
         from spout.inspect.overview import missing_brokers
-        from spout.inspect.trail import Trail
+        from spout.inspect.trail import EvidenceReader
 
         for _ in _rounds(log, watch):
-            trail = Trail(log, topics)
+            evidence_reader = EvidenceReader(log, topics)
             notes: list[str] = []
             # 1. the records that the place or the key names
             if place is not None:
-                records = trail.origin(place)
+                records = evidence_reader.records_at(place)
             else:
                 searched_inputs = inputs_named(topics, inputs or ())
-                records, notes = trail.search(searched_inputs, key or "", since, wall_ms(), "--")
+                records, notes = evidence_reader.search(
+                    searched_inputs,
+                    key or "",
+                    since,
+                    wall_ms(),
+                    option="--",
+                )
             # 2. what became of each
             stories = []
             is_topic_missing = False
             brokers = missing_brokers(log, topics)
             for record in records:
-                evidence = trail.follow(record)
+                evidence = evidence_reader.read_evidence(record)
                 is_topic_missing |= bool(evidence.missing)
-                circumstances = trail.circumstances(record, evidence, wall_ms(), brokers)
+                circumstances = evidence_reader.circumstances(record, evidence, wall_ms(), brokers)
                 stories.append(explained(evidence, circumstances, wall_ms(), not_default(config)))
             # 3. the output
             _clear(watch, output)

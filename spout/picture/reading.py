@@ -107,7 +107,7 @@ class LogReading:
         self._first_by_place: dict[TopicPartition, int] = {}
 
     def begin(self, *, raises_errors: bool = False) -> None:
-        """Begin a reading: its time is counted from now on.
+        """Begin a reading: its time counts from now on, and it has no errors and no cuts yet.
 
         `raises_errors`: the first error ends it, since its caller needs all that it reads.
         """

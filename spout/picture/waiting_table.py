@@ -35,7 +35,7 @@ class WaitingTable:
             self.flush()
 
     def put(self, record: Record, root: Root, entry: Due) -> None:
-        """Let a root have this entry, in place of one that it had: called by the fold."""
+        """Keep the entry of a root in place of one that it had: called by the fold."""
         name = _name_of(record)
         root_columns = self._names.root_row(root.source, root.position)
         if root_columns is None:  # the picture is not about its input
@@ -65,7 +65,7 @@ class WaitingTable:
         self._changes[name] = row
 
     def end(self, record: Record, root: Root) -> None:
-        """Let a root have no entry: it waits no more. Called by the fold."""
+        """Forget the entry of a root, which waits no more: called by the fold."""
         self._changes[_name_of(record)] = None
 
     def flush(self) -> None:

@@ -141,7 +141,6 @@ class KeptLetters:
             log,
             topics,
             self._picture,
-            clock_ms=lambda: 0,  # no time ends a reading: the page has one reader of such requests
             limits=limits_of_question(topics, KEPT_BYTES_MAX),
             input_names=[input.name],
             parts={PicturePart.LETTERS},

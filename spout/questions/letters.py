@@ -155,7 +155,6 @@ def letters_read(
             log,
             topics,
             picture,
-            clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
             limits=limits,
             input_names=names,
             parts=parts,

@@ -118,7 +118,6 @@ def root_picture(log: Log, topics: Topics, inputs: Sequence[Input]) -> Iterator[
             log,
             topics,
             picture,
-            clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
             input_names=[input.name for input in inputs],
             parts={PicturePart.OPEN_ROOTS},
         )

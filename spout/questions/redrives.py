@@ -79,7 +79,6 @@ def _redrives_read(
             log,
             topics,
             picture,
-            clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
             limits=limits_of_question(topics),
             input_names=[input.name for input in inputs],
             parts={PicturePart.OUTCOMES},

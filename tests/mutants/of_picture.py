@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "a-place-means-letters-of-all-inputs",
         "spout/inspect/dead_letters.py",
-        "            place = _place(input, text)\n",
-        "            place = next(filter(None, [_place(other, text) for other in inputs]), None)\n",
+        "            place = _place_of_input(input, text)\n",
+        "            place = max(_place_of_input(other, text) or '' for other in inputs) or None\n",
         f"{_COUNTS}::test_a_place_means_the_letters_of_its_input_alone",
         "a letter of another input could be shown, and be meant by the sample of a redrive",
     ),
@@ -269,7 +269,7 @@ MUTANTS = (
     Mutant(
         "what-waits-is-0-where-it-cannot-be-read",
         "spout/picture/loader.py",
-        "if not self._reading.is_whole(self._topics.ack_topics.due):",
+        "if not self._topic_reader.is_whole(self._topics.ack_topics.due):",
         "if False:",
         f"{_LOADER}::test_a_topic_that_is_missing_is_a_hole_and_the_rest_is_loaded",
         "an operator would read that nothing waits, where nobody knows it",

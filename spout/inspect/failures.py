@@ -641,14 +641,14 @@ class FirstFailures:
         self.counts.counted_to_ms = now_ms
         return Reading(tuple(self._cause_by_group.values()))
 
-    def _count(self, event: Verdicts, at_ms: int) -> None:
+    def _count(self, verdicts: Verdicts, at_ms: int) -> None:
         """Count the verdicts of a record, which was written at a wall time, and their causes."""
-        for verdict, runs in event.done():
+        for verdict, runs in verdicts.done():
             for source, start, end in runs:
                 name = self._name_by_id.get(input_id_of(source))
                 if name is not None:
                     self.counts.add(name, at_ms, end - start, verdict)
-        for lost in event.lost:
+        for lost in verdicts.lost:
             name = self._name_by_id.get(input_id_of(lost.source))
             if name is None or not _is_failure(lost):
                 continue

@@ -411,7 +411,7 @@ class CompletionLog(LogFigures):
             self._settled_without_init[input_id_of(source)] += count_without_cohort
 
     def _begin_ack_search(self, root: Root, cohort: TimedCohort) -> None:
-        """Let `_read_late_acks` read the acks of a root that timed out, from its emission on."""
+        """Order the acks of a root that timed out to be read, from its emission on."""
         self._timed_out_roots[root] = LateRoot(cohort, RootValue(root))
         acker = self._acker_of(root)
         since_ms = self._new_roots_since_ms.get(acker, cohort.emitted_ms)

@@ -95,29 +95,34 @@ def inspect(
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.diagnosis import explained
         from spout.inspect.overview import missing_brokers
-        from spout.inspect.trail import Trail
+        from spout.inspect.trail import EvidenceReader
 
         for _ in _rounds(log, watch):
-            trail = Trail(log, topics)
+            evidence_reader = EvidenceReader(log, topics)
             notes: list[str] = []
             # 1. the records that the place or the key names
             if place is not None:
-                records = trail.origin(place)
+                records = evidence_reader.records_at(place)
             else:
                 searched_inputs = inputs_named(topics, inputs or ())
-                records, notes = trail.search(searched_inputs, key or "", since, wall_ms(), "--")
+                records, notes = evidence_reader.search(
+                    searched_inputs,
+                    key or "",
+                    since,
+                    wall_ms(),
+                    option="--",
+                )
             # 2. what became of each
             stories = []
             is_topic_missing = False
             brokers = missing_brokers(log, topics)
             for record in records:
-                evidence = trail.follow(record)
+                evidence = evidence_reader.read_evidence(record)
                 is_topic_missing |= bool(evidence.missing)
-                circumstances = trail.circumstances(record, evidence, wall_ms(), brokers)
+                circumstances = evidence_reader.circumstances(record, evidence, wall_ms(), brokers)
                 stories.append(explained(evidence, circumstances, wall_ms(), not_default(config)))
             # 3. the output
-            _clear(watch, output)
-            _name_missing_brokers(brokers, config)
+            _begin_output(brokers, watch, output, config)
             if output is not OutputFormat.TABLE:
                 print_encoded(stories, output)
             else:
@@ -141,7 +146,7 @@ def roots(
 
     older_than_ms = parse_duration("--older-than", older_than)
     with opened(config, "roots") as (topics, log), ExitStack() as stack:
-        from spout.inspect.overview import missing_members, missing_queries
+        from spout.inspect.overview import missing_brokers, missing_members, missing_queries
         from spout.questions.open_roots import ROOTS, root_picture
 
         inputs = _inputs_of(topics, group)
@@ -161,7 +166,8 @@ def roots(
                 for number, age_ms in result.old_ms.items()
             ]
             # 2. the table
-            brokers = _begin_round(log, topics, watch, output, config)
+            brokers = missing_brokers(log, topics)
+            _begin_output(brokers, watch, output, config)
             write(result.rows, ROOTS, output)
             # 3. the notes
             hidden_count = total - len(result.rows)
@@ -183,8 +189,7 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
         from spout.inspect.overview import late_notes, missing_processes, notes_on, unknown_values
 
         rows = snapshot.rows()
-        _clear(watch, output)
-        _name_missing_brokers(snapshot.missing_brokers, config)
+        _begin_output(snapshot.missing_brokers, watch, output, config)
         if output is OutputFormat.TABLE:
             # a table marks what an old State has: more may be pending by now
             table_rows = [
@@ -214,13 +219,14 @@ def failures(
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.failures import FAILURES, FailureLog
         from spout.inspect.letter_rows import moment
-        from spout.inspect.overview import missing_members
+        from spout.inspect.overview import missing_brokers, missing_members
 
         counted_inputs = inputs_named(topics, inputs or ())
         with closing(FailureLog(log, topics, counted_inputs, since_ms)) as failure_log:
             for _ in _rounds(log, watch):
                 _read_all(failure_log)
-                brokers = _begin_round(log, topics, watch, output, config)
+                brokers = missing_brokers(log, topics)
+                _begin_output(brokers, watch, output, config)
                 rows = failure_log.rows(wall_ms())
                 write(rows, FAILURES, output)
                 notes = failure_log.all_notes()
@@ -250,7 +256,7 @@ def latency(
     with opened(config, "latency") as (topics, log):
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.latency import LATENCY, CompletionLog
-        from spout.inspect.overview import missing_members
+        from spout.inspect.overview import missing_brokers, missing_members
         from spout.runtime.scrape import metrics_address, read_metrics
         from spout.ui.graph import BOLTS, Drivers, with_bolts
 
@@ -259,7 +265,8 @@ def latency(
         with closing(CompletionLog(log, topics, counted_inputs)) as completions:
             for _ in _rounds(log, watch):
                 _read_all(completions)
-                brokers = _begin_round(log, topics, watch, output, config)
+                brokers = missing_brokers(log, topics)
+                _begin_output(brokers, watch, output, config)
                 rows = completions.rows(wall_ms(), timeout_ms)
                 rows = with_bolts(rows, topics, drivers, wall_ms())
                 write(rows, LATENCY, output)
@@ -283,8 +290,7 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
 
         machinery_now = page.machinery_of(snapshot)
         rows = machinery_now.rows()
-        _clear(watch, output)
-        _name_missing_brokers(snapshot.missing_brokers, config)
+        _begin_output(snapshot.missing_brokers, watch, output, config)
         if output is not OutputFormat.TABLE:
             print_encoded(rows, output)
             continue
@@ -346,22 +352,19 @@ def _inputs_of(topics: Topics, group: str | None) -> Sequence[Input]:
     return inputs_of(topics, group)
 
 
-def _begin_round(
-    log: Log, topics: Topics, watch: float | None, output: OutputFormat, config: Path
-) -> Sequence[MissingBroker]:
-    """Clear the screen, if a table is printed again, and name missing brokers; return these."""
-    from spout.inspect.overview import missing_brokers
+def _begin_output(
+    brokers: Sequence[MissingBroker], watch: float | None, output: OutputFormat, config: Path
+) -> None:
+    """Clear the screen, if a table is printed again, and name the brokers that are missing.
 
-    _clear(watch, output)
-    brokers = missing_brokers(log, topics)
-    _name_missing_brokers(brokers, config)
-    return brokers
-
-
-def _name_missing_brokers(brokers: Sequence[MissingBroker], config: Path) -> None:
-    """Print which brokers are missing, before what may be wrong because of them is printed."""
+    They come first, since all that follows may be wrong because of them.
+    """
     from spout.inspect.overview import missing_broker_texts
 
+    if watch is not None and output is OutputFormat.TABLE:
+        from rich.console import Console
+
+        Console().clear()
     print_notes(missing_broker_texts(brokers), config)
 
 
@@ -372,14 +375,6 @@ def _exit_code(snapshot: Snapshot) -> int:
     if snapshot.refused is not None:
         return snapshot.refused.exit_code
     return TopicError.exit_code if snapshot.missing else 0
-
-
-def _clear(watch: float | None, output: OutputFormat) -> None:
-    """Clear the screen if a table is printed again and again."""
-    if watch is not None and output is OutputFormat.TABLE:
-        from rich.console import Console
-
-        Console().clear()
 
 
 def _print_story(story: dict[str, Any], config: Path) -> None:

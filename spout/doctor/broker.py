@@ -67,7 +67,6 @@ BROKER_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
 """Brokers write into these with their own clock."""
 
 T = TypeVar("T")
-Wall = Callable[[], int]
 _ANSWERS: Final = re.compile(r"ApiKey (\w+) \(-?\d+\) Versions \d+\.\.(\d+)")
 
 
@@ -99,7 +98,12 @@ class _GroupAnswer(NamedTuple):
 class BrokerProbe:
     """A connection for the doctor's questions."""
 
-    def __init__(self, topics: Topics, wall_ms: Wall, deadline_ms: int = DEADLINE_MS) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        wall_ms: Callable[[], int],
+        deadline_ms: int = DEADLINE_MS,
+    ) -> None:
         """Make the client; `ConfigError`: librdkafka refuses a setting. `wall_ms` is our clock."""
         self._topics = topics
         self._wall_ms = wall_ms
@@ -240,6 +244,7 @@ class BrokerProbe:
         return self._reading(lambda: self._ask(f"describing group {group}", ask, use))
 
     def _new_admin(self) -> AdminClient:
+        """Return a client for one question, which logs nothing."""
         return self._client.make_client(AdminClient, {}, LOGGED, self._background)
 
     def _last_state(self, log: KafkaLog, partition: int) -> LastState | None:
@@ -335,7 +340,10 @@ class BrokerProbe:
         return self._reading(lambda: self._ask(f"describing group {group}", ask, use))
 
     def _skew(self, names: Iterable[str]) -> Reading[int]:
-        """Watch topics for new records, and return by how many ms their clock is ahead of ours."""
+        """Return by how many ms the clock of those who write topics is ahead of ours.
+
+        The topics are watched for new records for `WATCH_MS`; unknown: there was none.
+        """
         places = self._reading(lambda: self._ask("listing topics", lambda: self._places(names)))
         if not places.value:
             return Reading(unknown=places.unknown or f"there is no topic {' or '.join(names)}")
@@ -404,7 +412,7 @@ class BrokerProbe:
         return places
 
     def _newest(self, places: Sequence[TopicPartition] | None) -> int:
-        """Return the time in ms of the newest record of some partitions."""
+        """Return the time in ms of the newest record of some partitions; `places` is not empty."""
         latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs
         question = dict.fromkeys(places or (), latest)
         futures = self._admin.list_offsets(question, request_timeout=PATIENCE_S)
@@ -446,6 +454,7 @@ def _name_of(member: Any) -> str:
 
 
 def _origin_of(state: LastState) -> StateOrigin:
+    """Return who wrote a State: with how many acker partitions, and whether of a former version."""
     # an acker of this version notes its restore only after that step, and always the cluster
     is_former = state.notes.restored is None and not state.cluster
     return StateOrigin(state.state.partitions, is_former)

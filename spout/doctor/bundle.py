@@ -150,6 +150,7 @@ def _topics(topics: Topics, now_ms: int) -> list[dict[str, Any]]:
 
 
 def _last_lines(path: Path) -> Iterable[str]:
+    """Return the last `LOG_LINES` lines of a log; `UsageError`: it cannot be read."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return deque(file, LOG_LINES)

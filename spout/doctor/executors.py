@@ -20,7 +20,7 @@ from spout.doctor.codes import (
 from spout.doctor.live import judge_skew
 from spout.inspect.readings import Reading
 
-SAME: Final = (DISTRIBUTION, "pyspark")
+SAME_AS_DRIVER: Final = (DISTRIBUTION, "pyspark")
 """Distributions whose versions must be the driver's; another version of any other is a warning."""
 
 KAFKA_PORT: Final = 9092
@@ -177,19 +177,20 @@ def _judge_packages(subject: str, host: str, answer: ExecutorAnswer, driver: Exe
     if answer.broken:
         text = "; ".join(f"{name} cannot be imported: {why}" for name, why in answer.broken.items())
         return EXECUTOR_PACKAGES.failed(subject, text, cure=cure)
-    # empty: the version is unknown, as of modules that are shipped without their distribution
     differences: list[str] = []
-    has_other_version = has_other_version_of_same = False
+    has_other_version = False
+    must_be_same = False  # whether one of these must have the driver's version
     for name, driver_version in driver.packages.items():
+        # empty: unknown, as of modules that are shipped without their distribution
         version = answer.packages.get(name, "")
         if not driver_version or version == driver_version:
             continue
         version_text = version or "without a version"
         differences.append(f"{name} {version_text}, and the driver has {driver_version}")
         has_other_version |= bool(version)
-        has_other_version_of_same |= bool(version) and name in SAME
+        must_be_same |= bool(version) and name in SAME_AS_DRIVER
     text = "; ".join(differences)
-    if has_other_version_of_same:
+    if must_be_same:
         return EXECUTOR_PACKAGES.failed(subject, text, cure=cure)
     if has_other_version:
         return EXECUTOR_PACKAGES.warning(subject, text, cure=cure)

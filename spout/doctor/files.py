@@ -207,7 +207,7 @@ def checkpoint_facts(folder: str) -> CheckpointFacts:
             return CheckpointFacts(folder, "is a file, and no folder")
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
             return CheckpointFacts(folder, "this user may not read it, or not write into it")
-        return _content(folder, path)
+        return _read_checkpoint(folder, path)
     except OSError as error:
         file = error.filename or folder
         return CheckpointFacts(folder, f"{file} cannot be read: {error.strerror}")
@@ -215,7 +215,7 @@ def checkpoint_facts(folder: str) -> CheckpointFacts:
         return CheckpointFacts(folder, f"is damaged, or of another version: {error}")
 
 
-def _content(folder: str, path: Path) -> CheckpointFacts:
+def _read_checkpoint(folder: str, path: Path) -> CheckpointFacts:
     """Read the id of the query, its last batches, and where our sources stand in the last one."""
     metadata = path / "metadata"
     query = ""

@@ -206,7 +206,7 @@ def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
             yield code.unknown(facts.bootstrap, facts.findings.unknown)
         return
     codes_with_faults = {COPIES} if facts.copies else set[CheckCode]()
-    for finding in _joined(facts.findings.value):
+    for finding in _joined_findings(facts.findings.value):
         result = _judge_finding(facts, finding)
         codes_with_faults.add(result.code)
         yield result
@@ -254,7 +254,7 @@ def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
         )
 
 
-def _joined(findings: Iterable[Finding]) -> list[Finding]:
+def _joined_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Join findings that several topics share into one; each setting keeps one for each topic."""
     findings_by_text: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
@@ -269,6 +269,7 @@ def _joined(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _judge_clock(clock: str, skew: Reading[int]) -> CheckResult:
+    """Judge by how many ms a clock, such as "clock of the brokers", is ahead of this machine's."""
     if skew.value is None:
         return CLOCKS.unknown(clock, skew.unknown)
     our_clock = "this machine's: ages and due times are wrong by as much"

@@ -136,10 +136,10 @@ def disk_facts(environ: Mapping[str, str], checkpoint: Path | None) -> list[Disk
     if checkpoint is not None:
         folders.append(("checkpoint", str(checkpoint)))
     without_repeats = dict.fromkeys(folders)
-    return [_disk(purpose, Path(name)) for purpose, name in without_repeats]
+    return [_disk_facts_of(purpose, Path(name)) for purpose, name in without_repeats]
 
 
-def _disk(purpose: str, folder: Path) -> DiskFacts:
+def _disk_facts_of(purpose: str, folder: Path) -> DiskFacts:
     """Look at the disk of a folder; if it is not there yet, at that of its nearest parent."""
     existing = folder.absolute()
     while not existing.exists() and existing != existing.parent:

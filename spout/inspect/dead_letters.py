@@ -93,7 +93,7 @@ def parse_filter(
     except ValueError as error:
         wrong = Untrusted(reason or "")
         raise UsageError(f"{option}reason {wrong}: is none; give {', '.join(DeadReason)}") from error
-    # messages are about the first text that is wrong: times are parsed before names
+    # of several wrong texts the message names the first: times are parsed before names
     since_ms, until_ms = time_ms("since"), time_ms("until")
     return Filter(
         error=parsed_name("error"),
@@ -124,7 +124,7 @@ def filters_of_inputs(
     for text in places:
         has_input = False
         for input in inputs:  # several groups may read one topic: a record's place is of all of them
-            place = _place(input, text)
+            place = _place_of_input(input, text)
             if place is not None:
                 has_input = True
                 places_by_input.setdefault(input.name, set()).add(place)
@@ -159,7 +159,7 @@ def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: i
         redrives += [(input, record) for record in records if record.begun.redrive == redrive_id]
     if not redrives:
         raise UsageError(f"there is no redrive {Untrusted(redrive)}; see `windhover dlq redrives`")
-    # if all are over, the first attempt to cancel one says so
+    # if all are over, `cancel_redrive` raises for the first one, and says so
     inputs = [input for input, record in redrives if record.may_run] or [redrives[0][0]]
     for input in inputs:
         cancel_redrive(log, topics, input, redrive_id, by, now_ms)
@@ -199,8 +199,11 @@ def _names_of(input: Input) -> tuple[str, str, str]:
     return input.name, input.topic, input.dead_letter.topic
 
 
-def _place(input: Input, text: str) -> str | None:
-    """Return the place of a letter or record, with the topic's name; None: it is not of this input."""
+def _place_of_input(input: Input, text: str) -> str | None:
+    """Return a place that a person typed with the name of its topic; None: it is not of this input.
+
+    It is a place of a letter, or of a record by the name of its input or topic.
+    """
     name, partition, offset = parse_location(text) or ("", 0, 0)
     if name == input.dead_letter.topic:
         return text

@@ -38,7 +38,13 @@ from replay.records.due import Aside, Due, Loss, RefusedRoot
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.readings import HELD_BY_SPARK, NO_TIMEOUT, STOPPED_ON_PURPOSE, Reading, row_of
+from spout.inspect.readings import (
+    HELD_BY_SPARK,
+    STOPPED_ON_PURPOSE,
+    Reading,
+    row_of,
+    timeout_text,
+)
 from spout.inspect.story import (
     ANNOUNCED,
     NOT_EMITTED,
@@ -287,7 +293,7 @@ class _Case:
         return Diagnosis(Situation.DONE, now, "The log holds no record at this offset.")
 
     def hidden(self, emission: TracedEmission) -> Diagnosis:
-        """Explain a root of which a missing topic would tell what became."""
+        """Explain a root of which nobody knows what became, since topics are missing."""
         why = "" if emission.verdict is None else f"{_how_lost(emission, None).text} "
         names = self.evidence.missing
         which = "these topics are" if len(names) > 1 else "a topic is"
@@ -300,7 +306,7 @@ class _Case:
         return Diagnosis(Situation.UNKNOWN, now, text, "windhover topics create")
 
     def without_state(self) -> Diagnosis:
-        """Explain a record of an acker partition that has no State: nobody took it, or no acker lives."""
+        """Explain a record whose acker partition has no State: no query or no acker ran."""
         text = "The acker partition of this record has no State: whether it was emitted is unknown."
         command = self.watch_command
         if self.circumstances.ackers.value == 0:
@@ -308,7 +314,7 @@ class _Case:
         elif self.circumstances.query_lives.value is False:
             query = (
                 f"No query of group {self.group_name} lives, and State begins with one:"
-                f" {self._start('start it')}."
+                f" {self._start_cure('start it')}."
             )
             text, command = f"{text} {query}", "windhover status"
         return Diagnosis(Situation.UNKNOWN, UNKNOWN, text, command)
@@ -318,7 +324,7 @@ class _Case:
         evidence = self.evidence
         last_loss = due.history[-1] if due.history else None
         why, situation = _how_lost(emission, last_loss)
-        left_ms = due.due_ms - self.now_ms
+        left_ms = due.due_ms - self.now_ms  # below 0: it is overdue
         due_text = f"in {span(left_ms)}" if left_ms > 0 else f"since {span(-left_ms)}"
         if isinstance(due, Aside):
             now = "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
@@ -356,11 +362,15 @@ class _Case:
             return Diagnosis(situation, now, text, "windhover replay run")
         if situation is Situation.BLOCKED:
             text = f"{why} It is looked at again {again}."
-            return Diagnosis(situation, now, text, self._inspect_the_first(due.history[-1].message))
+            return Diagnosis(situation, now, text, self._blocker_command(due.history[-1].message))
         return Diagnosis(situation, now, f"{why} {when}", self.watch_command)
 
     def _held_up_by(self, emission: TracedEmission, due: Due) -> UnreadableKind | None:
-        """Return why a root waits whose record the replay workers cannot read; None: they can."""
+        """Return why replay workers cannot read the record of a root that waits; None: they can.
+
+        It is also None if something else keeps the root: it becomes a dead letter, no worker lives,
+        or its input is paused.
+        """
         if due.dead or self.circumstances.replay_workers.value == 0 or self.evidence.paused:
             return None
         why_lost = UNREADABLE_CAUSES.get(due.history[-1].error) if due.history else None
@@ -422,7 +432,7 @@ class _Case:
         return Diagnosis(Situation.DEAD, now, text, f"windhover dlq replay {letter.place}")
 
     def lost(self, emission: TracedEmission) -> Diagnosis:
-        """Explain a root that has a lost verdict, and is not in a later topic."""
+        """Explain a root that was lost, by its verdict, and is in no later topic."""
         why, situation = _how_lost(emission, None)
         if self.evidence.taken_over is False:
             if self.circumstances.replay_workers.value == 0:
@@ -431,10 +441,10 @@ class _Case:
                 text, command = f"{why} No replay worker has taken it over yet.", self.watch_command
             return Diagnosis(situation, _not_taken_over(emission), text, command)
         if situation is Situation.BLOCKED and emission.loss is not None:
-            # it becomes another copy in every `hold`, so often one is written while its topics are read
+            # it is emitted again every `hold` ms, so its next copy often comes between two topics
             now = f"blocked: it {Untrusted(emission.loss.message)}; its newest copy came after this was read"
             text = f"{why} It is emitted again in every `hold`; the newest copy came after this was read."
-            return Diagnosis(situation, now, text, self._inspect_the_first(emission.loss.message))
+            return Diagnosis(situation, now, text, self._blocker_command(emission.loss.message))
         now = f"lost ({emission.state}) and taken over; its copy or dead letter was not read"
         text = f"{why} It was taken over, and its copy or dead letter is not in what was read."
         return Diagnosis(Situation.TOO_OLD, now, text, f"windhover dlq list {self.evidence.place} --all")
@@ -451,14 +461,7 @@ class _Case:
         """Explain a root that is open."""
         circumstances = self.circumstances
         age = span(max(0, self.now_ms - open_range.emitted_ms))
-        if open_range.left_ms is None:
-            limit = "never times out"
-        elif circumstances.session_lives.value is False:
-            limit = "the clock of its timeout is stopped"
-        elif circumstances.ackers.value == 0:
-            limit = NO_TIMEOUT
-        else:
-            limit = f"times out in {span(open_range.left_ms)}"
+        limit = timeout_text(open_range, circumstances.session_lives, circumstances.ackers)
         if emission.is_acked_whole:
             return self.acked_late(f"pending: open for {age}; {_outstanding(emission)}")
         where = f" {HELD_BY_SPARK}" if open_range.in_state else ""
@@ -466,8 +469,8 @@ class _Case:
         if circumstances.session_lives.value is False:
             text = (
                 f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}."
-                f" {self._start('Start the query again')}; or give what it left open to others with the"
-                " command."
+                f" {self._start_cure('Start the query again')}; or give what it left open to others"
+                " with the command."
             )
             command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
@@ -495,7 +498,7 @@ class _Case:
         now = "planned: announced to the ackers"
         circumstances = self.circumstances
         if circumstances.session_lives.value is False or circumstances.query_lives.value is False:
-            start = self._start("Start the query again")
+            start = self._start_cure("Start the query again")
             text = f"It was announced by a process that is gone. {start}; it goes on from there."
             command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
@@ -505,8 +508,12 @@ class _Case:
         text = "It is in the micro-batch that was planned last, and is just being emitted."
         return Diagnosis(Situation.IN_BATCH, now, text, self.watch_command)
 
-    def _start(self, cure: str) -> str:
-        """Return a cure that starts the query, behind what comes first where the input is stopped."""
+    def _start_cure(self, cure: str) -> str:
+        """Return a cure such as "start it", behind what comes first if the input is stopped.
+
+        An input that is stopped because of "migration" gives "input words is stopped on purpose
+        (migration); when `inputs.words.stopped` is removed, start it".
+        """
         if not self.circumstances.stopped:
             return cure
         name = self.evidence.input
@@ -543,11 +550,11 @@ class _Case:
                 Situation.NOT_EMITTED, now, text, f"windhover offsets reset {evidence.input} --help"
             )
         if circumstances.query_lives.value is False:
-            start = self._start("start it")
+            start = self._start_cure("start it")
             text = f"{what} is not emitted yet, and no query of group {self.group_name} lives: {start}."
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
         if circumstances.query_lives.value and not circumstances.is_read and circumstances.stopped:
-            text = f"{what} is not emitted yet: {self._start('give it to its query again')}."
+            text = f"{what} is not emitted yet: {self._start_cure('give it to its query again')}."
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
         if circumstances.query_lives.value and not circumstances.is_read:
             text = (
@@ -569,21 +576,28 @@ class _Case:
         text = f"{what} is in the log, not emitted yet: the query has not come so far."
         return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch_command)
 
-    def _inspect_the_first(self, message: str) -> str:
-        """Return the command that shows the record that a blocked one waits for, if `message` names one."""
+    def _blocker_command(self, message: str) -> str:
+        """Return the command that shows the record for which a blocked one waits.
+
+        The last word of `message`, that of its loss, is the place of that record. If it is none,
+        the command shows the blocked record itself.
+        """
         place = message.rpartition(" ")[2]
         return self.watch_command if parse_location(place) is None else f"windhover inspect {place}"
 
 
 class _HowLost(NamedTuple):
-    """How an emission was lost, in sentences, and which situation that is while it waits."""
+    """How an emission was lost, in sentences; and the situation of its record while it waits."""
 
     text: str
     situation: Situation
 
 
 def _how_lost(emission: TracedEmission | None, loss_in_history: Loss | None) -> _HowLost:
-    """Describe how an emission was lost, from its verdict or from the history of what came after it."""
+    """Describe how an emission was lost, by its verdict or else by a history that has its loss.
+
+    None for the emission: only the history is there. None for the loss: no history has it.
+    """
     lost = (emission.loss if emission is not None else None) or loss_in_history
     if lost is None:
         return _HowLost("It was lost.", Situation.DUE)
@@ -608,7 +622,8 @@ def _how_failed(emission: TracedEmission | None, lost: Loss) -> _HowLost:
     """Describe which bolt failed an emission, and by which error, or what kept it from all bolts."""
     if lost.error in UNREADABLE_CAUSES:
         unreadable = UNREADABLE_CAUSES[lost.error]
-        # the replay workers read what is too large for a query, and let it die
+        # what is too large for a query the replay workers can read: it becomes a dead letter, and
+        # nothing holds it up
         situation = Situation.DUE if unreadable is UnreadableKind.OVERSIZED else Situation.HELD_UP
         return _HowLost(f"It {unreadable.phrase}, so no bolt has seen it.", situation)
     if lost.error == LATE:
@@ -622,7 +637,7 @@ def _how_failed(emission: TracedEmission | None, lost: Loss) -> _HowLost:
 
 
 def _unreadable(record: Record | Absence | None) -> UnreadableKind | None:
-    """Return why nobody can read a record that is in its topic; None: it can, or is not there."""
+    """Return why nobody can read a record in its topic; None: somebody can, or it is not there."""
     return record.unreadable if isinstance(record, Absence) else None
 
 

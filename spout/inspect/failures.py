@@ -80,8 +80,14 @@ class FailureGroup(NamedTuple):
     cause: str
 
 
-class Attempt(NamedTuple):
-    """A copy on a replay topic: of which failure it is the replay, as which attempt, and of which record."""
+class FailureCopy(NamedTuple):
+    """A copy on a replay topic that was made after a failure.
+
+    Attributes:
+        group: of that failure.
+        attempt: the number of this emission, those left out in which it only waited for its order.
+        origin: the place of the record.
+    """
 
     group: FailureGroup
     attempt: int
@@ -163,7 +169,10 @@ class LogFigures:
         raise NotImplementedError
 
     def read_all(self) -> Iterator[float]:
-        """Read until all is read, or nothing more comes; yield the share before each next step."""
+        """Read until all is read, or nothing more comes.
+
+        Before each further `read` the share that is read is yielded, between 0 and 1.
+        """
         self.read()
         progress_before = -1.0  # less than any progress
         while not self.is_whole:
@@ -175,7 +184,11 @@ class LogFigures:
             self.read()
 
     def _progress(self) -> float:
-        """Return what grows while something comes; the sum of all shares, since topics take turns."""
+        """Return a number that grows as long as something is read of any topic.
+
+        It is the sum of the shares that were read, since topics take turns: the least share stays
+        as it is while another topic is read.
+        """
         return sum(follower.fraction_read for follower in self._followers() if follower is not None)
 
     def partial_note(self) -> list[str]:
@@ -245,87 +258,108 @@ class FailureLog(LogFigures):
 
         places = places_of(verdict_topic)
         first_offsets = offsets_since(log, places, since_ms)
-        # whether verdicts since that time may have been deleted
-        self._is_cut = any(0 < start == first_offsets[place] for place, start in log.starts(places).items())
+        # whether verdicts since that time may have been deleted: a log that begins behind offset 0
+        # begins at the first of them
+        self._is_log_cut = any(
+            0 < start == first_offsets[place] for place, start in log.starts(places).items()
+        )
         with ExitStack() as undo:  # closes what is open already, if one cannot be opened
-            self._verdicts = undo.enter_context(closing(_follower(log, places, read_max, first_offsets)))
+            self._verdict_follower = undo.enter_context(
+                closing(_open_follower(log, places, read_max, first_offsets))
+            )
             # by input id; None: the topic is missing
-            self._letters: dict[int, Follower | None] = {}
+            self._letter_followers: dict[int, Follower | None] = {}
             for input in inputs:
                 letters = None
                 if input.dead_letter.topic in infos:
                     places = places_of(input.dead_letter.topic)
                     first_offsets = offsets_since(log, places, since_ms)
-                    letters = _follower(log, places, read_max, first_offsets)
+                    letters = _open_follower(log, places, read_max, first_offsets)
                     undo.enter_context(closing(letters))
-                self._letters[input.id] = letters
+                self._letter_followers[input.id] = letters
             undo.pop_all()
         # by input id, once the verdicts show from where on copies matter
-        self._copies: dict[int, Follower] = {}
+        self._copy_followers: dict[int, Follower] = {}
         # by input id: how many partitions its replay topic has, if there is one
-        self._replay_partitions = {
+        self._replay_partition_counts = {
             input.id: infos[input.replay_topic].partitions for input in inputs if input.replay_topic in infos
         }
         # by input id: up to where all its copies have verdicts
-        self._committed: dict[int, Mapping[TopicPartition, int]] = {}
+        self._committed_copies_by_input: dict[int, Mapping[TopicPartition, int]] = {}
         self._first_verdict_ms: int | None = None
         self._tallies: dict[FailureGroup, _Tally] = {}
-        # by source, then by offset: copies that were read, and have no verdict that was counted
-        self._replays: dict[int, dict[int, Attempt]] = {}
+        # by source, then by offset: copies that were read, and whose verdicts were not counted yet
+        self._unsettled_copies: dict[int, dict[int, FailureCopy]] = {}
         # of the last roots of the tallies, those that are copies
-        self._last_copies: dict[_RootPlace, Attempt] = {}
-        # verdicts on copies, until all copies were read
+        self._last_copies: dict[_RootPlace, FailureCopy] = {}
+        # verdicts on copies, which wait until all copies were read
         self._settled_runs: list[_SettledRun] = []
-        self._passed_notes: dict[FailureGroup, str] = {}
-        # which notes on passed calls were counted, by the names of their batches
-        self._counted_batches: set[tuple[str, int]] = set()
+        # by group: of the last call that failed, and passed when it was made again
+        self._note_by_passed_call: dict[FailureGroup, str] = {}
+        # lane and number of the batches whose notes on such calls were counted
+        self._counted_note_batches: set[tuple[str, int]] = set()
 
     def _followers(self) -> Sequence[Follower | None]:
-        return [self._verdicts, *self._copies.values(), *self._letters.values()]
+        of_inputs = [*self._copy_followers.values(), *self._letter_followers.values()]
+        return [self._verdict_follower, *of_inputs]
 
     def read(self) -> None:
-        """Count what is new; copies are read after the verdicts, so that none lacks its copy."""
+        """Count what is new.
+
+        1. Ask up to where all copies have verdicts: step 2 reads all of these verdicts.
+        2. Read verdicts: they say from where on copies matter.
+        3. Read dead letters.
+        4. Read copies, so that each verdict on a copy has its copy. Once all were read, count how
+           the copies ended.
+        """
         self._follow_new_partitions()
-        # before the verdicts: what is committed then has verdicts that are read now
-        if len(self._copies) < len(self._replay_partitions):
-            self._committed = {
-                input_id: self._committed_copies(input_id) for input_id in self._replay_partitions
-            }
-        for record in self._verdicts.read():
+        # 1
+        if len(self._copy_followers) < len(self._replay_partition_counts):
+            for input_id in self._replay_partition_counts:
+                committed = self._ask_committed_copies(input_id)
+                self._committed_copies_by_input[input_id] = committed
+        # 2
+        for record in self._verdict_follower.read():
             self._count_verdicts(record)
-        if self._verdicts.is_whole:
-            for input_id in self._replay_partitions:
-                if input_id not in self._copies:
-                    self._copies[input_id] = self._open_copies(input_id)
-        for input_id, letters in self._letters.items():
-            for record in letters.read() if letters is not None else ():
-                self._count_letter(self._inputs[input_id], record)
-        for input_id, copies in self._copies.items():
+        if self._verdict_follower.is_whole:
+            for input_id in self._replay_partition_counts:
+                if input_id not in self._copy_followers:
+                    self._copy_followers[input_id] = self._open_copy_follower(input_id)
+        # 3
+        for input_id, letters in self._letter_followers.items():
+            if letters is not None:
+                for record in letters.read():
+                    self._count_letter(self._inputs[input_id], record)
+        # 4
+        for input_id, copies in self._copy_followers.items():
             for record in copies.read():
                 self._keep_copy(self._inputs[input_id], record)
-        has_all_followers = len(self._copies) == len(self._replay_partitions)
-        if has_all_followers and all(copies.is_whole for copies in self._copies.values()):
+        has_all_followers = len(self._copy_followers) == len(self._replay_partition_counts)
+        if has_all_followers and all(copies.is_whole for copies in self._copy_followers.values()):
             self._count_settled_copies()
 
     def _count_settled_copies(self) -> None:
-        """Count the verdicts on copies, all of which were read, and forget the copies that have one."""
+        """Count how copies ended, now that all were read, and forget those that have a verdict.
+
+        A copy that is the last root of a group is kept in `_last_copies`: `rows` shows its record.
+        """
         last_roots = {tally.last_root for tally in self._tallies.values()}
         kept_roots = self._last_copies.keys() & last_roots
         self._last_copies = {root: self._last_copies[root] for root in kept_roots}
         for source, start, end, verdict in self._settled_runs:
-            replays = self._replays.get(source, {})
-            # the shorter way: through the run, or through all copies that were read
-            offsets = range(start, end) if end - start < len(replays) else list(replays)
+            copies = self._unsettled_copies.get(source, {})
+            # the shorter way: through the offsets of the run, or through all copies of the source
+            offsets = range(start, end) if end - start < len(copies) else list(copies)
             for offset in offsets:
-                if start <= offset < end and offset in replays:
-                    copy = replays.pop(offset)
+                if start <= offset < end and offset in copies:
+                    copy = copies.pop(offset)
                     root = _RootPlace(source, offset)
                     if root in last_roots:
                         self._last_copies[root] = copy
                     self._count_replay(copy, verdict)
         self._settled_runs = []
 
-    def _count_replay(self, copy: Attempt, verdict: Verdict | None) -> None:
+    def _count_replay(self, copy: FailureCopy, verdict: Verdict | None) -> None:
         """Count how an attempt after a failure ended."""
         match verdict:
             case Verdict.ACKED:
@@ -337,24 +371,24 @@ class FailureLog(LogFigures):
             case _:
                 assert_never(verdict)
 
-    def _committed_copies(self, input_id: int) -> Mapping[TopicPartition, int]:
+    def _ask_committed_copies(self, input_id: int) -> Mapping[TopicPartition, int]:
         """Ask up to where all copies of an input have verdicts; empty where that is unknown."""
         input = self._inputs[input_id]
         ask = Questions(self._log)
-        committed = ask(self._log.committed, input.group, self._replay_places(input_id))
+        committed = ask(self._log.committed, input.group, self._replay_partitions_of(input_id))
         return committed.value or {}
 
-    def _replay_places(self, input_id: int) -> list[TopicPartition]:
+    def _replay_partitions_of(self, input_id: int) -> list[TopicPartition]:
         """Return the partitions of the replay topic of an input."""
         topic = self._inputs[input_id].replay_topic
-        numbers = range(self._replay_partitions[input_id])
+        numbers = range(self._replay_partition_counts[input_id])
         return [TopicPartition(topic, number) for number in numbers]
 
-    def _open_copies(self, input_id: int) -> Follower:
-        """Open what reads the copies of an input that are open, or have got one of the verdicts.
+    def _open_copy_follower(self, input_id: int) -> Follower:
+        """Open what reads those copies of an input that have no verdict yet, or one that was read.
 
-        A copy has the time of its record, so no offset of a replay topic can be found by time; and its topic
-        keeps all copies for ever.
+        It begins at the lowest of their offsets. A time names no offset of a replay topic, since a
+        copy has the time of its record; and the topic keeps all copies for ever.
         """
         # by partition: the lowest offset that got one of the verdicts
         first_settled: dict[int, int] = {}
@@ -362,19 +396,20 @@ class FailureLog(LogFigures):
             if input_id_of(run.source) == input_id:
                 number = partition_of(run.source)
                 first_settled[number] = min(run.start, first_settled.get(number, run.start))
-        places = self._replay_places(input_id)
+        places = self._replay_partitions_of(input_id)
         first_offsets = dict(self._log.starts(places))
         for place, start in first_offsets.items():
-            first_open = self._committed[input_id].get(place, start)
+            # a group that has committed nothing may have all copies open
+            first_open = self._committed_copies_by_input[input_id].get(place, start)
             first_read = min(first_open, first_settled.get(place.partition, first_open))
             first_offsets[place] = max(start, first_read)
-        return _follower(self._log, places, self._read_max, first_offsets)
+        return _open_follower(self._log, places, self._read_max, first_offsets)
 
     def _follow_new_partitions(self) -> None:
         """Read topics of inputs in all of their partitions, also in those that were added since."""
         followers: list[tuple[str, Follower]] = []
         for input in self._inputs.values():
-            copies, letters = self._copies.get(input.id), self._letters[input.id]
+            copies, letters = self._copy_followers.get(input.id), self._letter_followers[input.id]
             if copies is not None:
                 followers.append((input.replay_topic, copies))
             if letters is not None:
@@ -389,13 +424,13 @@ class FailureLog(LogFigures):
         """Return a row for each bolt and cause, those with the most failures first; `now_ms` is wall time."""
         began_ms = self._since_ms
         # of a log that begins later, the rate is of the time that the log has
-        if (self._is_cut or not began_ms) and self._first_verdict_ms is not None:
+        if (self._is_log_cut or not began_ms) and self._first_verdict_ms is not None:
             began_ms = max(began_ms, self._first_verdict_ms)
         minutes = max(1, now_ms - began_ms) / UNITS_MS["m"]
         id_by_name = {input.name: input.id for input in self._inputs.values()}
         rows = []
         for group, tally in self._tallies.items():
-            has_letters = self._letters[id_by_name[group.input]] is not None
+            has_letters = self._letter_followers[id_by_name[group.input]] is not None
             row = {
                 "input": group.input,
                 "operator": None if group.operator is None else name_field(group.operator),
@@ -416,9 +451,9 @@ class FailureLog(LogFigures):
         return [row for _tally, row in rows]
 
     def _last_record(self, tally: _Tally) -> dict[str, Any]:
-        """Return the record of the last root of a group, and which of its attempts that was.
+        """Return the columns `last_record` and `last_attempt` of a group: of its last root.
 
-        None: the group has letters alone, or the copy is no longer on its replay topic.
+        They are None if the group has letters alone, or the copy is no longer on its replay topic.
         """
         root = tally.last_root
         if root is None:
@@ -434,34 +469,34 @@ class FailureLog(LogFigures):
     def all_notes(self) -> list[str]:
         """Return what is unknown, as of the last `read`."""
         cut_notes = []
-        if self._is_cut:
+        if self._is_log_cut:
             older = "older verdicts"
             if self._first_verdict_ms is not None:
                 older = f"verdicts before {moment(self._first_verdict_ms)}"
             cut_notes = [f"{older} are no longer in the log"]
-        return [*self.notes, *self._passed_notes.values(), *cut_notes, *self.partial_note()]
+        return [*self.notes, *self._note_by_passed_call.values(), *cut_notes, *self.partial_note()]
 
     def _count_verdicts(self, record: Record) -> None:
-        """Count the failures in a record of verdicts, and keep what it says of copies."""
-        event = read_verdicts(record.value)
-        if event is None:
+        """Count the failures in a record of verdicts, and keep its verdicts on copies for later."""
+        verdicts = read_verdicts(record.value)
+        if verdicts is None:
             return
         at_ms = record.timestamp_ms
         first_ms = self._first_verdict_ms
         self._first_verdict_ms = at_ms if first_ms is None else min(first_ms, at_ms)
         self._count_passed_calls(record, at_ms)
-        for verdict, runs in event.done():
+        for verdict, runs in verdicts.done():
             for source, start, end in runs:
                 self._keep_verdict(source, start, end, verdict)
-        for lost in event.lost:
+        for lost in verdicts.lost:
             input = self._inputs.get(input_id_of(lost.source))
             if input is None:
                 continue
             lost_positions = positions(lost.positions)
             is_blocked = lost.error == HELD  # it waits for its order, and did not fail
+            verdict_on_copy = None if is_blocked else lost.reason
             if is_replay(lost.source):
                 for position in lost_positions.tolist():
-                    verdict_on_copy = None if is_blocked else lost.reason
                     self._keep_verdict(lost.source, position, position + 1, verdict_on_copy)
             if not is_blocked:
                 tally = self._tally(group_of(input.name, lost.reason, lost.operator, lost.error))
@@ -470,14 +505,16 @@ class FailureLog(LogFigures):
                 tally.record_time(_RootPlace(lost.source, last_offset), at_ms)
 
     def _count_passed_calls(self, record: Record, at_ms: int) -> None:
-        """Count the records of calls that hung, or ended their process, and passed when they came again.
+        """Count the records of calls that failed, and passed when they were made again.
 
-        None of them failed. An acker may write a note twice, so its batch counts once.
+        A header of a record of verdicts has a note of such calls: they hung, or ended their
+        process. None of their records failed. An acker may write a note twice, so each batch
+        counts once.
         """
         note = read_passed_calls(record.headers) if record.headers else None
-        if note is None or (note.lane, note.seq) in self._counted_batches:
+        if note is None or (note.lane, note.seq) in self._counted_note_batches:
             return
-        self._counted_batches.add((note.lane, note.seq))
+        self._counted_note_batches.add((note.lane, note.seq))
         for call in note.calls:
             runs_by_input: dict[str, list[SourceRun]] = {}
             for run in call.runs:
@@ -492,14 +529,17 @@ class FailureLog(LogFigures):
                 last_root = _RootPlace(last_run.source, int(offset_of(last_run.end - 1)))
                 tally.record_time(last_root, at_ms)
                 explanation = Untrusted(call.explanation)
-                self._passed_notes[group] = (
+                self._note_by_passed_call[group] = (
                     f"{name}: a call of bolt {UntrustedName(call.bolt)} {explanation} at"
                     f" {moment(at_ms)} and passed when it was made again:"
                     f" {run_places(runs, list(self._inputs.values()))}"
                 )
 
     def _keep_verdict(self, source: int, start: int, end: int, verdict: Verdict | None) -> None:
-        """Keep a verdict on positions [start, end) of a source, if they are copies of an input."""
+        """Keep a verdict on positions [start, end) of a source, if they are copies of an input.
+
+        None for the verdict: they were blocked, and did not fail.
+        """
         if is_replay(source) and input_id_of(source) in self._inputs:
             # a run is of one generation, so its offsets are neighbours as well
             start_offset, end_offset = int(offset_of(start)), int(offset_of(end - 1)) + 1
@@ -508,7 +548,7 @@ class FailureLog(LogFigures):
     def _count_letter(self, input: Input, record: Record) -> None:
         """Count a dead letter, or the note of a dropped record, under the failure that was its last."""
         letter = parse_letter(record)
-        loss = _last_failure(letter.history) if isinstance(letter, Letter) else None
+        loss = _last_failure_in(letter.history) if isinstance(letter, Letter) else None
         if not isinstance(letter, Letter) or loss is None:
             return
         tally = self._tally(_group_of_loss(input, loss))
@@ -520,15 +560,16 @@ class FailureLog(LogFigures):
     def _keep_copy(self, input: Input, record: Record) -> None:
         """Keep a copy that is a replay after a failure, until its verdict is counted."""
         lineage = parse_lineage(record.headers, record.topic, record.partition, record.offset)
-        attempt = lineage.attempt - lineage.held  # while it waited for its order it did not fail
-        loss = _last_failure(history_of(record.headers))
+        # emissions in which it waited for its order count for nothing: it did not fail there
+        attempt = lineage.attempt - lineage.held
+        loss = _last_failure_in(history_of(record.headers))
         if attempt > 1 and loss is not None:
             source = source_of(input.id, record.partition, replay=True)
-            copy = Attempt(_group_of_loss(input, loss), attempt, lineage.origin)
-            self._replays.setdefault(source, {})[record.offset] = copy
+            copy = FailureCopy(_group_of_loss(input, loss), attempt, lineage.origin)
+            self._unsettled_copies.setdefault(source, {})[record.offset] = copy
 
     def _tally(self, group: FailureGroup) -> _Tally:
-        """Return the tally of a group, made if it has none; of one too many that of all others."""
+        """Return the tally of a group; beyond `GROUPS_MAX` that of all others of the input."""
         if group not in self._tallies and len(self._tallies) >= GROUPS_MAX:
             group = FailureGroup(group.input, None, OTHERS)
         return self._tallies.setdefault(group, _Tally())
@@ -575,16 +616,16 @@ class FirstFailures:
         topic = topics.ack_topics.verdict
         places = [TopicPartition(topic, number) for number in range(topics.acker.partitions)]
         first_offsets = offsets_since(log, places, self._since_ms)
-        self._verdicts = _follower(log, places, read_max, first_offsets)
+        self._verdict_follower = _open_follower(log, places, read_max, first_offsets)
         self._cause_by_group: dict[FailureGroup, SeenCause] = {}
         self.counts = VerdictCounts()
 
     def read(self, now_ms: int) -> Reading[Sequence[SeenCause]]:
-        """Count what is new, and forget causes that failed nothing for long; return all others.
+        """Read what is new, and return the causes that failed something within `CAUSE_KEPT_MS`.
 
-        They are unknown before all was read. `now_ms` is wall time.
+        They are unknown before all verdicts were read. `now_ms` is wall time.
         """
-        for record in self._verdicts.read():
+        for record in self._verdict_follower.read():
             event = read_verdicts(record.value)
             if event is not None:
                 self._count(event, record.timestamp_ms)
@@ -593,21 +634,21 @@ class FirstFailures:
             for group, cause in self._cause_by_group.items()
             if now_ms - cause.last_ms < CAUSE_KEPT_MS
         }
-        if not self._verdicts.is_whole:
-            since, share = moment(self._since_ms), self._verdicts.fraction_read
-            why = self._verdicts.why_not_whole() or reading_text(f"verdicts since {since}", share)
-            return Reading(unknown=why)
+        if not self._verdict_follower.is_whole:
+            since, share = moment(self._since_ms), self._verdict_follower.fraction_read
+            why = self._verdict_follower.why_not_whole()
+            return Reading(unknown=why or reading_text(f"verdicts since {since}", share))
         self.counts.counted_to_ms = now_ms
         return Reading(tuple(self._cause_by_group.values()))
 
-    def _count(self, event: Verdicts, at_ms: int) -> None:
+    def _count(self, verdicts: Verdicts, at_ms: int) -> None:
         """Count the verdicts of a record, which was written at a wall time, and their causes."""
-        for verdict, runs in event.done():
+        for verdict, runs in verdicts.done():
             for source, start, end in runs:
                 name = self._name_by_id.get(input_id_of(source))
                 if name is not None:
                     self.counts.add(name, at_ms, end - start, verdict)
-        for lost in event.lost:
+        for lost in verdicts.lost:
             name = self._name_by_id.get(input_id_of(lost.source))
             if name is None or not _is_failure(lost):
                 continue
@@ -619,6 +660,7 @@ class FirstFailures:
             cause = self._cause_by_group.get(group)
             if cause is None and len(self._cause_by_group) >= GROUPS_MAX:
                 continue
+            # a cause that comes back after so long counts as a new one
             if cause is None or at_ms - cause.last_ms >= CAUSE_KEPT_MS:
                 cause = SeenCause(group, first_ms=at_ms, last_ms=at_ms, failures=0)
             failures = cause.failures + root_count
@@ -626,7 +668,7 @@ class FirstFailures:
 
     def close(self) -> None:
         """Close what reads the verdicts."""
-        self._verdicts.close()
+        self._verdict_follower.close()
 
 
 def has_rule(rules: Iterable[CauseRule], lost: Lost) -> bool:
@@ -674,13 +716,13 @@ def _group_of_loss(input: Input, loss: Loss) -> FailureGroup:
     return group_of(input.name, loss.reason, loss.operator, loss.error)
 
 
-def _last_failure(history: Sequence[Loss]) -> Loss | None:
-    """Return the last loss that was a failure; None: there is none."""
+def _last_failure_in(history: Sequence[Loss]) -> Loss | None:
+    """Return the last loss of a history that was a failure; None: it has none."""
     failures = [loss for loss in history if loss.error != HELD and not left_out_by(loss)]
     return failures[-1] if failures else None
 
 
-def _follower(
+def _open_follower(
     log: Log, places: Sequence[TopicPartition], read_max: int, first_offsets: Mapping[TopicPartition, int]
 ) -> Follower:
     """Open what reads partitions from these offsets on, and passes damaged batches by."""

@@ -25,18 +25,18 @@ import numpy as np
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
-from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of
+from acker.identity import WIRE_BLOCK_BITS, Root, Source, acker_partition, input_id_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.wire.causes import HELD
-from acker.wire.checks import read_verdicts, wrong_acks
+from acker.wire.checks import emission_wall, read_verdicts, wrong_acks
 from acker.wire.events import Acks, Init, Verdicts, positions
 from acker.wire.verdict import Verdict
 from spout.inspect.failures import LogFigures, offsets_since, share_text
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.tables import Column, count, span
-from spout.inspect.trail import RootValue, events_of
+from spout.inspect.trail import RootValue, event_of
 from spout.runtime.tails import Tails
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
@@ -116,13 +116,14 @@ def shares_timed_out(
 ) -> list[float | None]:
     """Return for each timeout the share of the roots that would have timed out; None without any such root.
 
-    Only roots that were emitted so long ago count: of younger ones it is not known yet. `now_ms` is wall
-    time.
+    For a timeout of 8 s only roots count that were emitted 8 s ago or earlier: of younger ones
+    nobody knows it yet. `now_ms` is wall time.
     """
     emitted_rows: list[tuple[int, int]] = []
     settled_rows: list[tuple[int, int, int]] = []
     for cohort in cohorts:
         age_ms = now_ms - cohort.emitted_ms
+        # what was abandoned, blocked or had no record would not have timed out either
         emitted_rows.append((age_ms, cohort.end - cohort.start - cohort.not_counted))
         for counts_by_time in (cohort.acked, cohort.failed, cohort.late):
             settled_rows += [(age_ms, took_ms, count) for took_ms, count in counts_by_time.items()]
@@ -179,59 +180,81 @@ class CompletionLog(LogFigures):
         self._read_max = read_max
         self._acker_numbers = range(topics.acker.partitions)
         self._inputs = {input.id: input for input in inputs}
-        self._inits = Follower(
-            log, self._places(names.init), read_max, committed=False, on_damage=pass_damage
+        self._init_follower = Follower(
+            log, self._partitions_of(names.init), read_max, committed=False, on_damage=pass_damage
         )
-        self._verdicts: Follower | None = None
-        self._first_ms: int | None = None
+        self._verdict_follower: Follower | None = None
+        self._first_emission_ms: int | None = None
         self._cohorts_by_source: dict[int, list[TimedCohort]] = {}
-        """Ascending by their first position."""
-        self._verdicts_to_count: list[tuple[int, Verdicts]] = []
-        """Verdicts, and when they were written, that came before their inits were read."""
-        self._late: dict[Root, LateRoot] = {}
-        self._acks_read: dict[int, int] = {}
-        """Up to which offset the acks of an acker partition were read for all of these roots but the new."""
-        self._acks_since_ms: dict[int, int] = {}
-        """When the oldest new one of these roots was emitted, by acker partition."""
-        self._acks_unread: list[str] = []
+        """By source its cohorts, ascending by their first position."""
+        self._uncounted_verdicts: list[tuple[int, Verdicts]] = []
+        """Verdicts that wait until all inits were read, each behind the wall time of its record."""
+        self._timed_out_roots: dict[Root, LateRoot] = {}
+        """Roots that timed out, and of which acks are still to be read; the oldest ones first."""
+        self._acks_read_to: dict[int, int] = {}
+        """By acker partition, up to which offset of `_ack_ack` was read for these roots."""
+        self._new_roots_since_ms: dict[int, int] = {}
+        """By acker partition, when the oldest of its roots was emitted that came since then."""
+        self._unread_ack_notes: list[str] = []
+        """What the last call could not read of the late acks."""
         self._settled_without_init = Counter[int]()
-        """By input, how many roots were settled whose init is no longer in the log."""
+        """By input id, how many roots were settled whose init is no longer in the log."""
 
     def _followers(self) -> Sequence[Follower | None]:
-        return [self._inits, self._verdicts]
+        return [self._init_follower, self._verdict_follower]
 
     @property
     def is_whole(self) -> bool:
         """Whether the last `read` took in all that there was, of the verdicts on the first init, too."""
-        return super().is_whole and (self._verdicts is not None or self._first_ms is None)
+        # without an init no verdict matters
+        reads_verdicts = self._verdict_follower is not None or self._first_emission_ms is None
+        return super().is_whole and reads_verdicts
 
     def read(self) -> None:
-        """Count what is new; inits are read after the verdicts, too, so that no verdict lacks its init."""
-        self._read_inits()  # the first one says from when on verdicts matter
-        if self._verdicts is None and self._first_ms is not None:
-            places = self._places(self._topics.ack_topics.verdict)
-            first_offsets = offsets_since(self._log, places, max(0, self._first_ms - CLOCKS_APART_MS))
-            self._verdicts = Follower(
-                self._log,
-                places,
-                self._read_max,
-                first_offsets=first_offsets,
-                on_damage=pass_damage,
-            )
-        for record in self._verdicts.read() if self._verdicts else ():
-            event = read_verdicts(record.value)
-            if event is not None:
-                self._verdicts_to_count.append((record.timestamp_ms, event))
+        """Take in what is new of the log, at most `read_max` records of each topic.
+
+        1. Read inits: the earliest emission says from when on verdicts matter.
+        2. Read verdicts, and keep them.
+        3. Read inits once more: what got a verdict in 2 may have been emitted since 1.
+        4. Count the verdicts. While inits are left to read, all of them wait for a later call.
+        5. Read acks of roots that timed out.
+        """
+        # 1
         self._read_inits()
-        if not self._inits.is_whole:
+        # 2
+        if self._verdict_follower is None and self._first_emission_ms is not None:
+            self._verdict_follower = self._open_verdicts(self._first_emission_ms)
+        if self._verdict_follower is not None:
+            for record in self._verdict_follower.read():
+                verdicts = read_verdicts(record.value)
+                if verdicts is not None:
+                    self._uncounted_verdicts.append((record.timestamp_ms, verdicts))
+        # 3
+        self._read_inits()
+        if not self._init_follower.is_whole:
             return
-        for at_ms, event in self._verdicts_to_count:
-            self._count_verdicts(event, at_ms)
-        self._verdicts_to_count = []
+        # 4
+        for written_ms, verdicts in self._uncounted_verdicts:
+            self._count_verdicts(verdicts, written_ms)
+        self._uncounted_verdicts = []
+        # 5
         self._read_late_acks()
 
+    def _open_verdicts(self, first_emission_ms: int) -> Follower:
+        """Open what reads the verdicts on all that was emitted at a wall time or later."""
+        partitions = self._partitions_of(self._topics.ack_topics.verdict)
+        since_ms = max(0, first_emission_ms - CLOCKS_APART_MS)
+        first_offsets = offsets_since(self._log, partitions, since_ms)
+        return Follower(
+            self._log,
+            partitions,
+            self._read_max,
+            first_offsets=first_offsets,
+            on_damage=pass_damage,
+        )
+
     def cohorts(self, input: Input) -> list[TimedCohort]:
-        """Return the cohorts of an input, of copies too."""
+        """Return the cohorts of an input and of its copies: roots that were emitted together."""
         cohorts: list[TimedCohort] = []
         for source, cohorts_of_source in self._cohorts_by_source.items():
             if input_id_of(source) == input.id:
@@ -249,7 +272,7 @@ class CompletionLog(LogFigures):
             " log; how long they took is unknown"
             for input_id, count in self._settled_without_init.items()
         ]
-        notes += self._acks_unread
+        notes += self._unread_ack_notes
         return [*notes, *self.partial_note()]
 
     def _row(self, input: Input, now_ms: int, timeout_ms: int | None) -> dict[str, Any]:
@@ -260,14 +283,17 @@ class CompletionLog(LogFigures):
         for cohort in cohorts:
             acked.update(cohort.acked)
             late.update(cohort.late)
-        tested_ms = input.timeout_ms if timeout_ms is None else timeout_ms
-        longest_ms = max([input.timeout_ms, tested_ms, *acked, *late])
+        # a timeout of 0 is none: nothing would time out
+        tested_timeout_ms = input.timeout_ms if timeout_ms is None else timeout_ms
+        longest_ms = max([input.timeout_ms, tested_timeout_ms, *acked, *late])
         bounds = time_bounds(longest_ms)
         timeouts_ms = set(_timeouts_to_compare(longest_ms))
-        if tested_ms:
-            timeouts_ms.add(tested_ms)
-        compared_ms = sorted(timeouts_ms)
-        *shares, would_time_out = shares_timed_out(cohorts, [*compared_ms, tested_ms], now_ms)
+        if tested_timeout_ms:
+            timeouts_ms.add(tested_timeout_ms)
+        compared_timeouts_ms = sorted(timeouts_ms)
+        *shares, would_time_out = shares_timed_out(
+            cohorts, [*compared_timeouts_ms, tested_timeout_ms], now_ms
+        )
         times = {f"{name}_ms": quantile(acked, share) for name, share in QUANTILES.items()}
         late_times = {f"late_{name}_ms": quantile(late, share) for name, share in QUANTILES.items()}
         return {
@@ -280,8 +306,8 @@ class CompletionLog(LogFigures):
             "timed_out": sum(cohort.timed_out for cohort in cohorts),
             "late": late.total(),
             **late_times,
-            "tested_timeout_ms": tested_ms,
-            "would_time_out": would_time_out if tested_ms else 0.0,
+            "tested_timeout_ms": tested_timeout_ms,
+            "would_time_out": would_time_out if tested_timeout_ms else 0.0,
             "since": moment(min((cohort.emitted_ms for cohort in cohorts), default=None)),
             "histogram": [
                 {
@@ -293,29 +319,35 @@ class CompletionLog(LogFigures):
                 for low, high in pairwise(bounds)
             ],
             "timeouts": [
-                {"timeout_ms": compared, "would_time_out": share}
-                for compared, share in zip(compared_ms, shares, strict=True)
+                {"timeout_ms": compared_ms, "would_time_out": share}
+                for compared_ms, share in zip(compared_timeouts_ms, shares, strict=True)
             ],
             "by_bolt": None,
             "unknown": {"by_bolt": BY_BOLT},
         }
 
-    def _places(self, topic: str) -> list[TopicPartition]:
+    def _partitions_of(self, topic: str) -> list[TopicPartition]:
+        """Return the partitions of an ack topic: one for each acker partition."""
         return [TopicPartition(topic, number) for number in self._acker_numbers]
 
     def _read_inits(self) -> None:
         """Take in the inits that are new: each of their runs is a cohort."""
-        for event in events_of(self._inits.read()):
-            if not isinstance(event, Init):
+        for record in self._init_follower.read():
+            init = event_of(record)
+            if not isinstance(init, Init):
                 continue
-            self._first_ms = event.wall if self._first_ms is None else min(self._first_ms, event.wall)
-            for source, start, end in event.runs:
+            # as the acker has it: a machine's clock may have been set ahead by years
+            emitted_ms = emission_wall(init, record.timestamp_ms)
+            if self._first_emission_ms is None or emitted_ms < self._first_emission_ms:
+                self._first_emission_ms = emitted_ms
+            for source, start, end in init.runs:
                 if input_id_of(source) in self._inputs:
-                    self._add_cohort(source, TimedCohort(start, end, event.wall, event.timeout_ms))
+                    self._add_cohort(source, TimedCohort(start, end, emitted_ms, init.timeout_ms))
 
     def _add_cohort(self, source: int, cohort: TimedCohort) -> None:
-        """Add a cohort, without positions that the one before it has already."""
+        """Add roots that were emitted together, without those that an earlier init has named."""
         cohorts = self._cohorts_by_source.setdefault(source, [])
+        # they stay sorted; the cohort before this index may reach into the new one
         index = bisect_right(cohorts, cohort.start, key=lambda earlier: earlier.start)
         start = max(cohort.start, cohorts[index - 1].end) if index else cohort.start
         if start >= cohort.end:
@@ -324,9 +356,12 @@ class CompletionLog(LogFigures):
         cohorts.insert(index, cohort)
         del cohorts[:-COHORTS_MAX]
 
-    def _count_verdicts(self, event: Verdicts, decided_ms: int) -> None:
-        """Count the roots of a record of verdicts, written at `decided_ms` (wall time), in their cohorts."""
-        for verdict, runs in event.done():
+    def _count_verdicts(self, verdicts: Verdicts, decided_ms: int) -> None:
+        """Count in their cohorts how the roots of a record of verdicts ended, and after how long.
+
+        `decided_ms` is the wall time of the record.
+        """
+        for verdict, runs in verdicts.done():
             for source, start, end in runs:
                 for cohort, root_count in self._count_by_cohort(source, start, end):
                     match verdict:
@@ -336,10 +371,10 @@ class CompletionLog(LogFigures):
                             cohort.not_counted += root_count
                         case _:
                             assert_never(verdict)
-        for lost in event.lost:
+        for lost in verdicts.lost:
             for position in positions(lost.positions).tolist():
                 for cohort, root_count in self._count_by_cohort(lost.source, position, position + 1):
-                    if lost.error == HELD:
+                    if lost.error == HELD:  # blocked: its time says nothing of a timeout
                         cohort.not_counted += root_count
                         continue
                     match lost.reason:
@@ -347,7 +382,8 @@ class CompletionLog(LogFigures):
                             cohort.failed[max(0, decided_ms - cohort.emitted_ms)] += root_count
                         case Verdict.TIMED_OUT:
                             cohort.timed_out += root_count
-                            self._search_acks(Root(lost.source, position), cohort)  # type: ignore[arg-type]
+                            root = Root(Source(lost.source), position)
+                            self._begin_ack_search(root, cohort)
                         case Verdict.ABANDONED:
                             cohort.not_counted += root_count
                         case _:
@@ -356,12 +392,13 @@ class CompletionLog(LogFigures):
     def _count_by_cohort(self, source: int, start: int, end: int) -> Iterator[tuple[TimedCohort, int]]:
         """Yield the cohorts that have some of the positions [start, end), each with how many of them.
 
-        Positions that no cohort has are counted: their inits are no longer in the log.
+        Positions without a cohort are counted in `_settled_without_init`: the log has their inits
+        no more.
         """
         if input_id_of(source) not in self._inputs:
             return
         cohorts = self._cohorts_by_source.get(source, [])
-        # the first one may begin before `start` and reach behind it
+        # cohorts are sorted: the first that matters may begin before `start` and reach behind it
         first_index = max(0, bisect_right(cohorts, start, key=lambda cohort: cohort.start) - 1)
         end_index = bisect_left(cohorts, end, key=lambda cohort: cohort.start)
         count_without_cohort = end - start
@@ -373,12 +410,12 @@ class CompletionLog(LogFigures):
         if count_without_cohort:
             self._settled_without_init[input_id_of(source)] += count_without_cohort
 
-    def _search_acks(self, root: Root, cohort: TimedCohort) -> None:
-        """Begin to look for the acks of a root that timed out."""
-        self._late[root] = LateRoot(cohort, RootValue(root))
+    def _begin_ack_search(self, root: Root, cohort: TimedCohort) -> None:
+        """Order the acks of a root that timed out to be read, from its emission on."""
+        self._timed_out_roots[root] = LateRoot(cohort, RootValue(root))
         acker = self._acker_of(root)
-        since_ms = self._acks_since_ms.get(acker, cohort.emitted_ms)
-        self._acks_since_ms[acker] = min(since_ms, cohort.emitted_ms)
+        since_ms = self._new_roots_since_ms.get(acker, cohort.emitted_ms)
+        self._new_roots_since_ms[acker] = min(since_ms, cohort.emitted_ms)
 
     def _read_late_acks(self) -> None:
         """Find when roots that timed out were acked, if all of their acks are still in the log.
@@ -389,65 +426,72 @@ class CompletionLog(LogFigures):
         """
         self._give_up_oldest_roots()
         blocks_by_acker: dict[int, dict[tuple[int, int], list[Root]]] = {}
-        for root in self._late:
+        for root in self._timed_out_roots:
             roots_by_block = blocks_by_acker.setdefault(self._acker_of(root), {})
             block = (root.source, root.position >> WIRE_BLOCK_BITS)
             roots_by_block.setdefault(block, []).append(root)
-        tails = Tails(self._log, self._topics.replay.limits.operation_timeout_ms)
+        ack_reader = Tails(self._log, self._topics.replay.limits.operation_timeout_ms)
         for acker, roots_by_block in blocks_by_acker.items():
-            from_offset = self._first_ack(acker)
+            from_offset = self._first_ack_offset(acker)
             what_is_unknown = "late acks there are unknown"
             ack_topic = self._topics.ack_topics.ack
-            records = tails.read_rest(ack_topic, acker, from_offset, what_is_unknown)
+            records = ack_reader.read_rest(ack_topic, acker, from_offset, what_is_unknown)
             self._count_late_acks(acker, roots_by_block, records)
-            self._acks_since_ms.pop(acker, None)
-        self._acks_unread = tails.notes
+            self._new_roots_since_ms.pop(acker, None)
+        self._unread_ack_notes = ack_reader.notes
 
     def _give_up_oldest_roots(self) -> None:
-        """Look no longer for the acks of the oldest roots beyond the limits."""
-        newest_ms = max((late.cohort.emitted_ms for late in self._late.values()), default=0)
-        ack_count = sum(late.value.batch_count for late in self._late.values())
-        for root, late in list(self._late.items()):  # the oldest ones come first
+        """Forget the oldest of the roots that timed out, as far as they are beyond the limits."""
+        roots = self._timed_out_roots.values()
+        newest_ms = max((late.cohort.emitted_ms for late in roots), default=0)
+        ack_count = sum(late.value.batch_count for late in roots)
+        for root, late in list(self._timed_out_roots.items()):  # the oldest ones come first
             is_old = newest_ms - late.cohort.emitted_ms > LATE_FOR_MS
-            if is_old or len(self._late) > LATE_MAX or ack_count > LATE_ACKS_MAX:
+            if is_old or len(self._timed_out_roots) > LATE_MAX or ack_count > LATE_ACKS_MAX:
                 ack_count -= late.value.batch_count
-                del self._late[root]
-        # of a partition that has no root left the next root begins at its own emission, so forget where
-        # it was read to
-        ackers = {self._acker_of(root) for root in self._late}
-        for acker in self._acks_read.keys() - ackers:
-            del self._acks_read[acker]
+                del self._timed_out_roots[root]
+        # a partition without roots is read no further; its next root begins at its own emission
+        ackers = {self._acker_of(root) for root in self._timed_out_roots}
+        for acker in self._acks_read_to.keys() - ackers:
+            del self._acks_read_to[acker]
 
-    def _first_ack(self, acker: int) -> int:
-        """Return the offset from which the acks of an acker partition are read."""
-        read_to = self._acks_read.get(acker)
-        since_ms = self._acks_since_ms.get(acker)
-        if since_ms is None:  # there is no new root
+    def _first_ack_offset(self, acker: int) -> int:
+        """Return the offset of `_ack_ack` from which the acks of an acker partition are read."""
+        read_to = self._acks_read_to.get(acker)
+        since_ms = self._new_roots_since_ms.get(acker)
+        if since_ms is None:  # each of its roots was there in the last call, which read up to here
             return read_to or 0
         place = TopicPartition(self._topics.ack_topics.ack, acker)
         offset_since = self._log.offsets_at([place], max(0, since_ms - CLOCKS_APART_MS))[place]
         return offset_since if read_to is None else min(offset_since, read_to)
 
     def _acker_of(self, root: Root) -> int:
+        """Return the acker partition of a root."""
         return acker_partition(root.source, root.position, len(self._acker_numbers))
 
     def _count_late_acks(
         self, acker: int, roots_by_block: Mapping[tuple[int, int], Sequence[Root]], records: Iterable[Record]
     ) -> None:
-        """Count acks of the roots that are looked for; one whose acks are all there was acked late."""
+        """Count a root that timed out as acked late, once all of its acks were read.
+
+        Args:
+            acker: the acker partition of the records.
+            roots_by_block: the roots by their source and wire block, as a record of acks is of one.
+            records: of `_ack_ack`.
+        """
         for record in records:
-            self._acks_read[acker] = max(self._acks_read.get(acker, 0), record.offset + 1)
-            for event in events_of([record]):
-                if not isinstance(event, Acks) or wrong_acks(event, acker, len(self._acker_numbers)):
-                    continue
-                for root in roots_by_block.get((event.source, event.block), ()):
-                    late = self._late.get(root)
-                    if late is None:
-                        continue
-                    late.value.add(event)
-                    if late.value.is_whole:
-                        cohort = self._late.pop(root).cohort
-                        cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1
+            self._acks_read_to[acker] = max(self._acks_read_to.get(acker, 0), record.offset + 1)
+            acks = event_of(record)
+            if not isinstance(acks, Acks) or wrong_acks(acks, acker, len(self._acker_numbers)):
+                continue
+            for root in roots_by_block.get((acks.source, acks.block), ()):
+                late = self._timed_out_roots.get(root)
+                if late is None:
+                    continue  # an earlier record has acked the last of it
+                late.value.add(acks)
+                if late.value.is_whole:
+                    cohort = self._timed_out_roots.pop(root).cohort
+                    cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1
 
 
 def _between(times: Mapping[int, int], low_ms: int, high_ms: int) -> int:

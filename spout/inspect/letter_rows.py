@@ -193,7 +193,7 @@ def hexadecimal_note(key: str | None) -> list[str]:
 
 
 def sample_of(letters: Sequence[LetterT]) -> list[LetterT]:
-    """Return `SAMPLE` of some letters, spread evenly over them, the first and the last among them."""
+    """Return `SAMPLE` letters, spread evenly, the first and the last among them; of few all."""
     if len(letters) <= SAMPLE:
         return list(letters)
     # of 9 letters those at 0, 2, 4, 6 and 8

@@ -27,7 +27,7 @@ from spout.planning_process.planner import Planner
 
 POLL_MS = 50
 
-Place = str | int
+RewindTarget = str | int
 """Where to rewind to: ``earliest``, ``latest``, or an offset."""
 
 
@@ -96,7 +96,12 @@ def tracked_input(topics: Topics, name: str) -> Input:
 
 
 def moves(
-    log: Log, input: Input, to: Place, *, at_ms: int | None = None, partitions: Collection[int] = ()
+    log: Log,
+    input: Input,
+    to: RewindTarget,
+    *,
+    at_ms: int | None = None,
+    partitions: Collection[int] = (),
 ) -> list[Move]:
     """Compute where a rewind of an input would lead; nothing is changed.
 
@@ -259,7 +264,10 @@ class GroupSession:
 
 
 def run_to_end(operation: GroupSession, clock: Callable[[], int]) -> None:
-    """Step a session to its end, with a clock of wall ms; the ackers have a minute to answer."""
+    """Take and rewind the group of a session, and end it; the ackers have a minute to answer.
+
+    `clock` returns wall time in ms.
+    """
     try:
         while not operation.step(clock()):
             pass

@@ -73,7 +73,7 @@ from spout.inspect.readings import (
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import (
     NotWhole,
-    Place,
+    PartitionId,
     ReplayPartition,
     Waiting,
     WaitingRoots,
@@ -301,6 +301,7 @@ def silent_groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
 
 
 def _may_be_pending(row: Mapping[str, Any]) -> bool:
+    """Return whether a partition has or may have pending roots; without a State it has none."""
     return row["pending"] != 0 and not row["unknown"].get("pending", "").endswith(WITHOUT_STATE)
 
 
@@ -393,6 +394,7 @@ def missing_queries(
 
 
 def _unknown_life(who: str, group: str, why: str) -> str:
+    """Describe that nobody can say whether "a query" or "a member" of a group lives."""
     return f"whether {who} of group {UntrustedName(group)} lives is unknown, since {why}"
 
 
@@ -462,7 +464,7 @@ def read_though_stopped_text(input: Input) -> str:
 def _unread(
     states: Sequence[PartitionState], queries: Mapping[str, Reading[LiveQuery]], inputs: Sequence[Input]
 ) -> dict[str, str]:
-    """Return, by name, what is to be said of inputs with work left that no query of their group reads."""
+    """Describe, by name, inputs with work left that the living query of the group does not read."""
     names_by_id = {input.id: input.name for input in inputs}
     texts: dict[str, str] = {}
     for input in inputs:
@@ -525,7 +527,8 @@ class Overview:
         self._view_reader = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         self._read_max = read_max
         self._last_read_ms = 0
-        self._troubles: dict[TopicPartition, str] = {}
+        # partitions that had no answer in this snapshot, and why
+        self._why_unanswered: dict[TopicPartition, str] = {}
         self._late_readers = LateReaders()
         self._trouble_times = TroubleTimes()
         self._waiting_reader = _LastingReader(lambda _: WaitingRoots(log, topics, read_max))
@@ -553,14 +556,15 @@ class Overview:
             self._last_read_ms = now_ms
         # 2. what all inputs share
         names = self._topics.ack_topics
-        self._troubles = {}
+        self._why_unanswered = {}
         ack_topics = [name for name in names.names() if name in answers.infos]
         ack_places = [TopicPartition(name, number) for name in ack_topics for number in self._acker_numbers]
         ack_topic_ends = self._bounds(ask, Bound.END, ack_places)
         # only now: a leader that did not answer for an end is one that is silent
-        absent = ask(self._log.missing_brokers, topics_of_installation(self._topics)).value or ()
-        missing = broker_names(absent)
-        views = [self._view(ask, answers, ack_topic_ends, number, missing) for number in self._acker_numbers]
+        brokers = ask(self._log.missing_brokers, topics_of_installation(self._topics)).value or ()
+        missing = broker_names(brokers)  # a text; empty: none is missing
+        numbers = self._acker_numbers
+        views = [self._read_view(ask, answers, ack_topic_ends, acker, missing) for acker in numbers]
         waiting = answers.why_missing(names.due, names.verdict) or ask(
             self._waiting_reader.read, answers.infos[names.due]
         )
@@ -620,7 +624,7 @@ class Overview:
             strangers=stranger_texts(members_by_group, members_of_services),
             unread=_unread(partitions, queries, self._inputs),
             read_though_stopped=read_though_stopped,
-            missing_brokers=absent,
+            missing_brokers=brokers,
             clocks=wrong_clocks(self._writers(views, waiting, queries), now_ms),
         )
 
@@ -633,10 +637,10 @@ class Overview:
         self,
         views: Sequence[Reading[AckerView]],
         waiting: Reading[Waiting],
-        live: Mapping[str, Reading[LiveQuery]],
+        query_by_group: Mapping[str, Reading[LiveQuery]],
     ) -> Iterator[tuple[str, Sequence[WriterTime]]]:
         """Yield each process of which a topic has a sign of life, and when its signs were written."""
-        for group, query in live.items():
+        for group, query in query_by_group.items():
             if query.value is not None:
                 yield f"the driver of group {UntrustedName(group)}", query.value.times
         for number, view in enumerate(views):
@@ -653,7 +657,14 @@ class Overview:
         views: Sequence[Reading[AckerView]],
         now_ms: int,
     ) -> list[PartitionTrouble]:
-        """Return what is the matter with partitions, as this look has it."""
+        """Return what is the matter with partitions, each trouble with its age.
+
+        Args:
+            states: of all partitions of the inputs.
+            late: the partitions that an acker or a replay worker does not go on with.
+            views: of the acker partitions.
+            now_ms: wall time.
+        """
 
         def trouble(
             kind: TroubleKind, place: TopicPartition, detail: str, start: int | None, end: int | None
@@ -663,7 +674,7 @@ class Overview:
 
         troubles = [
             trouble(TroubleKind.NO_ANSWER, place, text, None, None)
-            for place, text in sorted(self._troubles.items())
+            for place, text in sorted(self._why_unanswered.items())
         ]
         for partition in late:
             late_trouble = trouble(
@@ -683,7 +694,7 @@ class Overview:
         for view in filling_views(views):
             place = TopicPartition(self._topics.ack_topics.state, view.partition)
             troubles.append(trouble(TroubleKind.FILLING, place, filling_text(view), None, None))
-        # a trouble is as old as the first look that saw it
+        # a trouble is as old as the first snapshot that had it
         names = {(trouble.kind, trouble.partition) for trouble in troubles}
         first_seen_ms = self._trouble_times.record_troubles(names, now_ms)
         dated: list[PartitionTrouble] = []
@@ -693,7 +704,7 @@ class Overview:
         return dated
 
     def _cuts(self, states: Sequence[PartitionState]) -> Iterator[tuple[TopicPartition, int, int]]:
-        """Yield the logs that end before what was emitted of them, with their end and up to where it was.
+        """Yield partitions whose logs were cut: the end of each, and up to where it was emitted.
 
         The ends were asked after what the ackers have, so a log that nobody cut is never shorter.
         """
@@ -724,7 +735,10 @@ class Overview:
             letters.close()
 
     def _topic_infos(self, ask: Questions) -> _TopicAnswers:
-        """Ask for all topics at once; where one refuses, for the ack topics and those of each input alone."""
+        """Ask which topics there are: for all at once, and if that is refused in parts.
+
+        The parts are the ack topics, and the topics of each input.
+        """
         names = self._topics.ack_topics
         ack_topics = [names.state, names.verdict, names.due, names.init, names.ack]
         topics_by_input = [input.topic_names() for input in self._inputs]
@@ -740,7 +754,7 @@ class Overview:
             answers.record(some_topics, ask(self._log.topics, some_topics))
         return answers
 
-    def _view(
+    def _read_view(
         self,
         ask: Questions,
         answers: _TopicAnswers,
@@ -768,11 +782,14 @@ class Overview:
     def _bounds(
         self, ask: Questions, bound: Bound | int, places: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Reading[int]]:
-        """Ask for a bound of partitions; one that has no answer hides its own value, and is noted."""
+        """Ask for a bound of partitions, such as their ends; an int is a wall time in ms.
+
+        A partition without an answer is unknown, and gets an entry in `_why_unanswered`.
+        """
         answers = ask(self._log.bounds, bound, places)
         if answers.value is None:
             return dict.fromkeys(places, Reading(unknown=answers.unknown))
-        self._troubles |= answers.value.troubles
+        self._why_unanswered |= answers.value.troubles
         readings: dict[TopicPartition, Reading[int]] = {}
         for place in places:
             if place in answers.value.offsets:
@@ -783,6 +800,7 @@ class Overview:
         return readings
 
     def _ack_ends(self, ends: Mapping[TopicPartition, Reading[int]], number: int) -> Reading[AckEnds]:
+        """Return where the ack topics of an acker partition end; `ends` has all of them."""
         names = self._topics.ack_topics
         init_end = ends[TopicPartition(names.init, number)]
         ack_end = ends[TopicPartition(names.ack, number)]
@@ -796,7 +814,7 @@ class Overview:
         waiting: Reading[Waiting],
         now_ms: int,
     ) -> list[StandingPartition]:
-        """Return which acker partitions and replay workers do not go on, as far as they have come."""
+        """Return the partitions that an acker or a replay worker does not go on with."""
         positions = self._reader_positions(views, waiting)
         ends_by_place: dict[TopicPartition, int] = {}
         for place in positions:
@@ -842,7 +860,7 @@ class Overview:
             " `windhover machinery`, and the log of its process"
         )
 
-    def _texts_on_unknown_inputs(self, due: Counter[Place]) -> list[str]:
+    def _texts_on_unknown_inputs(self, due: Counter[PartitionId]) -> list[str]:
         """Return a sentence for each input id that topics.yaml lacks and that replays wait for.
 
         `due` counts the replays that wait, by the place of their source: an input's id and a partition.
@@ -924,10 +942,13 @@ class _LastingReader(Generic[T]):
         self._make = make
         self._reader: _Reads[T] | None = None
         # id and number of partitions of the topic that the reader reads
-        self._reader_topic = "", 0
+        self._reader_topic = "", 0  # there is no reader yet
 
     def read(self, info: TopicInfo) -> T:
-        """Read by the reader of a topic, which is made first if the topic is another one now."""
+        """Read by the reader of a topic, made anew if the topic or its partitions are others now.
+
+        Any other error than `NotWhole` closes it, so that the next call begins anew.
+        """
         if self._reader_topic != (info.id, info.partitions):
             self.close()
         if self._reader is None:
@@ -981,7 +1002,7 @@ class Questions:
 
 
 class _TopicAnswers:
-    """Which topics there are, and why others are unknown.
+    """Which topics there are, and why others are missing or unknown.
 
     Attributes:
         infos: the topics that exist, by name.

@@ -47,6 +47,8 @@ HELD_BY_SPARK: Final = "in Spark's state"
 STOPPED_ON_PURPOSE: Final = "stopped on purpose"
 """What is said of an input with `stopped` in topics.yaml, before its reason."""
 
+CLOCK_STOPPED: Final = "the clock of its timeout is stopped"
+
 NO_TIMEOUT: Final = "does not time out before an acker works again"
 """The text for when a root times out, while no acker lives: what its State says was before."""
 
@@ -101,10 +103,13 @@ def joined(use: Callable[..., U | None], *readings: Reading[Any]) -> Reading[U]:
 
 
 def without_old_zero(reading: Reading[U], age_ms: int, why: str = NO_ACKER_WORKS) -> Reading[U]:
-    """Return a reading as it is, but an unknown one for "nothing" that was read from an old State.
+    """Return a reading as it is; but one of 0, or of nothing, is unknown if it is of an old State.
 
-    An old State lacks records: more may have come since. `age_ms` is how long ago nothing was
-    missing from it; 0: nothing is. `why` says what keeps a newer one from being written.
+    An old State lacks records, so more may be there by now.
+
+    Args:
+        age_ms: how long ago the State lacked nothing; 0: it lacks nothing now.
+        why: what keeps a newer State from being written.
     """
     if reading.value or reading.unknown or age_ms < OLD_MS:
         return reading
@@ -235,7 +240,10 @@ class SourceProgress:
 
     @property
     def blocking(self) -> OpenRange | None:
-        """The range with the lowest open position of the generation, which no commit can pass."""
+        """The range with the lowest open position of the generation, which no commit can pass.
+
+        None: nothing of it is open.
+        """
         present = [range for range in self.ranges if range.first >= self.generation_start]
         return min(present, key=lambda range: range.first, default=None)
 
@@ -257,7 +265,7 @@ def first_present(announced: SourceGeneration, topic_id: str) -> tuple[int, bool
 def source_progress(
     views: Sequence[Reading[AckerView]], source: int, topic_id: str
 ) -> Reading[SourceProgress]:
-    """Join what all acker partitions have about a source; unknown when the State of one cannot be read.
+    """Join what the States of all acker partitions have about a source; unknown if one of them is.
 
     `topic_id` is Kafka's of its topic now; empty: unknown.
     """
@@ -268,7 +276,7 @@ def source_progress(
         readable.append(view.value)
     generations: list[SourceGeneration] = []
     ranges: list[OpenRange] = []
-    # A State is up to date while no later record has arrived and none of its roots is open.
+    # a State is as good as new while no record has come since that it lacks
     whole_to_ms = min((view.at_ms for view in readable if view.is_behind), default=None)
     times_ms = [] if whole_to_ms is None else [whole_to_ms]
     for state_view in readable:
@@ -308,11 +316,11 @@ def late_counts(views: Sequence[Reading[AckerView]], group: str) -> Reading[Late
     for number, view in enumerate(views):
         if view.unknown or view.value is None:
             return Reading(unknown=view.unknown or NO_STATE.format(number))
-        if view.value.owner(group) is None:
+        if view.value.owner(group) is None:  # no session of the group has come to this acker yet
             continue
         counts = view.value.too_late.get(group)
         if counts is None:
-            # a former version says it of no group; this one of so many as there is room for
+            # a former version writes it for no group, this one for `GROUPS_MAX` groups
             why = LEFT_OUT_OF_STATE if view.value.too_late else FORMER_STATE
             return Reading(unknown=why.format(number))
         notes = [note for note in (total.newest_note, counts.newest_note) if note is not None]
@@ -464,12 +472,12 @@ def partition_state(
         return of_pending(older)
 
     # what waits, and what died
-    place = input.id, -1 if partition is None else partition  # nothing waits in partition -1
+    partition_id = input.id, -1 if partition is None else partition  # nothing waits in partition -1
     due = waiting.then(lambda replays: _replays_due(replays, input.id, partition))
     blocked: Reading[BlockedRecords] = Reading()
     waits_for: Reading[str] = Reading("")
     if input.ordered:
-        blocked = waiting.then(lambda replays: replays.blocked.get(place, BlockedRecords()))
+        blocked = waiting.then(lambda replays: replays.blocked.get(partition_id, BlockedRecords()))
         waits_for = blocked.then(lambda records: _waits_for_text(records, now_ms))
     own_dead = dead.then(lambda records: records.get(partition, _NO_DEAD))
 
@@ -521,8 +529,8 @@ def partition_state(
         progress=progress,
         copies=copies,
         copies_end=ends.copies_end,
-        due_at=waiting.then(lambda replays: replays.offsets.get(place, NOTHING_WAITS)),
-        copies_due_at=waiting.then(lambda replays: replays.copies.get(place, NOTHING_WAITS)),
+        due_at=waiting.then(lambda replays: replays.offsets.get(partition_id, NOTHING_WAITS)),
+        copies_due_at=waiting.then(lambda replays: replays.copies.get(partition_id, NOTHING_WAITS)),
         dead_at=own_dead,
     )
 
@@ -617,16 +625,25 @@ def _why_commit_waits(
 
 def _why_open(range: OpenRange, lives: LiveProcesses, now_ms: int) -> str:
     """Describe how long a range is open, and when it times out."""
-    if range.left_ms is None:
-        timeout = "never times out"
-    elif lives.query.value is False:
-        timeout = "the clock of its timeout is stopped: no query lives"
-    elif lives.ackers.value == 0:
-        timeout = NO_TIMEOUT
-    else:
-        timeout = f"times out in {span(range.left_ms)}"
+    timeout = timeout_text(range, lives.query, lives.ackers)
+    if timeout == CLOCK_STOPPED:
+        timeout += ": no query lives"
     where = f" {HELD_BY_SPARK}" if range.in_state else ""
     return f"open for {span(max(0, now_ms - range.emitted_ms))}{where}, {timeout}"
+
+
+def timeout_text(range: OpenRange, lives: Reading[bool], ackers: Reading[int]) -> str:
+    """Describe when the roots of a range time out, or why they do not.
+
+    `lives` says whether their session does, since its clock stops with it; `ackers` how many live.
+    """
+    if range.left_ms is None:
+        return "never times out"
+    if lives.value is False:
+        return CLOCK_STOPPED
+    if ackers.value == 0:
+        return NO_TIMEOUT
+    return f"times out in {span(range.left_ms)}"
 
 
 def _why_replays_stop(input: Input, partition: int | None, waiting: Waiting) -> str:

@@ -223,10 +223,11 @@ def facts_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
 
 
 def is_letter_of(letter: Letter, emission: TracedEmission) -> bool:
-    """Return whether a letter was written since an emission was lost; True for a letter without history.
+    """Return whether a letter may be of an emission: it has its loss, or no history.
 
-    After a rewind the record has the same place once more, and may have a letter of the generation before; of
-    which one a letter is, is unknown without the verdict: then it is called of none.
+    After a rewind the record is emitted again at the same place, and may have a letter of the
+    generation before. Without the verdict of the emission nobody can tell the two letters apart, so
+    none is taken for its own.
     """
     is_rewound = not emission.copy and generation_of(emission.root.position) > 0
     if is_rewound and emission.loss is None:
@@ -235,9 +236,10 @@ def is_letter_of(letter: Letter, emission: TracedEmission) -> bool:
 
 
 def may_follow(history: Sequence[Loss], emission: TracedEmission) -> bool:
-    """Return whether a copy or a letter with this history may come after an emission that was lost.
+    """Return whether a copy or letter with this history may come of an emission that was lost.
 
-    Without a history it may. Without the verdict of the emission its place decides.
+    It may if the history has a loss of the same place and time. Without a history it may, too; and
+    if the verdict of the emission was not read, the place alone decides.
     """
     if not history:
         return True
@@ -271,7 +273,7 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
             loss = loss_by_root.get(emission.place)
         if loss is not None:
             shown_losses.add((loss.root, loss.emitted_ms))
-        rows.append(_row(emission, loss, now_ms))
+        rows.append(_row_of(emission, loss, now_ms))
 
     # 2. the losses that only a history has, before and since the present emission of the record
     record_indices = [index for index, emission in enumerate(emissions) if not emission.copy]
@@ -282,7 +284,7 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
         if (loss.root, loss.emitted_ms) in shown_losses:
             continue
         is_since = present_since_ms is not None and loss.emitted_ms >= present_since_ms
-        (rows_since if is_since else rows_before).append(_past_row(loss))
+        (rows_since if is_since else rows_before).append(_row_of_loss(loss))
 
     # 3. all of them in order; the emissions of former generations of the record are the first
     former_end = max(0, len(record_indices) - 1)
@@ -299,7 +301,7 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
 
 
 def _with_repeats(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows, each with whether the same record blocked it and both of its neighbours."""
+    """Return the rows with a column `repeats`: one record blocked it and both neighbours."""
     # the message of a blocked emission names the record that blocks it; empty: it is not blocked
     blocked_by = [row["message"] if row["error"] == HELD else "" for row in rows]
     rows_with_repeats = []
@@ -341,10 +343,13 @@ def _merged(history: Sequence[Loss]) -> Sequence[Loss]:
     return [*losses[:1], left_out_entry(entry, missing_count), *losses[1:]]
 
 
-def _row(emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> dict[str, Any]:
-    """Return the row of an emission; without its verdict a loss in a history tells what became of it."""
+def _row_of(emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> dict[str, Any]:
+    """Return the row of an emission; `loss_in_history` says in place of a verdict how it was lost.
+
+    None: its verdict, or that it is open, says what became of it.
+    """
     if loss_in_history is not None:
-        return _past_row(loss_in_history)
+        return _row_of_loss(loss_in_history)
     open_range = emission.open
     row: dict[str, Any] = {
         "attempt": emission.lineage.attempt,
@@ -360,13 +365,13 @@ def _row(emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) ->
         "message": "",
     }
     if emission.loss is not None:
-        row = _past_row(emission.loss)
+        row = _row_of_loss(emission.loss)
     if emission.verdict is not None:
         row |= {"settled": moment(emission.verdict.at_ms), "verdict": emission.verdict.place}
     return row | {"left_ms": open_range.left_ms if open_range else None}
 
 
-def _past_row(loss: Loss) -> dict[str, Any]:
+def _row_of_loss(loss: Loss) -> dict[str, Any]:
     """Return the row of an emission that was lost."""
     return {
         "attempt": loss.attempt,

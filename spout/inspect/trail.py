@@ -8,12 +8,12 @@ Source: docs/design/protocol.md, sections 2, 4 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import reduce
 from operator import xor
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from acker.units import any_time_text, named_past_ms
 from acker.untrusted import UntrustedName, in_sentence
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Init, SourceRun, Verdicts, positions, values
+from acker.wire.events import Acks, Event, Init, SourceRun, Verdicts, positions, values
 from acker.wire.lateness import TooLate, read_too_late
 from acker.wire.passed_calls import PassedCall, read_passed_calls
 from acker.wire.stacks import read_stack
@@ -82,8 +82,8 @@ RECORDS_SHOWN: Final = 10
 
 ACKS_LACK: Final = "what was acked there is unknown"
 
-_TRIES: Final = 3
-"""How often the reading begins again, when an acker shortens its logs at the same time."""
+_READINGS_MAX: Final = 3
+"""How often a record is read at most: an acker may shorten its logs at the same time."""
 
 
 class InputRecord(NamedTuple):
@@ -95,13 +95,6 @@ class InputRecord(NamedTuple):
 
     def __str__(self) -> str:
         return location(self.input.topic, self.partition, self.offset)
-
-
-class Contributions(NamedTuple):
-    """How many batches acked part of a root, and whether together they acked all of it."""
-
-    batches: int
-    is_whole: bool
 
 
 class RootValue:
@@ -139,11 +132,13 @@ class RootValue:
         return self._value == 0
 
 
-class Decided(NamedTuple):
-    """The verdicts of roots, and what is noted of some of them; it is filled while a log is read.
+class RootVerdicts(NamedTuple):
+    """The verdicts of some roots, and what is noted beside them; filled while the log is read.
 
-    `too_late` has what a watermark dropped of them, or of their batch; `passed` the calls of bolts that
-    worked on them, did not return, and passed when they were made again.
+    Attributes:
+        too_late: what a watermark dropped of a root, or of its batch.
+        passed: the calls of bolts that worked on a root, did not return, and passed when they were
+            made again.
     """
 
     verdicts: dict[Root, LoggedVerdict]
@@ -151,7 +146,7 @@ class Decided(NamedTuple):
     passed: dict[Root, tuple[PassedHere, ...]]
 
     def record_too_late(self, note: TooLate, roots: Iterable[Root]) -> None:
-        """Record what a note says of roots.
+        """Record for each of some roots what the note says of it: dropped, or perhaps dropped.
 
         A note that names a root counts before one that only names its batch.
         """
@@ -162,20 +157,24 @@ class Decided(NamedTuple):
                 self.too_late.setdefault(root, note)
 
     def record_calls(self, calls: Iterable[PassedCall], roots: Iterable[Root], at_ms: int) -> None:
-        """Record the calls of one batch that passed; an acker has written that at `at_ms`."""
+        """Record for each of some roots which calls of one batch worked on it, and passed at last.
+
+        `at_ms` is the wall time at which an acker has written that.
+        """
         all_roots = list(roots)
         for call in calls:
             passed = PassedHere(call.bolt, call.error, call.explanation, at_ms)
             for root in all_roots:
-                if _holds(call.runs, root):
+                if _has_root(call.runs, root):
                     self.passed[root] = (*self.passed.get(root, ()), passed)
 
 
 class AckTopicSearch:
     """Finds roots in the ack topics."""
 
-    def __init__(self, tails: Tails, topics: AckTopics, partitions: int) -> None:
-        self._tails = tails
+    def __init__(self, log_reader: Tails, topics: AckTopics, partitions: int) -> None:
+        """Read by `log_reader`, which keeps notes; `partitions` counts the acker partitions."""
+        self._log_reader = log_reader
         self._topics = topics
         self._partitions = partitions
 
@@ -184,93 +183,111 @@ class AckTopicSearch:
         return acker_partition(root.source, root.position, self._partitions)
 
     def is_announced(self, root: Root, from_offset: int) -> bool:
-        """Return whether ``_ack_init`` has, from an offset on, an Init with a root."""
+        """Return whether an init from an offset of ``_ack_init`` on names a root as emitted."""
         what_is_unknown = "what was announced there is unknown"
-        records = self._tails.read_rest(self._topics.init, self.acker_of(root), from_offset, what_is_unknown)
-        return any(isinstance(event, Init) and _holds(event.runs, root) for event in events_of(records))
+        acker = self.acker_of(root)
+        records = self._log_reader.read_rest(self._topics.init, acker, from_offset, what_is_unknown)
+        for record in records:
+            event = event_of(record)
+            if isinstance(event, Init) and _has_root(event.runs, root):
+                return True
+        return False
 
-    def former_contributions(self, root: Root, emitted_ms: int) -> Contributions | None:
-        """Find the records of ``_ack_ack`` that acked a settled root; None when some were not read.
+    def value_of_settled(self, root: Root, emitted_ms: int) -> RootValue | None:
+        """Return the value of a settled root by all acks of it; None: some of them were not read.
 
-        They are deleted some day: what is left counts only where the log begins before the root's emission.
+        Acks are deleted some day: what is left counts only where the log begins before the root's
+        emission, at `emitted_ms` (wall time).
         """
-        if self._tails.add_note_if_missing(self._topics.ack, ACKS_LACK):
+        if self._log_reader.add_note_if_missing(self._topics.ack, ACKS_LACK):
             return None
         place = TopicPartition(self._topics.ack, self.acker_of(root))
-        start = self._tails.log.starts([place])[place]
-        log_begins_before_root = self._tails.log.offsets_at([place], emitted_ms)[place] > start
+        start = self._log_reader.log.starts([place])[place]
+        first_at_emission = self._log_reader.log.offsets_at([place], emitted_ms)[place]
+        log_begins_before_root = first_at_emission > start
         if log_begins_before_root or start == 0:
-            return self.contributions(root, start)
+            return self.value_of(root, start)
         return None
 
-    def contributions(self, root: Root, from_offset: int, session: str | None = None) -> Contributions | None:
-        """Find the records of ``_ack_ack`` from an offset on that ack a root, of one session or any.
+    def value_of(self, root: Root, offset: int, session: str | None = None) -> RootValue | None:
+        """Return the value of a root by the acks from `offset` of ``_ack_ack`` on.
 
-        None: some were not read.
+        Acks of one session count; None for `session`: of any. None is returned if some records were
+        not read.
         """
         acker = self.acker_of(root)
-        note_count = len(self._tails.notes)
-        records = self._tails.read_rest(self._topics.ack, acker, from_offset, ACKS_LACK)
+        note_count = len(self._log_reader.notes)
+        records = self._log_reader.read_rest(self._topics.ack, acker, offset, ACKS_LACK)
         # a new note says that records were not read
-        if self._topics.ack in self._tails.missing or len(self._tails.notes) > note_count:
+        is_missing = self._topics.ack in self._log_reader.missing
+        if is_missing or len(self._log_reader.notes) > note_count:
             return None
         value = RootValue(root)
-        for event in events_of(records):
+        for record in records:
+            event = event_of(record)
             if not isinstance(event, Acks) or event.source != root.source:
                 continue
             if wrong_acks(event, acker, self._partitions):
                 continue
             if session is None or event.session == session:
                 value.add(event)
-        return Contributions(value.batch_count, value.is_whole)
+        return value
 
-    def decided(self, roots: Iterable[Root]) -> Decided:
-        """Find the verdicts of roots and what is noted behind them, as far back as the log is read."""
-        decided = Decided({}, {}, {})
-        notes_counted = set[tuple[str, int, int]]()
+    def find_verdicts(self, roots: Iterable[Root]) -> RootVerdicts:
+        """Find the verdicts of roots and the notes beside them, as far back as the log is read."""
+        root_verdicts = RootVerdicts({}, {}, {})
+        # by lane, batch number and acker partition
+        calls_counted = set[tuple[str, int, int]]()
         for acker, own_roots in self._by_acker(roots).items():
-            for record in self._tails.read_last(self._topics.verdict, acker, "older verdicts are unknown"):
+            what_is_unknown = "older verdicts are unknown"
+            for record in self._log_reader.read_last(self._topics.verdict, acker, what_is_unknown):
                 event = read_verdicts(record.value)
                 if event is None:
                     continue
                 for root in own_roots:
                     verdict = _verdict_on(event, root, record)
                     if verdict is not None:
-                        decided.verdicts[root] = verdict
+                        root_verdicts.verdicts[root] = verdict
                 if not record.headers:
                     continue
                 too_late = read_too_late(record.headers)
                 if too_late is not None:
-                    decided.record_too_late(too_late, own_roots)
+                    root_verdicts.record_too_late(too_late, own_roots)
                 passed = read_passed_calls(record.headers)
                 # an acker that begins again may write a note twice
-                if passed is not None and (passed.lane, passed.seq, acker) not in notes_counted:
-                    notes_counted.add((passed.lane, passed.seq, acker))
-                    decided.record_calls(passed.calls, own_roots, record.timestamp_ms)
-        return decided
+                if passed is not None and (passed.lane, passed.seq, acker) not in calls_counted:
+                    calls_counted.add((passed.lane, passed.seq, acker))
+                    root_verdicts.record_calls(passed.calls, own_roots, record.timestamp_ms)
+        return root_verdicts
 
-    def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueFold[Due]]:
-        """Find the dues of roots in ``_ack_due``, and progress and pauses of their partitions of it."""
+    def find_dues(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueFold[Due]]:
+        """Find the entries of roots in ``_ack_due``; return them, and what else the partitions say.
+
+        The second value has the progress of replay workers, and which inputs are paused.
+        """
         roots_by_acker = self._by_acker(roots)
         all_roots = [root for own_roots in roots_by_acker.values() for root in own_roots]
         entries = EntriesByRoot[Due]()
         fold = DueFold(whole_entry, entries, wants=of_roots(all_roots))
         for acker in roots_by_acker:
-            for record in self._tails.read_last(self._topics.due, acker, "what waited before is unknown"):
+            for record in self._log_reader.read_last(
+                self._topics.due, acker, "what waited before is unknown"
+            ):
                 fold.put(record)
         # nobody looks for the entry of a root in another partition than its own
         dues = {root: due for (acker, root), due in entries.waiting.items() if acker == self.acker_of(root)}
         return dues, fold
 
     def _by_acker(self, roots: Iterable[Root]) -> dict[int, list[Root]]:
+        """Return roots by acker partition, which is their partition of each ack topic, too."""
         roots_by_acker: dict[int, list[Root]] = {}
         for root in roots:
             roots_by_acker.setdefault(self.acker_of(root), []).append(root)
         return roots_by_acker
 
 
-class Trail:
-    """Reads the stories of records of one installation."""
+class EvidenceReader:
+    """Reads what the topics of one installation have about single records."""
 
     def __init__(self, log: Log, topics: Topics, *, records_max: int = RECORDS_MAX) -> None:
         """Prepare; of one partition at most `records_max` records are read for one search."""
@@ -281,7 +298,7 @@ class Trail:
         acker = topics.acker
         self._view_reader = ViewReader(log, acker.topics, acker.partitions, acker.limits)
 
-    def follow(self, followed: InputRecord) -> Evidence:
+    def read_evidence(self, followed: InputRecord) -> Evidence:
         """Read everything about one record; what a missing topic would have is unknown.
 
         1. The record, its copies and its dead letters.
@@ -293,50 +310,50 @@ class Trail:
         """
         infos = self._infos(followed)
         evidence_before: Evidence | None = None
-        for _ in range(_TRIES - 1):
+        for _ in range(_READINGS_MAX - 1):
             try:
-                evidence = self._follow(followed, infos)
-            except OutOfRange:
+                evidence = self._read_once(followed, infos)
+            except OutOfRange:  # an acker has shortened a log that was just being read
                 continue
             if evidence_before is not None or not _is_nowhere(evidence):
                 return evidence
             evidence_before = evidence
-        return self._follow(followed, infos)
+        return self._read_once(followed, infos)
 
-    def _follow(self, followed: InputRecord, infos: Mapping[str, TopicInfo | None]) -> Evidence:
-        """Read everything about a record once, in the steps of `follow`.
+    def _read_once(self, followed: InputRecord, infos: Mapping[str, TopicInfo | None]) -> Evidence:
+        """Read everything about a record once, in the steps of `read_evidence`.
 
         `infos` are by the name of the topic; None: it is missing.
         """
         missing = frozenset(name for name, info in infos.items() if info is None)
-        tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max, missing=missing)
+        wait_ms = self._limits.operation_timeout_ms
+        log_reader = Tails(self._log, wait_ms, self._records_max, missing=missing)
         input = followed.input
         place = TopicPartition(input.topic, followed.partition)
 
         # 1. the record, its copies and its dead letters
         record: Record | Absence | None = None
         committed: int | None = None
-        end = stable_end = followed.offset + 1
+        end = stable_end = followed.offset + 1  # of a missing topic: as if the record were there
         if input.topic not in missing:
             end = self._log.ends([place])[place]  # first: a record may be committed in the meantime
             record, stable_end = self._record(input.topic, followed.partition, followed.offset)
         what_is_unknown = "older copies are unknown"
-        all_copies = tails.read_last(input.replay_topic, followed.partition, what_is_unknown)
-        copies = [
-            copy for copy in all_copies if parse_lineage(copy.headers, *copy[:3]).origin == str(followed)
-        ]
-        letters, stacks = self._letters(followed, tails)
+        all_copies = log_reader.read_last(input.replay_topic, followed.partition, what_is_unknown)
+        copies = [copy for copy in all_copies if _lineage_of(copy).origin == str(followed)]
+        letters, stacks = self._letters(followed, log_reader)
 
         # 2. the ackers' state of each emission
-        ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
-        reader = _Emissions(self._view_reader, ack_topics, tails, infos)
-        emissions = reader.of(followed, copies, is_written=followed.offset < end)
+        acker = self._topics.acker
+        ack_topics = AckTopicSearch(log_reader, acker.topics, acker.partitions)
+        emission_reader = _EmissionReader(self._view_reader, ack_topics, log_reader, infos)
+        emissions = emission_reader.read_all(followed, copies, is_written=followed.offset < end)
 
         # 3. verdicts, and what waits; 4. of a root that timed out, what was acked
         roots = [emission.root for emission in emissions]
-        decided = ack_topics.decided(roots)
-        dues, fold = ack_topics.waiting(roots)
-        emissions = [self._with_decided(emission, decided, ack_topics) for emission in emissions]
+        verdicts = ack_topics.find_verdicts(roots)
+        dues, fold = ack_topics.find_dues(roots)
+        emissions = [self._with_verdict(emission, verdicts, ack_topics) for emission in emissions]
         # of former generations the ackers have nothing: only what a verdict or a note says counts
         emissions = [
             emission
@@ -349,11 +366,13 @@ class Trail:
         if emissions and self._topics.ack_topics.due not in missing:
             last_root = emissions[-1].root
             progress = fold.progress.get(ack_topics.acker_of(last_root))
-            taken_over = _taken_over(decided.verdicts.get(last_root), progress)
+            taken_over = _taken_over(verdicts.verdicts.get(last_root), progress)
         if input.topic not in missing:
             committed = self._log.committed(input.group, [place]).get(place)
         pause = fold.paused().get(input.id)
-        without_note = [name for name in sorted(missing) if not any(name in note for note in tails.notes)]
+        without_note = [
+            name for name in sorted(missing) if not any(name in note for note in log_reader.notes)
+        ]
         histories = [history_of(copy.headers) for copy in copies]
         histories += [letter.history for letter in letters]
         histories += [due.history for due in dues.values()]
@@ -369,26 +388,34 @@ class Trail:
             dues=dues,
             taken_over=taken_over,
             committed=committed,
-            history=_joined(histories),
-            notes=[*tails.notes, *(MISSING.format(name) for name in without_note)],
+            history=_joined_history(histories),
+            notes=[*log_reader.notes, *(MISSING.format(name) for name in without_note)],
             paused=pause.why if pause else "",
             missing=sorted(missing),
             uncommitted=stable_end <= followed.offset < end,
-            recreated=reader.is_recreated,
+            recreated=emission_reader.is_recreated,
         )
 
-    def _with_decided(
-        self, emission: TracedEmission, decided: Decided, ack_topics: AckTopicSearch
+    def _with_verdict(
+        self, emission: TracedEmission, root_verdicts: RootVerdicts, ack_topics: AckTopicSearch
     ) -> TracedEmission:
-        """Return an emission with its verdict, what was too late of it, and calls that passed at last."""
+        """Return an emission with its verdict, what was too late of it, and calls that passed.
+
+        One that timed out gets how many batches acked a part of it, too, since somebody asks who
+        was late.
+        """
         root = emission.root
-        if root in decided.verdicts:
-            emission = _with_acks(replace(emission, verdict=decided.verdicts[root]), ack_topics)
-        too_late = decided.too_late.get(root)
+        if root in root_verdicts.verdicts:
+            emission = replace(emission, verdict=root_verdicts.verdicts[root])
+        loss = emission.loss
+        if loss is not None and loss.reason is Verdict.TIMED_OUT:
+            value = ack_topics.value_of_settled(root, loss.emitted_ms)
+            emission = replace(emission, batches=value.batch_count if value else None)
+        too_late = root_verdicts.too_late.get(root)
         if too_late is not None:
             emission = replace(emission, late=too_late, late_by=self._late_by(too_late))
-        if root in decided.passed:
-            emission = replace(emission, passed=decided.passed[root])
+        if root in root_verdicts.passed:
+            emission = replace(emission, passed=root_verdicts.passed[root])
         return emission
 
     def circumstances(
@@ -407,6 +434,7 @@ class Trail:
         acker = self._topics.acker
         ask = Questions(self._log)
         open_in = evidence.emissions[-1].open if evidence.emissions else None
+        # whether that one lives matters, since its process has to ack the root
         session = SessionName(open_in.epoch, open_in.session) if open_in is not None else None
         query = ask(live_query, self._log, self._topics, input.group, now_ms, session)
         if brokers is None:
@@ -421,20 +449,24 @@ class Trail:
             session_lives=if_it_lives(query.then(lambda signs: signs.session_lives), missing),
             ackers=members(acker.group),
             replay_workers=members(acker.replay_group),
-            pending=ask(self._pending, input),
+            pending=ask(self._open_root_count, input),
             pending_max=input.max_spout_pending,
             is_read=query.value is None or query.value.may_read_input(input),
             stopped=input.stopped,
         )
 
     def _late_by(self, note: TooLate) -> LateBy:
+        """Describe the watermark of a note, and what moved it there."""
         inputs = self._topics.inputs_of(note.group)
         moved_by = mover_text(note.mover, inputs, note.wall)
         text = f"the watermark {any_time_text(note.watermark)}, moved by {moved_by}"
         return LateBy(text, mover_record(note.mover, inputs))
 
-    def _pending(self, input: Input) -> int:
-        """Return how many roots of an input are open; `Unreachable`: an acker has no State."""
+    def _open_root_count(self, input: Input) -> int:
+        """Read how many roots of an input are open.
+
+        Raises `Unreachable`: an acker partition has no State, so its open roots are unknown.
+        """
         pending_count = 0
         for number in range(self._topics.acker.partitions):
             view = self._view_reader.view(number)
@@ -445,8 +477,10 @@ class Trail:
                     pending_count += len(open_range.at)
         return pending_count
 
-    def origin(self, text: str) -> list[InputRecord]:
-        """Find the record of a place: of the record itself, of one of its copies, or of its dead letter.
+    def records_at(self, text: str) -> list[InputRecord]:
+        """Return the records that a person means by a place, one of each group that reads them.
+
+        It is the place of the record itself, of one of its copies, or of its dead letter.
 
         Raises:
             UsageError: it is no place, or of no input; or there is no such copy or dead letter.
@@ -472,11 +506,11 @@ class Trail:
         self, input: Input, topic: str, partition: int, offset: int, text: str
     ) -> InputRecord:
         """Return the record of which a copy or dead letter is; `text` is its place as people wrote it."""
-        _require(self._log.topics([topic]).get(topic), partition)
+        _require_partition(self._log.topics([topic]).get(topic), partition)
         record, _ = self._record(topic, partition, offset)
         origin = None
         if isinstance(record, Record):
-            origin = parse_location(parse_lineage(record.headers, topic, partition, offset).origin)
+            origin = parse_location(_lineage_of(record).origin)
         if origin is None or origin[0] != input.topic:
             raise UsageError(f"there is no copy or dead letter of {input.name} at {text}")
         _, origin_partition, origin_offset = origin
@@ -523,16 +557,16 @@ class Trail:
         if info is None:
             raise TopicError(MISSING.format(input.topic))
         places = [TopicPartition(input.topic, number) for number in range(info.partitions)]
-        tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
+        log_reader = Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
         what_is_unknown = "records of that key there are unknown"
         records: list[InputRecord] = []
         for place, from_offset in self._log.offsets_at(places, since_ms).items():
-            since = tails.read_from(place.topic, place.partition, from_offset, what_is_unknown)
-            with_key = [record for record in since if record.key == key]
+            records_since = log_reader.read_from(*place, from_offset, what_is_unknown)
+            with_key = [record for record in records_since if record.key == key]
             records += [InputRecord(input, record.partition, record.offset) for record in with_key]
         if len(records) > limit:
-            tails.notes.append(f"{len(records) - limit:,} more records have that key")
-        return records[:limit], tails.notes
+            log_reader.notes.append(f"{len(records) - limit:,} more records have that key")
+        return records[:limit], log_reader.notes
 
     def _infos(self, followed: InputRecord) -> Mapping[str, TopicInfo | None]:
         """Return the topics that may have something of a record; None: there is none of that name."""
@@ -541,7 +575,7 @@ class Trail:
         names = [*input.topic_names()]
         names += [ours.init, ours.ack, ours.verdict, ours.state, ours.due]
         infos = self._log.topics(names)
-        _require(infos.get(input.topic), followed.partition)
+        _require_partition(infos.get(input.topic), followed.partition)
         return {name: infos.get(name) for name in names}
 
     def _record(self, topic: str, partition: int, offset: int) -> tuple[Record | Absence, int]:
@@ -552,7 +586,11 @@ class Trail:
         with closing(Fetcher(self._log, self._limits)) as fetcher:
             return fetcher.fetch([record_place])[record_place], stable_end
 
-    def _letters(self, followed: InputRecord, tails: Tails) -> tuple[list[Letter], dict[str, str]]:
+    def _letters(
+        self,
+        followed: InputRecord,
+        log_reader: Tails,
+    ) -> tuple[list[Letter], dict[str, str]]:
         """Return the letters of a record, oldest first, and by their places the stacks of what failed it."""
         topic = followed.input.dead_letter.topic
         info = self._log.topics([topic]).get(topic)
@@ -560,9 +598,9 @@ class Trail:
         stacks: dict[str, str] = {}
         partition_count = info.partitions if info else 1
         for number in sorted(letter_partitions(followed.partition, partition_count)):
-            for record in tails.read_last(topic, number, "older dead letters are unknown"):
+            for record in log_reader.read_last(topic, number, "older dead letters are unknown"):
                 box.put(record)
-                if parse_lineage(record.headers, *record[:3]).origin != str(followed):
+                if _lineage_of(record).origin != str(followed):
                     continue
                 stack = read_stack(parted_headers(record.headers, OUR_PREFIXES).added)
                 if stack:
@@ -570,56 +608,47 @@ class Trail:
         return sorted(box.letters, key=lambda letter: letter.died_ms), stacks
 
 
-def _require(info: TopicInfo | None, partition: int) -> None:
-    """Refuse with a `UsageError` a partition that a topic does not have; None: there is no such topic."""
+def _require_partition(info: TopicInfo | None, partition: int) -> None:
+    """Raise `UsageError` if a topic lacks a partition; None: there is no topic to compare with."""
     if info is not None and partition >= info.partitions:
         raise UsageError(f"topic {info.name} has partitions 0 to {info.partitions - 1} only")
 
 
-def _with_acks(emission: TracedEmission, ack_topics: AckTopicSearch) -> TracedEmission:
-    """Return an emission; one that timed out with what was acked of it: somebody asks who was late."""
-    if emission.loss is None:
-        return emission
-    match emission.loss.reason:
-        case Verdict.FAILED | Verdict.ABANDONED:
-            return emission
-        case Verdict.TIMED_OUT:
-            acked = ack_topics.former_contributions(emission.root, emission.loss.emitted_ms)
-            return replace(emission, batches=acked.batches if acked else None)
-        case _:
-            assert_never(emission.loss.reason)
+class _EmissionReader:
+    """Reads what the ackers' States and newer records say of a record's emissions.
 
-
-class _Emissions:
-    """Reads the ackers' state of a record's emissions."""
+    Attributes:
+        is_recreated: whether the record's topic was created again since the ackers know it.
+    """
 
     def __init__(
         self,
         view_reader: ViewReader,
         ack_topics: AckTopicSearch,
-        tails: Tails,
+        log_reader: Tails,
         infos: Mapping[str, TopicInfo | None],
     ) -> None:
         self._view_reader = view_reader
         self._ack_topics = ack_topics
-        self._tails = tails
+        self._log_reader = log_reader
         self._infos = infos
-        self._views: dict[int, AckerView | None] = {}
+        # by acker partition: those that were read; None: it has no State, or nobody could read it
+        self._view_by_acker: dict[int, AckerView | None] = {}
         self.is_recreated = False
-        """Whether the record's topic was created again since the ackers know it."""
 
-    def of(
+    def read_all(
         self, followed: InputRecord, copies: Sequence[Record], *, is_written: bool
     ) -> list[TracedEmission]:
         """Return the record's emissions, one for each generation that may have it, then its copies'.
 
-        Where its topic was created again, what `is_written` there is not emitted: the next generation has it.
+        `is_written`: its topic has reached its offset. If the topic was created again, it is to be
+        emitted in the next generation then.
         """
         input = followed.input
         source = source_of(input.id, followed.partition, replay=False)
         copies_source = source_of(input.id, followed.partition, replay=True)
         view = self._view(Root(source, position_at(0, followed.offset)))
-        first_position, self.is_recreated = self._first(view, source, input.topic)
+        first_position, self.is_recreated = self._first_present(view, source, input.topic)
         present = generation_of(first_position)
         has_present = is_written or not self.is_recreated
         emissions: list[TracedEmission] = []
@@ -630,17 +659,20 @@ class _Emissions:
             if is_former or root.position >= first_position:
                 emission = self._emission(input, root, Lineage(str(followed)), str(followed))
                 emissions.append(replace(emission, former=is_former))
-        first_of_copies, _ = self._first(view, copies_source, input.replay_topic)
+        first_of_copies, _ = self._first_present(view, copies_source, input.replay_topic)
         generation_of_copies = generation_of(first_of_copies)
         for copy in copies:
             root = Root(copies_source, position_at(generation_of_copies, copy.offset))
-            lineage = parse_lineage(copy.headers, *copy[:3])
+            lineage = _lineage_of(copy)
             emission = self._emission(input, root, lineage, location(*copy[:3]))
             emissions.append(replace(emission, history=history_of(copy.headers)))
         return emissions
 
-    def _first(self, view: AckerView | None, source: int, topic: str) -> tuple[int, bool]:
-        """Return what `first_present` does; of a source that the ackers do not know, all is present."""
+    def _first_present(self, view: AckerView | None, source: int, topic: str) -> tuple[int, bool]:
+        """Return the first position in a source's log now, and whether its topic is a new one.
+
+        Of a source that no acker has in its State, all positions are in it.
+        """
         latest = view.sources().get(source) if view else None
         if latest is None:
             return 0, False
@@ -658,35 +690,41 @@ class _Emissions:
         watermark = view.watermark(root.source)
         open_in = view.find(root.source, root.position)
         announced = root.position >= watermark and self._ack_topics.is_announced(root, view.next_init)
-        acked = None
+        # its value by the acks in the log; None: they do not say it, or nobody acks it yet
+        value: RootValue | None = None
         if announced:
-            acked = self._ack_topics.contributions(root, view.next_ack)
+            value = self._ack_topics.value_of(root, view.next_ack)
         elif open_in is not None and not open_in.carried:
-            acked = self._ack_topics.contributions(root, open_in.ack_from, open_in.session)
+            value = self._ack_topics.value_of(root, open_in.ack_from, open_in.session)
         return replace(
             emission,
             watermark=watermark,
             open=open_in,
             announced=announced,
-            batches=acked.batches if acked else None,
-            is_acked_whole=bool(acked and acked.is_whole),
+            batches=value.batch_count if value else None,
+            is_acked_whole=value is not None and value.is_whole,
         )
 
     def _view(self, root: Root) -> AckerView | None:
         """Return what the acker of a root has, read once; None: it is unknown, and a note says why."""
         acker = self._ack_topics.acker_of(root)
-        if acker in self._views:
-            return self._views[acker]
+        if acker in self._view_by_acker:
+            return self._view_by_acker[acker]
         names = self._view_reader.topics
-        missing_topics = sorted(self._tails.missing & {names.state, names.verdict, names.init})
+        needed_topics = {names.state, names.verdict, names.init}
+        missing_topics = sorted(self._log_reader.missing & needed_topics)
         view = None
         if missing_topics:
-            self._tails.notes.append(f"what the acker has is unknown: it needs {', '.join(missing_topics)}")
+            self._log_reader.notes.append(
+                f"what the acker has is unknown: it needs {', '.join(missing_topics)}"
+            )
         else:
             view = self._view_reader.view(acker)
             if view is None:
-                self._tails.notes.append(f"acker partition {acker} has no State: what it knows is unknown")
-        self._views[acker] = view
+                self._log_reader.notes.append(
+                    f"acker partition {acker} has no State: what it knows is unknown"
+                )
+        self._view_by_acker[acker] = view
         return view
 
 
@@ -713,7 +751,10 @@ def _by_generation(emissions: Sequence[TracedEmission]) -> list[TracedEmission]:
 
 
 def _is_nowhere(evidence: Evidence) -> bool:
-    """Return whether the last emission was lost and taken over, and is in no later topic yet."""
+    """Return whether the last emission was lost and taken over, and what became of it was not read.
+
+    A replay worker may have written its copy or letter while one topic was read after another.
+    """
     if not evidence.emissions:
         return False
     newest = evidence.emissions[-1]
@@ -724,49 +765,60 @@ def _is_nowhere(evidence: Evidence) -> bool:
 
 
 def _taken_over(verdict: LoggedVerdict | None, progress: Progress | None) -> bool | None:
-    """Return whether a replay worker has read a verdict; None: there is no verdict."""
+    """Return whether a replay worker has read a verdict; None for the result: there is no verdict.
+
+    None for the progress: no worker has written any, so it has read nothing.
+    """
     if verdict is None:
         return None
     return progress is not None and progress.next > verdict.offset
 
 
-def _joined(histories: Iterable[tuple[Loss, ...]]) -> tuple[Loss, ...]:
-    """Join histories: each repeats the one before it, and a full one drops its middle."""
+def _joined_history(histories: Iterable[tuple[Loss, ...]]) -> tuple[Loss, ...]:
+    """Return the losses of several histories of one record, each once, in the order of emission.
+
+    A later history repeats the losses of those before it. One that is full lacks those in its
+    middle, which an earlier one may have.
+    """
     losses = {(loss.root, loss.attempt, loss.emitted_ms): loss for history in histories for loss in history}
     return tuple(sorted(losses.values(), key=lambda loss: loss.emitted_ms))
 
 
-def events_of(records: Iterable[Record]) -> Iterator[object]:
-    """Yield the events of records; one that cannot be read is left to the acker."""
-    codec = wire_codec()
-    for record in records:
-        try:
-            yield codec.decode(record.value)
-        except CodecError:
-            continue  # the acker quarantines it
+def _lineage_of(copy: Record) -> Lineage:
+    """Return what the headers of a copy or a dead letter say of the emissions before it."""
+    return parse_lineage(copy.headers, copy.topic, copy.partition, copy.offset)
 
 
-def _contribution_of(event: Acks, root: Root) -> int | None:
-    """Return what a record contributes to a root; None: nothing."""
-    rows = np.flatnonzero(positions(event.positions) == root.position)
-    contributions = [int(value) for value in values(event.values)[rows]]
+def event_of(record: Record) -> Event | None:
+    """Decode the event of a record of an ack topic; None: it cannot be read, and an acker quarantines it."""
+    try:
+        return wire_codec().decode(record.value)
+    except CodecError:
+        return None
+
+
+def _contribution_of(acks: Acks, root: Root) -> int | None:
+    """Return what a record adds to a root's XOR value; None: it does not name the root."""
+    indices = np.flatnonzero(positions(acks.positions) == root.position)
+    contributions = [int(value) for value in values(acks.values)[indices]]
     # a run names roots whose whole tree was acked in one batch: each contributes its own edge
-    contributions += [int(root_edge(*root)) for run in event.runs if run.start <= root.position < run.end]
+    own_runs = [run for run in acks.runs if run.start <= root.position < run.end]
+    contributions += [int(root_edge(*root))] * len(own_runs)
     return reduce(xor, contributions) if contributions else None
 
 
-def _holds(runs: Sequence[SourceRun], root: Root) -> bool:
+def _has_root(runs: Sequence[SourceRun], root: Root) -> bool:
     """Return whether a root is in one of some runs."""
     return any(run.source == root.source and run.start <= root.position < run.end for run in runs)
 
 
-def _verdict_on(event: Verdicts, root: Root, record: Record) -> LoggedVerdict | None:
-    """Return what a record of verdicts says of a root; None: nothing."""
-    place = location(*record[:3])
-    for verdict, runs in event.done():
-        if _holds(runs, root):
+def _verdict_on(verdicts: Verdicts, root: Root, record: Record) -> LoggedVerdict | None:
+    """Return the verdict on a root that a record of verdicts has; None: it has none."""
+    place = location(*record[:3])  # topic, partition and offset
+    for verdict, runs in verdicts.done():
+        if _has_root(runs, root):
             return LoggedVerdict(verdict, place, record.offset, record.timestamp_ms)
-    for lost in event.lost:
+    for lost in verdicts.lost:
         if lost.source == root.source and (positions(lost.positions) == root.position).any():
             return LoggedVerdict(lost.reason, place, record.offset, record.timestamp_ms, lost)
     return None

@@ -32,8 +32,8 @@ from replay.records.headers import parse_location
 SKIPPED_MIN: Final = 10_000
 """So many verdicts, which a worker has taken over since the last call, are passed over and not read."""
 
-Place = tuple[int, int]
-"""An input's id, and a partition of its topic."""
+PartitionId = tuple[int, int]
+"""An input's id, and the number of a partition of its topic."""
 
 
 def not_whole(what: str, read: Follower) -> str:
@@ -102,22 +102,22 @@ class Waiting(NamedTuple):
     """What waits, as of one reading.
 
     Attributes:
-        due: how many roots of each place wait.
+        due: how many roots of each partition wait.
         offsets: where they wait in their topic, whichever of their copies was lost, without those whose
             origin is unknown.
         copies: where the copies among them are on the replay topic.
         blocked: what waits in each partition of an ordered input.
-        aside: how many roots of each place were put aside.
+        aside: how many roots of each partition were put aside.
         pauses: the inputs that are paused in some partition, by id.
         partitions: what is to be done in each verdict partition.
         written: when the last progress of each was written, by its worker's clock and the broker's.
     """
 
-    due: Counter[Place]
-    offsets: Mapping[Place, WaitingOffsets]
-    copies: Mapping[Place, WaitingOffsets]
-    blocked: Mapping[Place, BlockedRecords]
-    aside: Mapping[Place, int]
+    due: Counter[PartitionId]
+    offsets: Mapping[PartitionId, WaitingOffsets]
+    copies: Mapping[PartitionId, WaitingOffsets]
+    blocked: Mapping[PartitionId, BlockedRecords]
+    aside: Mapping[PartitionId, int]
     pauses: Mapping[int, Pause]
     partitions: Sequence[ReplayPartition]
     written: Mapping[int, WriterTime] = MappingProxyType({})
@@ -132,7 +132,7 @@ class _WaitingRoot(NamedTuple):
         origin: of an ordered input ``topic/partition@offset`` of the record; else None.
     """
 
-    place: Place
+    partition_id: PartitionId
     offset: int
     copy: int
     due_ms: int
@@ -142,10 +142,15 @@ class _WaitingRoot(NamedTuple):
 
 
 class _LostRoot(NamedTuple):
-    """A root that no replay worker has taken over: the offset of its verdict, and its number there."""
+    """A root that no replay worker has taken over.
+
+    Attributes:
+        verdict_offset: of the record in ``_ack_verdict`` that has its verdict.
+        root_index: its index among the lost roots of that record.
+    """
 
     verdict_offset: int
-    number: int
+    root_index: int
     root: _WaitingRoot
 
 
@@ -180,6 +185,11 @@ class WaitingRoots:
     def read(self) -> Waiting:
         """Read what is new, and return what waits.
 
+        1. ``_ack_due``: what replay workers have taken over, and up to where each has done so.
+        2. Where verdicts begin that no worker has taken over.
+        3. The lost roots in these verdicts.
+        4. Roots among them that a worker has taken over since are forgotten: they are in 1.
+
         Raises:
             NotWhole: not all was read.
         """
@@ -205,16 +215,20 @@ class WaitingRoots:
         follower = self._follower_from(next_offsets)
         for record in follower.read():
             lost_roots = self._lost_by_partition[record.partition]
-            for number, root in enumerate(_lost_roots(record)):
-                lost_roots.append(_LostRoot(record.offset, number, root))
+            for index, root in enumerate(_lost_roots(record)):
+                lost_roots.append(_LostRoot(record.offset, index, root))
             self._verdict_offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        # 4. what each worker has taken over, and what it has not
         due_by_partition = Counter(partition for partition, _ in self._entries.waiting)
         partitions: list[ReplayPartition] = []
         for place, progress in progress_by_place.items():
             lost_roots = self._lost_by_partition[place.partition]
             # of the verdict at `next` the worker has taken over the first `skip` roots
             first_untaken = (progress.next, progress.skip)
-            while lost_roots and (lost_roots[0].verdict_offset, lost_roots[0].number) < first_untaken:
+            while lost_roots:
+                oldest = lost_roots[0]
+                if (oldest.verdict_offset, oldest.root_index) >= first_untaken:
+                    break
                 lost_roots.popleft()
             partition = ReplayPartition(
                 due=due_by_partition[place.partition],
@@ -225,12 +239,13 @@ class WaitingRoots:
             partitions.append(partition)
         if not follower.is_whole:
             raise NotWhole(not_whole(self._verdict_places[0].topic, follower))
+        entries = self._entries.waiting.values()
         return Waiting(
-            due=Counter(root.place for root in self._all_roots()),
+            due=Counter(root.partition_id for root in self._all_roots()),
             offsets=self._offsets(lambda root: root.offset),
             copies=self._offsets(lambda root: root.copy),
             blocked=self._blocked(),
-            aside=Counter(root.place for root in self._entries.waiting.values() if root.is_aside),
+            aside=Counter(root.partition_id for root in entries if root.is_aside),
             pauses=self._fold.paused(),
             partitions=partitions,
             written=dict(self._progress_times),
@@ -239,8 +254,8 @@ class WaitingRoots:
     def _follower_from(self, next_offsets: Mapping[TopicPartition, int]) -> Follower:
         """Return what reads the verdicts from `next_offsets` on, or from where it is already.
 
-        A worker that took many verdicts over meanwhile is caught up with by a new follower, which does not
-        read them.
+        If a worker has taken over many verdicts that it has not read, it is replaced by a new one,
+        which does not read them.
         """
         offsets = self._verdict_offsets
         is_far_behind = any(
@@ -272,34 +287,47 @@ class WaitingRoots:
             for lost in lost_roots:
                 yield lost.root
 
-    def _offsets(self, offset_of_root: Callable[[_WaitingRoot], int]) -> Mapping[Place, WaitingOffsets]:
-        """Return where roots wait by one of their offsets, without those for which it is -1."""
-        roots_by_place: dict[Place, list[_WaitingRoot]] = {}
+    def _offsets(
+        self,
+        offset_of_root: Callable[[_WaitingRoot], int],
+    ) -> Mapping[PartitionId, WaitingOffsets]:
+        """Return by partition one of the offsets of each root that waits, and when the root is due.
+
+        Roots of which `offset_of_root` returns -1, so that it is unknown, are left out.
+        """
+        roots_by_partition: dict[PartitionId, list[_WaitingRoot]] = {}
         for root in self._all_roots():
             if offset_of_root(root) >= 0:
-                roots_by_place.setdefault(root.place, []).append(root)
+                roots_by_partition.setdefault(root.partition_id, []).append(root)
         return {
-            place: WaitingOffsets(
+            partition_id: WaitingOffsets(
                 offsets=np.array([offset_of_root(root) for root in roots], np.int64),
                 due_ms=np.array([root.due_ms for root in roots], np.int64),
                 is_blocked=np.array([root.is_blocked for root in roots], bool),
             )
-            for place, roots in roots_by_place.items()
+            for partition_id, roots in roots_by_partition.items()
         }
 
-    def _blocked(self) -> Mapping[Place, BlockedRecords]:
-        """Return what waits in each partition of the ordered inputs."""
-        blocked: dict[Place, BlockedRecords] = {}
+    def _blocked(self) -> Mapping[PartitionId, BlockedRecords]:
+        """Return for each partition of the ordered inputs how many records are blocked.
+
+        The first record that waits blocks the others. Roots that no worker has taken over are
+        counted, and none of them is the first: when it is due is not decided yet.
+        """
+        blocked: dict[PartitionId, BlockedRecords] = {}
         ordered_roots = [root for root in self._entries.waiting.values() if root.origin is not None]
         # a copy that was put aside comes last: where it is from is still unknown
         ordered_roots.sort(key=lambda root: OFFSET_MAX if root.offset < 0 else root.offset)
         for root in ordered_roots:
-            line = blocked.get(root.place) or BlockedRecords(0, root.origin or "", root.due_ms)
-            blocked[root.place] = line._replace(blocked=line.blocked + root.is_blocked)
-        counts = Counter(root.place for root in self._roots_not_taken_over() if root.is_blocked)
-        for place, count in counts.items():
-            line = blocked.get(place, BlockedRecords())
-            blocked[place] = line._replace(blocked=line.blocked + count)
+            # the first root of a partition makes its entry, with its own origin and due time
+            blocker = BlockedRecords(0, root.origin or "", root.due_ms)
+            records = blocked.setdefault(root.partition_id, blocker)
+            count = records.blocked + root.is_blocked
+            blocked[root.partition_id] = records._replace(blocked=count)
+        for root in self._roots_not_taken_over():
+            if root.is_blocked:
+                records = blocked.get(root.partition_id, BlockedRecords())
+                blocked[root.partition_id] = records._replace(blocked=records.blocked + 1)
         return blocked
 
     def close(self) -> None:
@@ -308,7 +336,7 @@ class WaitingRoots:
             self._verdict_follower.close()
 
     def _read_record(self, record: Record) -> None:
-        """Take in a record of ``_ack_due``."""
+        """Apply a record of ``_ack_due`` to what waits; keep when a worker wrote its progress."""
         meaning = self._fold.put(record)
         if isinstance(meaning, Progress):
             self._progress_times[record.partition] = writer_time(record)
@@ -326,8 +354,10 @@ class _ShownEntries:
         self._is_aside = due_codec().is_aside
 
     def read_entry(self, record: Record, root: Root) -> _WaitingRoot:
-        """Return what is shown by an entry; it is decoded where more than its due time is shown."""
-        place = _place(root.source)
+        """Return what is shown of a root by its entry in ``_ack_due``.
+
+        An entry is decoded only where more than its due time is shown.
+        """
         is_aside = self._is_aside(record.value)
         is_ordered = input_id_of(root.source) in self._ordered_inputs
         due: Due | None = None
@@ -337,15 +367,11 @@ class _ShownEntries:
             except CodecError:
                 due = None  # if its due time can be read, the root waits for that
         if due is None:
-            due_ms = due_ms_of(record, root)
-            return _WaitingRoot(
-                place, _origin(root), _copy(root), due_ms, is_blocked=False, is_aside=is_aside
-            )
-        return _WaitingRoot(
-            place,
-            _origin(root, due),
-            _copy(root),
+            return _waiting_root(root, due_ms_of(record, root), is_aside=is_aside)
+        return _waiting_root(
+            root,
             due.due_ms,
+            due,
             is_blocked=due.last_was_blocked,
             is_aside=is_aside,
             origin=due.origin if is_ordered else None,
@@ -358,15 +384,36 @@ class _ShownEntries:
         self.waiting.pop(name_of(record), None)
 
     def note_flawed(self, record: Record, root: Root) -> None:
-        """Show a root whose entry cannot be read, unless an entry beneath is shown.
+        """Show a root whose entry cannot be read; an earlier entry that is shown stays.
 
-        The next owner of the partition writes that one again, or makes a dead letter of the root.
+        The next owner of the partition writes the earlier entry again, or makes a dead letter of
+        the root.
         """
-        without_due_time = _WaitingRoot(_place(root.source), _origin(root), _copy(root), 0, is_blocked=False)
-        self.waiting.setdefault(name_of(record), without_due_time)
+        self.waiting.setdefault(name_of(record), _waiting_root(root, due_ms=0))
 
 
-def _origin(root: Root, due: Due | None = None) -> int:
+def _waiting_root(
+    root: Root,
+    due_ms: int,
+    due: Due | None = None,
+    *,
+    is_blocked: bool = False,
+    is_aside: bool = False,
+    origin: str | None = None,
+) -> _WaitingRoot:
+    """Return a root that waits; `due` is its whole entry, and None: it was not read."""
+    return _WaitingRoot(
+        partition_id=(input_id_of(root.source), partition_of(root.source)),
+        offset=_record_offset(root, due),
+        copy=int(offset_of(root.position)) if is_replay(root.source) else -1,
+        due_ms=due_ms,
+        is_blocked=is_blocked,
+        is_aside=is_aside,
+        origin=origin,
+    )
+
+
+def _record_offset(root: Root, due: Due | None) -> int:
     """Return the offset of a root's record in its own topic; -1: unknown."""
     if not is_replay(root.source):
         return int(offset_of(root.position))
@@ -377,11 +424,6 @@ def _origin(root: Root, due: Due | None = None) -> int:
     return offset
 
 
-def _copy(root: Root) -> int:
-    """Return the offset of a copy on the replay topic; -1: the root is none."""
-    return int(offset_of(root.position)) if is_replay(root.source) else -1
-
-
 def _lost_roots(record: Record) -> list[_WaitingRoot]:
     """Return the lost roots of a verdict record, in order; none: it cannot be read."""
     event = read_verdicts(record.value)
@@ -389,13 +431,8 @@ def _lost_roots(record: Record) -> list[_WaitingRoot]:
         return []  # the replay worker reports it
     roots: list[_WaitingRoot] = []
     for lost in event.lost:
-        place = _place(lost.source)
         for position in positions(lost.positions).tolist():
             root = Root(Source(lost.source), position)
             # when it is due is decided when a worker takes it over
-            roots.append(_WaitingRoot(place, _origin(root), _copy(root), 0, is_blocked=lost.error == HELD))
+            roots.append(_waiting_root(root, due_ms=0, is_blocked=lost.error == HELD))
     return roots
-
-
-def _place(source: int) -> Place:
-    return input_id_of(source), partition_of(source)

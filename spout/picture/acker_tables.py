@@ -14,7 +14,7 @@ from acker.kafka.port import Log
 from acker.ledger.cohort import Session
 from acker.root_sets.root_set import RootSet
 from acker.service.view import NO_STATE, AckerView, OpenRange, ViewReader
-from spout.picture.database import AlikeRows, Row
+from spout.picture.database import Row, RowGroup
 from spout.picture.holes import Hole, Holes
 from spout.picture.init_tables import AckerProgress
 from spout.picture.places import SourceNames
@@ -34,7 +34,7 @@ class AckerTables(NamedTuple):
     """
 
     acker_rows: Sequence[Row]
-    open_emissions: Sequence[AlikeRows]
+    open_emissions: Sequence[RowGroup]
     progress: dict[int, AckerProgress]
     owners: frozenset[Session]
 
@@ -47,31 +47,32 @@ class AckerTablesReader:
         self._topics = topics
         self._names = names
         self._holes = holes
-        self._views = ViewReader(log, acker.topics, acker.partitions, acker.limits)
+        self._view_reader = ViewReader(log, acker.topics, acker.partitions, acker.limits)
 
     def read(self, reading: LogReading, process_by_acker: Mapping[int, str]) -> AckerTables:
-        """Read what there is; what cannot be read is a hole of this reading.
+        """Read the last State of each acker partition; `unknown` says which cannot be read.
 
-        `process_by_acker` are the ackers that have the partitions, as far as that is known.
+        `process_by_acker` names the acker process that has each acker partition, if that is known.
         """
         acker_rows: list[Row] = []
-        open_emissions: list[AlikeRows] = []
+        open_emissions: list[RowGroup] = []
         progress: dict[int, AckerProgress] = {}
         owners: set[Session] = set()
-        for number in range(self._views.partitions):
-            row: Row = {"acker": number, "process": process_by_acker.get(number)}
-            view = self._view(number, reading)
+        for acker in range(self._view_reader.partitions):
+            row: Row = {"acker": acker, "process": process_by_acker.get(acker)}
+            view = self._view(acker, reading)
             if view is None:
                 acker_rows.append(row)
                 continue
             open_parts: list[tuple[int, I64]] = []
             for open_range in view.open_ranges():
+                # a range has the distances of its open positions from its start
                 open_positions = open_range.start + as_array(open_range.at)
                 open_parts.append((open_range.source, open_positions))
-                open_emissions += self._emissions(open_range, open_positions, number)
+                open_emissions += self._emissions(open_range, open_positions, acker)
             open_roots = RootSet.of_parts(open_parts)
             acker_rows.append({**row, **_state_row(view), "open_roots": len(open_roots)})
-            progress[number] = AckerProgress(view.next_init, open_roots)
+            progress[acker] = AckerProgress(view.next_init, open_roots)
             owners |= set(_owners_of(view, self._names.inputs))
         return AckerTables(acker_rows, open_emissions, progress, frozenset(owners))
 
@@ -79,7 +80,7 @@ class AckerTablesReader:
         """Read the State of an acker partition; None: there is none, or it cannot be read."""
         topic = self._topics.ack_topics.state
         try:
-            view = self._views.view(acker)
+            view = self._view_reader.view(acker)
         except WindhoverError as error:
             reading.note_error(Hole(TABLES_OF_STATE, str(error), topic, acker), error)
             return None
@@ -89,38 +90,43 @@ class AckerTablesReader:
 
     def _emissions(
         self,
-        emitted: OpenRange,
+        open_range: OpenRange,
         open_positions: I64,
         acker: int,
-    ) -> Iterator[AlikeRows]:
-        """Yield the rows of a range's open roots; none: the picture is not about their input."""
-        open_roots = RootSet.of_positions(emitted.source, open_positions)
+    ) -> Iterator[RowGroup]:
+        """Yield the rows of `emissions` about roots that were emitted together, and are open.
+
+        None: the picture is not about their input.
+        """
+        open_roots = RootSet.of_positions(open_range.source, open_positions)
         for runs in self._names.rows_of_roots(open_roots):
-            row: Row = {
-                **runs.row,
+            emission: Row = {
                 "state": "open",
-                "consumer_group": emitted.group,
-                "epoch": emitted.epoch,
-                "session": emitted.session,
-                "emitted_at": emitted.emitted_ms,
-                "times_out_at": emitted.deadline_ms,
-                "is_held": emitted.in_state,
+                "consumer_group": open_range.group,
+                "epoch": open_range.epoch,
+                "session": open_range.session,
+                "emitted_at": open_range.emitted_ms,
+                "times_out_at": open_range.deadline_ms,
+                "is_held": open_range.in_state,
                 "acker": acker,
             }
-            yield AlikeRows(row, runs.own_values)
+            yield runs.with_columns(emission)
 
 
-def members_by_partition(log: Log, group: str, what: str, holes: Holes) -> dict[int, str]:
-    """Return the member of a group that has each partition; if nobody says it, `what` is a hole."""
+def members_by_partition(log: Log, group: str, column: str, holes: Holes) -> dict[int, str]:
+    """Return by partition the name of the member of a group that has it.
+
+    Empty: nobody says it, and `unknown` has a row about `column`, such as "ackers.process".
+    """
     try:
         members = log.members(group)
     except WindhoverError as error:
-        holes.note(Hole(what, str(error)))
+        holes.note(Hole(column, str(error)))
         return {}
     name_by_partition: dict[int, str] = {}
     for member in members:
         if member.partitions is None:
-            holes.note(Hole(what, f"group {group} shares its partitions out anew: ask again"))
+            holes.note(Hole(column, f"group {group} shares its partitions out anew: ask again"))
             return {}
         name_by_partition |= dict.fromkeys(member.partitions, member.name)
     return name_by_partition

@@ -64,14 +64,21 @@ _PRIMARY_CODE: Final = 0xFF
 """The lowest byte of SQLite's error codes: the others say more of the same error."""
 
 
-class AlikeRows(NamedTuple):
-    """Rows of one table that have all values of `row` in common, and some numbers of their own.
+class RowGroup(NamedTuple):
+    """Rows of one table that differ in some columns of numbers alone.
 
-    `own_values` has these numbers of each row.
+    Attributes:
+        common: the columns in which all rows have one value.
+        differing_values: for each row its numbers in the other columns, which
+            `Picture.insert_groups` names.
     """
 
-    row: Row
-    own_values: Sequence[Sequence[int]]
+    common: Row
+    differing_values: Sequence[Sequence[int]]
+
+    def with_columns(self, further: Row) -> RowGroup:
+        """Return as many rows, which have these columns in common, too."""
+        return RowGroup({**self.common, **further}, self.differing_values)
 
 
 class Picture:
@@ -124,10 +131,11 @@ class Picture:
             self.connection.close()
             raise
         # by table and column: what turns a value into the database's
-        self._converters = {
-            table.name: {column.name: self._limited(table, column) for column in table.columns}
-            for table in TABLES.values()
-        }
+        self._converters: dict[str, dict[str, Callable[[Value], Value]]] = {}
+        for table in TABLES.values():
+            self._converters[table.name] = {
+                column.name: self._limited_converter(table, column) for column in table.columns
+            }
 
     def _lock_file(self) -> None:
         """Keep all others from the file until it is closed."""
@@ -175,50 +183,57 @@ class Picture:
         return (int(page_count) - int(free_count)) * int(page_bytes)
 
     def insert(self, table: str, rows: Iterable[Row]) -> None:
-        """Add rows; a column that a row lacks is NULL."""
-        # neighbours that have the same columns, as nearly all have, are added together
-        for names, alike_rows in groupby(rows, tuple):
-            self.connection.executemany(
-                _insert_statement(table, names), self._values(table, names, alike_rows)
-            )
+        """Add rows to a table; a column that a row lacks is NULL."""
+        # one statement adds all neighbours that have the same columns, as nearly all rows have
+        for column_names, neighbours in groupby(rows, tuple):
+            statement = _insert_statement(table, column_names)
+            values = self._database_values(table, column_names, neighbours)
+            self.connection.executemany(statement, values)
 
-    def insert_alike(
+    def insert_groups(
         self,
         table: str,
-        own_columns: tuple[str, ...],
-        groups: Iterable[AlikeRows],
+        differing_columns: tuple[str, ...],
+        groups: Iterable[RowGroup],
     ) -> None:
-        """Add groups of rows; those of one differ in `own_columns` alone, which its row lacks."""
-        # as in `insert`, neighbours that have the same columns are added together
-        for names, alike_groups in groupby(groups, lambda group: tuple(group.row)):
-            statement = _insert_statement(table, (*names, *own_columns))
-            self.connection.executemany(statement, self._values_of_groups(table, alike_groups))
+        """Add all rows of some groups to a table.
+
+        Of the columns ("offset", "end_offset") a group with {"topic": "words"} in common and the
+        differing values (1, 3) and (7, 9) is two rows of topic `words`: 1 to 3, and 7 to 9.
+
+        Args:
+            differing_columns: the columns of the groups' `differing_values`, in their order.
+        """
+        # one statement adds all neighbours whose rows have the same columns in common
+        for common_columns, neighbours in groupby(groups, lambda group: tuple(group.common)):
+            statement = _insert_statement(table, (*common_columns, *differing_columns))
+            self.connection.executemany(statement, self._values_of_groups(table, neighbours))
 
     def _values_of_groups(
         self,
         table: str,
-        groups: Iterable[AlikeRows],
+        groups: Iterable[RowGroup],
     ) -> Iterator[tuple[Value, ...]]:
         """Yield the values of all rows of some groups, as the database has them."""
         for group in groups:
             # a value in common is converted once: there may be a hundred thousand of these rows
-            common_values = tuple(self.converted(table, group.row).values())
-            for own_values in group.own_values:
-                yield (*common_values, *own_values)
+            common_values = tuple(self.converted(table, group.common).values())
+            for differing_values in group.differing_values:
+                yield (*common_values, *differing_values)
 
-    def _values(
+    def _database_values(
         self,
         table: str,
-        names: tuple[str, ...],
+        column_names: tuple[str, ...],
         rows: Iterable[Row],
     ) -> Iterator[list[Value]]:
         """Yield the values of rows that have these columns, as the database has them."""
-        converters = [self._converters[table][name] for name in names]
+        converters = [self._converters[table][name] for name in column_names]
         for row in rows:
             yield [convert(value) for convert, value in zip(converters, row.values(), strict=True)]
 
     def converted(self, table: str, row: Row) -> dict[str, Value]:
-        """Return the columns that a row has as the database has them, without what is left out."""
+        """Return a row with its values as the database has them; NULL: the value is left out."""
         converters = self._converters[table]
         return {name: converters[name](value) for name, value in row.items()}
 
@@ -228,7 +243,13 @@ class Picture:
         self.insert(table, rows)
 
     def describe(self, read_at_ms: int, since_ms: int | None, cluster: str | None) -> None:
-        """Write when the topics were read last, since when, and of which cluster they are."""
+        """Write the one row of the table `picture`: when and of which cluster the topics were read.
+
+        Args:
+            read_at_ms: wall time of the last reading.
+            since_ms: wall time of the oldest records that were read; None: all were.
+            cluster: Kafka's id of the cluster; None: it is not known.
+        """
         row: Row = {
             "version": VERSION,
             "windhover": installed_version(),
@@ -255,7 +276,7 @@ class Picture:
             # only its owner may read it, since it says what failed, and why; nobody has put a link here
             part.touch(mode=0o600, exist_ok=False)
             with closing(sqlite3.connect(part, isolation_level=None)) as file:
-                # a part that is left behind by a crash is thrown away, so nothing needs a journal
+                # nobody uses a part that a crash left behind, so SQLite needs no journal to mend it
                 file.execute("PRAGMA journal_mode = OFF")
                 self.connection.backup(file)
             part.replace(path)
@@ -272,23 +293,26 @@ class Picture:
     def close(self) -> None:
         self.connection.close()
 
-    def _limited(self, table: Table, column: TableColumn) -> Callable[[Value], Value]:
-        """Return what turns a value into the database's, and leaves out what no query could read."""
+    def _limited_converter(self, table: Table, column: TableColumn) -> Callable[[Value], Value]:
+        """Return what turns a column's value into the database's; one that is too long into NULL.
+
+        A value that is left out is counted in `left_out_counts`.
+        """
         convert = self._converter(column)
         if column.kind not in (ColumnKind.TEXT, ColumnKind.JSON) or not self.has_limits:
             return convert
 
-        is_plain = convert is _text_column
+        keeps_ascii_as_it_is = convert is _text_column
 
         def limited(value: Value) -> Value:
-            # nearly all texts are short and ASCII: the database has them as they are
+            # nearly all texts take this way
             is_short = isinstance(value, str) and len(value) <= _SHORT_TEXT and value.isascii()
-            if is_plain and is_short:
+            if keeps_ascii_as_it_is and is_short:
                 return value
             text = convert(value)
-            # few texts have so many characters that it needs to be counted how many bytes they are
-            is_long = isinstance(text, str) and len(text) * 4 > VALUE_BYTES_MAX
-            if is_long and len(str(text).encode()) > VALUE_BYTES_MAX:
+            # a character has four bytes at most, so the bytes of few texts need to be counted
+            may_be_too_long = isinstance(text, str) and len(text) * 4 > VALUE_BYTES_MAX
+            if may_be_too_long and len(str(text).encode()) > VALUE_BYTES_MAX:
                 self.left_out_counts[table.name, column.name] += 1
                 return None
             return text
@@ -296,6 +320,7 @@ class Picture:
         return limited
 
     def _converter(self, column: TableColumn) -> Callable[[Value], Value]:
+        """Return what turns a value of a column into the database's, by what the column holds."""
         if column.holds is Holds.PAYLOAD and not self.has_payloads:
             return _nothing
         match column.kind:
@@ -383,22 +408,22 @@ def _is_about_room(error: OSError | sqlite3.Error) -> bool:
 
 @cache
 def _insert_statement(table: str, names: tuple[str, ...]) -> str:
-    """Return the statement that adds a row with these columns.
+    """Return the SQL statement that adds a row with these columns, whose values are its parameters.
 
-    A column of JSON gets nothing else than JSON.
+    A value that is no JSON becomes NULL in a column of JSON.
 
     Raises `KeyError`: the table has no such column.
     """
     column_by_name = {column.name: column for column in TABLES[table].columns}
-    marks: list[str] = []
+    parameters: list[str] = []
     for number, name in enumerate(names, start=1):
-        mark = f"?{number}"
+        parameter = f"?{number}"  # SQLite's name of the value at this index, counted from 1
         if column_by_name[name].kind is ColumnKind.JSON:
-            mark = f"CASE WHEN json_valid({mark}) THEN {mark} END"
-        marks.append(mark)
+            parameter = f"CASE WHEN json_valid({parameter}) THEN {parameter} END"
+        parameters.append(parameter)
     # quoted, since `partition` and others are words of SQL, too
     columns = ", ".join(f'"{name}"' for name in names)
-    return f"INSERT INTO {table} ({columns}) VALUES ({', '.join(marks)})"
+    return f"INSERT INTO {table} ({columns}) VALUES ({', '.join(parameters)})"
 
 
 @lru_cache(maxsize=_TIMES_KEPT)
@@ -442,7 +467,10 @@ def _json_message_column(value: Value) -> str | None:
 
 
 def _cut_texts(data: Json) -> Json:
-    """Return plain data without what looks like a secret in its texts; names of fields are ours."""
+    """Return JSON data with what looks like a secret cut out of its texts.
+
+    The names of fields are left as they are: they are ours.
+    """
     match data:
         case str():
             return _message_column(data)

@@ -44,7 +44,7 @@ class EmissionTables:
         ackers = self._ackers.read(reading, self._process_by_acker())
         self._write(ackers)
         emissions = self._inits.emission_rows(ackers.progress)
-        self._picture.insert_alike("emissions", RUN_COLUMNS, emissions)
+        self._picture.insert_groups("emissions", RUN_COLUMNS, emissions)
         sessions = self._inits.session_rows(ackers.owners, has_owners=bool(ackers.progress))
         self._picture.replace("sessions", sessions)
 
@@ -57,7 +57,7 @@ class EmissionTables:
         return members_by_partition(self._log, self._acker_group, "ackers.process", self._holes)
 
     def _write(self, ackers: AckerTables) -> None:
-        """Write the ackers and the open roots, in the place of those of the last reading."""
+        """Replace the rows of `ackers`, and those of `emissions` by the open roots alone."""
         self._picture.replace("ackers", ackers.acker_rows)
         self._picture.replace("emissions", ())
-        self._picture.insert_alike("emissions", RUN_COLUMNS, ackers.open_emissions)
+        self._picture.insert_groups("emissions", RUN_COLUMNS, ackers.open_emissions)

@@ -43,7 +43,7 @@ class Holes:
         self._unlisted_count = 0
 
     def begin_reading(self) -> None:
-        """Forget what was not known at the last reading, except records that cannot be read."""
+        """Forget what was not known at the last reading, but keep records that cannot be read."""
         self._of_reading = []
 
     def note(self, hole: Hole) -> None:
@@ -66,6 +66,7 @@ class Holes:
         self._note_unreadable(f"{place}@{offset}", Hole(what, why, *place, offset, end_offset))
 
     def _note_unreadable(self, place: str, hole: Hole) -> None:
+        """Keep a hole in a log for all readings; of too many only how many they are."""
         if place not in self._unreadable and len(self._unreadable) >= HOLES_MAX:
             self._unlisted_count += 1
             return

@@ -20,7 +20,7 @@ from acker.wire.checks import emission_wall, wrong_init, wrong_take
 from acker.wire.codec import wire_codec
 from acker.wire.events import Event, Init, Take, Tick
 from spout.group.presence import LEAVES_HEADER, Who
-from spout.picture.database import AlikeRows, Row
+from spout.picture.database import Row, RowGroup
 from spout.picture.holes import Hole, Holes
 from spout.picture.places import SourceNames
 
@@ -45,7 +45,7 @@ class Signs:
 
 
 class SeenInit(NamedTuple):
-    """An emission of an acker partition, and the offset of its record in `_ack_init`."""
+    """An init, which names roots that were emitted, and the offset of its record in `_ack_init`."""
 
     offset: int
     init: Init
@@ -74,7 +74,7 @@ class InitTables:
         self._forgotten_count = 0
 
     def put(self, record: Record) -> None:
-        """Take in a record."""
+        """Keep what a record says of sessions and emissions; a wrong one is a row of `unknown`."""
         try:
             event = self._codec.decode(record.value)
         except CodecError as error:
@@ -85,7 +85,7 @@ class InitTables:
             self._holes.note_record(TABLES_OF_INITS, record, flaw)
             return
         if event.epoch <= 0:
-            return  # a question, by which nobody takes a group
+            return  # a question to the ackers, by which nobody takes a group
         self._put_sign(event, record)
         if isinstance(event, Init):
             inits = self._inits.setdefault(record.partition, deque())
@@ -124,9 +124,10 @@ class InitTables:
             signs.left_ms = at_ms if LEAVES_HEADER in dict(record.headers) else None
 
     def session_rows(self, owners: Iterable[Session], *, has_owners: bool) -> list[Row]:
-        """Return the rows of `sessions`: those that gave a sign, and the owners that are silent.
+        """Return the rows of `sessions`: those that gave a sign of life, and the silent owners.
 
-        `has_owners`: whether some acker partition has said who owns the groups.
+        `owners` own their groups. `has_owners`: whether any acker partition has said who does; if
+        none has, it is unknown of each session.
         """
         groups = {input.group for input in self._names.inputs}
         owner_names = {owner for owner in owners if owner.group in groups}
@@ -146,25 +147,29 @@ class InitTables:
             )
         return rows
 
-    def emission_rows(self, progress_by_acker: Mapping[int, AckerProgress]) -> list[AlikeRows]:
-        """Return the rows of `emissions` for roots that are not open, with `RUN_COLUMNS`.
+    def emission_rows(self, progress_by_acker: Mapping[int, AckerProgress]) -> list[RowGroup]:
+        """Return the rows of `emissions` about roots that are not open.
 
-        If nothing is known of an acker partition, neither is the state of what was emitted there.
+        Those of a group differ in `RUN_COLUMNS`.
+
+        Of an acker partition without progress, since nobody could read its State, it is unknown
+        whether roots are settled.
         """
         if self._forgotten_count:
             why = f"of {self._forgotten_count:,} emissions too many only the open roots are here"
             self._holes.note(Hole("emissions", why))
-        rows: list[AlikeRows] = []
+        groups: list[RowGroup] = []
         for acker, inits in self._inits.items():
             progress = progress_by_acker.get(acker)
             for seen in inits:
-                state = None
+                state = None  # it is not known
                 roots = RootSet.of_runs(seen.init.runs)
                 if progress is not None:
+                    # what the acker has read and does not hold open has a verdict
                     state = "settled" if seen.offset < progress.next_init else "announced"
                     roots -= progress.open_roots
-                rows += self._rows_of(seen.init, roots, state, acker)
-        return rows
+                groups += self._rows_of(seen.init, roots, state, acker)
+        return groups
 
     def _rows_of(
         self,
@@ -172,10 +177,13 @@ class InitTables:
         roots: RootSet,
         state: str | None,
         acker: int,
-    ) -> Iterable[AlikeRows]:
+    ) -> Iterable[RowGroup]:
+        """Yield the rows of `emissions` about roots that an init has emitted.
+
+        `state` is "settled" or "announced"; None: it is not known.
+        """
         for runs in self._names.rows_of_roots(roots):
-            row: Row = {
-                **runs.row,
+            emission: Row = {
                 "state": state,
                 "consumer_group": init.group,
                 "epoch": init.epoch,
@@ -183,7 +191,7 @@ class InitTables:
                 "emitted_at": init.wall,
                 "acker": acker,
             }
-            yield AlikeRows(row, runs.own_values)
+            yield runs.with_columns(emission)
 
 
 def _signs_row(signs: Signs) -> Row:

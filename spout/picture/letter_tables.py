@@ -90,7 +90,7 @@ class LetterTables:
         self._handled_counts: Counter[RedriveName] = Counter()
 
     def put(self, input: Input, record: Record) -> None:
-        """Take in a record of the dead-letter topic of an input."""
+        """Collect what a record of an input's dead-letter topic says."""
         entry = parse_letter(record, last_loss_only=not self._has_details)
         match entry:
             case Letter():
@@ -127,8 +127,9 @@ class LetterTables:
         self._picture.connection.execute("INSERT INTO added_headers VALUES (?, ?, ?, ?)", values)
 
     def _letter_row(self, input: Input, letter: Letter, record: Record) -> Row:
+        """Return the row of `letters` of a letter that nobody has handled yet."""
         lineage = letter.lineage
-        lost_by = letter.history[-1] if letter.history else None
+        last_loss = letter.history[-1] if letter.history else None
         return {
             "input": input.name,
             "topic": record.topic,
@@ -141,7 +142,7 @@ class LetterTables:
             "verdict": lineage.reason,
             "operator": lineage.operator,
             "error": letter.error,
-            "message": lost_by.message if lost_by is not None else lineage.cause,
+            "message": last_loss.message if last_loss is not None else lineage.cause,
             "attempts": lineage.attempt,
             "is_note": letter.is_note,
             "missing": letter.missing,
@@ -151,7 +152,7 @@ class LetterTables:
         }
 
     def _details_row(self, letter: Letter, record: Record) -> Row:
-        """Return what a list of letters does not show, if it is wanted."""
+        """Return the columns that a list of letters does not show; empty: nobody needs them."""
         if not self._has_details:
             return {}
         return {
@@ -173,7 +174,10 @@ class LetterTables:
         return self._checked_time("letters.record_at", record, letter.time.ms)
 
     def _checked_time(self, column: str, record: Record, time_ms: int) -> int:
-        """Return a time; one that no calendar has is a hole: its writer may count microseconds."""
+        """Return `time_ms` as it is; if no calendar has it, `column` is a row of `unknown`.
+
+        The writer of such a time may count microseconds.
+        """
         if time_ms != _NO_TIME_MS and time_column(time_ms) is None:
             side = "after" if time_ms >= 0 else "before"
             why = f"no calendar has its time: {abs(time_ms)} ms {side} 1970"
@@ -181,7 +185,7 @@ class LetterTables:
         return time_ms
 
     def _content_row(self, letter: Letter, record: Record) -> Row:
-        """Return what the record itself held; nothing if it is not wanted, or is too much."""
+        """Return what the record itself held; empty: nobody needs it, or it is too much."""
         if not self._picture.has_payloads:
             return {}
         self._payload_bytes += letter.bytes
@@ -199,7 +203,7 @@ class LetterTables:
         }
 
     def _put_mark(self, input: Input, mark: Mark) -> None:
-        """Record that a letter was handled; of one that is not in the picture nothing happens."""
+        """Collect that a letter was handled, if the letter is in the picture."""
         if mark.redrive:
             self._handled_counts[RedriveName(input.name, mark.redrive)] += 1
         if self._places_by_input is not None and mark.letter not in self._kept_places:
@@ -216,13 +220,13 @@ class LetterTables:
         self._mark_values.append([*stored.values(), topic, partition, offset])
 
     def _put_other(self, input: Input, record: Record) -> None:
-        """Take in what is neither a letter nor a mark: an audit record, or a record of others."""
+        """Keep the audit record of a redrive; count another record as none of Windhover's."""
         if not self.put_audit(input, record):
             self.other_records += 1
             self._holes.note_record("letters", record, "it is no letter of Windhover's")
 
     def put_audit(self, input: Input, record: Record) -> bool:
-        """Take in the audit record of a redrive; return whether a record is one."""
+        """Keep how a redrive began or ended; return whether a record is such an audit record."""
         audit = parse_audit(record)
         match audit:
             case RedriveBegun():
@@ -245,7 +249,9 @@ class LetterTables:
         self._picture.replace("redrives", self._redrive_rows())
 
     def _redrive_rows(self) -> Iterator[Row]:
-        # redrives of an input follow each other: a later one shows that those before it are over
+        """Yield the row of each redrive that has begun."""
+        # redrives of an input follow each other: a later one shows that those before it are over;
+        # `_begun` is in the order of the log, so the last of an input stays
         newest_by_input = {name.input: name for name in self._begun}
         for name, begun in self._begun.items():
             is_over = name != newest_by_input[name.input]

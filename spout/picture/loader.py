@@ -86,7 +86,7 @@ class PictureLoader:
         log: Log,
         topics: Topics,
         picture: Picture,
-        clock_ms: Callable[[], int],
+        clock_ms: Callable[[], int] = lambda: 0,
         *,
         limits: Limits = DEFAULT_LIMITS,
         input_names: Iterable[str] | None = None,
@@ -98,7 +98,8 @@ class PictureLoader:
         """Begin with nothing read.
 
         Args:
-            clock_ms: returns the time that passes, in ms.
+            clock_ms: returns the time that passes, in ms; by default none does, so that no time
+                ends a reading: a command is ended by whoever runs it.
             input_names: the names of the inputs that the picture is about; None: all.
             parts: what is read of it.
             letter_starts: the partitions of dead-letter topics that are read, and from which offset
@@ -116,7 +117,7 @@ class PictureLoader:
         self._followed_redrive = followed_redrive
         self._names = SourceNames(topics.inputs.values(), input_names)
         self._holes = Holes()
-        self._reading = LogReading(log, limits, clock_ms, self._holes, picture)
+        self._topic_reader = LogReading(log, limits, clock_ms, self._holes, picture)
         self._waiting = WaitingTable(picture, self._names, self._holes)
         self._verdicts = VerdictTables(picture, self._names, self._holes)
         self._letters = LetterTables(
@@ -141,8 +142,9 @@ class PictureLoader:
         self._read(now_ms, raises_errors=False)
 
     def _read(self, now_ms: int, *, raises_errors: bool) -> None:
+        """Read what is new, in the steps of the module, in one transaction of the database."""
         self._holes.begin_reading()
-        self._reading.begin(raises_errors=raises_errors)
+        self._topic_reader.begin(raises_errors=raises_errors)
         with self._picture.transaction():
             if PicturePart.ROOTS in self._parts:
                 # 1. and 2. what waits, and what became of roots
@@ -157,22 +159,23 @@ class PictureLoader:
                 self._outcomes.begin_reading()
                 for input in self._names.inputs:
                     redrives = self._letters.redrives_of(input, self._followed_redrive)
-                    self._outcomes.read(input, redrives, self._reading)
+                    self._outcomes.read(input, redrives, self._topic_reader)
             if self._emissions is not None:
                 # 4. what is emitted, and what is open
                 if PicturePart.EMISSIONS in self._parts:
-                    self._emissions.read(self._reading)
+                    self._emissions.read(self._topic_reader)
                 else:
-                    self._emissions.read_open_roots(self._reading)
+                    self._emissions.read_open_roots(self._topic_reader)
             if PicturePart.PLACES in self._parts:
                 # 5. what ackers could not apply
-                for record in self._reading.records(self._topics.ack_topics.quarantine, QUARANTINE):
+                topic = self._topics.ack_topics.quarantine
+                for record in self._topic_reader.records(topic, QUARANTINE):
                     self._note_quarantined(record)
                 # 6. the partitions, and what is known now
                 self._write_partitions()
                 self._write_inputs()
                 self._picture.describe(now_ms, self._limits.since_ms, self._cluster())
-            self._reading.note_passed_over()
+            self._topic_reader.note_passed_over()
             for input_id in sorted(self._names.stranger_ids):
                 why = f"roots have the input id {input_id}, and topics.yaml has no such input"
                 self._holes.note(Hole("inputs", why))
@@ -191,19 +194,19 @@ class PictureLoader:
     @property
     def errors(self) -> Sequence[WindhoverError]:
         """What kept the last reading from topics, for a command that needs all that it reads."""
-        return self._reading.errors
+        return self._topic_reader.errors
 
     @property
     def no_answer(self) -> Unreachable | None:
         """Why the last reading found out nothing; None: the cluster said something of a topic."""
-        if self._reading.has_answer:
+        if self._topic_reader.has_answer:
             return None
         return next((error for error in self.errors if isinstance(error, Unreachable)), None)
 
     @property
     def cuts(self) -> Sequence[str]:
         """What the last reading left unread because of a limit."""
-        return self._reading.cuts
+        return self._topic_reader.cuts
 
     @property
     def other_letter_records(self) -> int:
@@ -212,50 +215,52 @@ class PictureLoader:
 
     def read_to(self) -> Mapping[TopicPartition, int]:
         """Return up to where each partition was read."""
-        marks = self._reading.marks()
+        marks = self._topic_reader.marks()
         return {place: mark.read_to for place, mark in marks.items() if mark.read_to is not None}
 
     def close(self) -> None:
         """Close what reads the topics; the picture stays open."""
-        self._reading.close()
+        self._topic_reader.close()
         self._outcomes.close()
 
     def _read_due(self) -> None:
         """Read what waits, and find up to where each replay worker has accepted verdicts."""
-        for record in self._reading.records(self._topics.ack_topics.due, DUE):
+        for record in self._topic_reader.records(self._topics.ack_topics.due, DUE):
             self._waiting.put_record(record)
         self._waiting.flush()
         self._progress = {}
-        if not self._reading.is_whole(self._topics.ack_topics.due):
+        if not self._topic_reader.is_whole(self._topics.ack_topics.due):
             return  # up to where workers have accepted is unknown, and `unknown` says why
         self._progress = dict(self._waiting.progress)
-        places = [
+        without_progress = [
             TopicPartition(self._topics.ack_topics.verdict, number)
             for number in range(self._topics.acker.partitions)
             if number not in self._progress
         ]
+        if not without_progress:
+            return
         # a worker that has written no progress begins at its group's commit
-        committed: Mapping[TopicPartition, int] = {}
         try:
-            if places:
-                committed = self._log.committed(self._topics.acker.replay_group, places)
+            committed = self._log.committed(self._topics.acker.replay_group, without_progress)
         except WindhoverError as error:
             self._holes.note(Hole("workers.next_offset", str(error)))
             return
-        for place in places:
-            self._progress[place.partition] = Progress(committed.get(place, 0), 0)
+        for partition in without_progress:
+            self._progress[partition.partition] = Progress(committed.get(partition, 0), 0)
 
     def _read_verdicts(self) -> None:
+        """Read what became of roots, also what is old and no replay worker has accepted."""
         topic = self._topics.ack_topics.verdict
         needed_from: dict[TopicPartition, int] = {}
         for number, progress in self._progress.items():
             needed_from[TopicPartition(topic, number)] = progress.next
-        for record in self._reading.records(topic, VERDICTS, needed_from):
+        for record in self._topic_reader.records(topic, VERDICTS, needed_from):
             self._verdicts.put(record, self._progress.get(record.partition))
         self._verdicts.flush()
         self._verdicts.write_new_roots(self._progress)
 
     def _read_letters(self, input: Input) -> None:
+        """Read an input's dead-letter topic: its letters and marks, or its audit records alone."""
         tables = "letters, redrives"
         if PicturePart.OUTCOMES in self._parts:
             tables += ", outcomes"  # the marks behind letters say which of them are followed
@@ -265,7 +270,7 @@ class PictureLoader:
         if self._letter_starts is not None:
             all_starts = self._letter_starts.items()
             starts = {place: start for place, start in all_starts if place.topic == topic}
-        records = self._reading.records(topic, use, starts=starts)
+        records = self._topic_reader.records(topic, use, starts=starts)
         if PicturePart.LETTERS in self._parts:
             for record in records:
                 self._letters.put(input, record)
@@ -275,18 +280,18 @@ class PictureLoader:
                 self._letters.put_audit(input, record)
 
     def _note_quarantined(self, record: Record) -> None:
-        """Record that an acker has put a record aside: what it said is in no table."""
+        """Record in `unknown` that an acker has quarantined a record, which is in no table."""
         why = header_text(dict(record.headers).get(WHY_HEADER))
         self._holes.note_record(
             "a quarantined record", record, f"an acker could not apply it: {Untrusted(why)}"
         )
 
     def _write_partitions(self) -> None:
-        """Write the partitions that were read, and those of the inputs, and the work of workers."""
-        marks = self._reading.marks()
+        """Write the tables `partitions` and `workers`."""
+        marks = self._topic_reader.marks()
         rows: list[Row] = []
         for place, mark in sorted(marks.items()):
-            use = self._reading.use_of(place.topic)
+            use = self._topic_reader.use_of(place.topic)
             rows.append(_partition_row(place, use, mark, committed_offset=None))
         for input in self._names.inputs:
             use = TopicUse(holds="records", tables="partitions", input=input.name)
@@ -298,8 +303,8 @@ class PictureLoader:
         self._picture.replace("workers", self._worker_rows(marks))
 
     def _partitions_of(self, input: Input, topic: str, use: TopicUse) -> list[Row]:
-        """Return the rows of a topic that an input's group reads."""
-        places = self._reading.places_of(topic, use)
+        """Return the rows of `partitions` about a topic that an input's group reads."""
+        places = self._topic_reader.places_of(topic, use)
         if not places:
             return []
         try:
@@ -324,6 +329,7 @@ class PictureLoader:
     def _committed(
         self, group: str, places: Iterable[TopicPartition], topic: str
     ) -> Mapping[TopicPartition, int]:
+        """Ask for the commits of a group; empty: unknown, and a row of `unknown` says why."""
         try:
             return self._log.committed(group, places)
         except WindhoverError as error:
@@ -337,10 +343,11 @@ class PictureLoader:
         process_by_partition = members_by_partition(
             self._log, self._topics.acker.replay_group, "workers.process", self._holes
         )
-        roots = "SELECT acker, count(entry), count(*) FROM waiting GROUP BY acker"
+        # a root that a worker has accepted has an entry in `_ack_due`, and a new one has none
+        query = "SELECT acker, count(entry), count(*) - count(entry) FROM waiting GROUP BY acker"
         counts_by_partition = {
-            acker: (due_count, waiting_count - due_count)
-            for acker, due_count, waiting_count in self._picture.connection.execute(roots)
+            acker: (due_count, new_count)
+            for acker, due_count, new_count in self._picture.connection.execute(query)
         }
         rows: list[Row] = []
         for number in range(self._topics.acker.partitions):
@@ -350,9 +357,9 @@ class PictureLoader:
             lag = None
             if next_offset is not None and mark is not None and mark.end is not None:
                 lag = max(0, mark.end - next_offset)
-            due_count, new_count = (
-                (None, None) if progress is None else counts_by_partition.get(number, (0, 0))
-            )
+            due_count, new_count = None, None  # not known, as the progress is
+            if progress is not None:
+                due_count, new_count = counts_by_partition.get(number, (0, 0))
             rows.append(
                 {
                     "partition": number,
@@ -366,6 +373,7 @@ class PictureLoader:
         return rows
 
     def _write_inputs(self) -> None:
+        """Write the table `inputs`: what topics.yaml says, and which inputs are paused."""
         pauses = self._waiting.pauses()
         rows: list[Row] = []
         for input in self._names.inputs:
@@ -390,6 +398,7 @@ class PictureLoader:
         self._picture.replace("inputs", rows)
 
     def _cluster(self) -> str | None:
+        """Ask for the cluster's id; None: it has none, or `unknown` says why nobody knows it."""
         try:
             return self._log.cluster_id() or None
         except WindhoverError as error:
@@ -403,6 +412,7 @@ def _partition_row(
     mark: ReadMark,
     committed_offset: int | None,
 ) -> Row:
+    """Return the row of `partitions` of a partition."""
     return {
         "topic": place.topic,
         "partition": place.partition,

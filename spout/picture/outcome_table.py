@@ -20,7 +20,7 @@ TABLE: Final = "outcomes"
 
 
 class _Followed(NamedTuple):
-    """The redrives of one input that are followed, and what follows them."""
+    """The redrives of one input that are followed, and what reads how their letters ended."""
 
     redrives: Sequence[RedriveBegun]
     outcomes: RedriveOutcomes
@@ -44,7 +44,7 @@ class OutcomeTable:
         self._picture.replace(TABLE, ())
 
     def read(self, input: Input, redrives: Sequence[RedriveBegun], reading: LogReading) -> None:
-        """Read what became of the letters of an input's redrives; what cannot be read is a hole."""
+        """Add a row for each letter of an input's redrives; `unknown` says what cannot be read."""
         if not redrives:
             return
         try:
@@ -61,7 +61,7 @@ class OutcomeTable:
         redrives: Sequence[RedriveBegun],
         patience_ms: int,
     ) -> _Followed:
-        """Return what follows these redrives; it begins anew where there are others than before."""
+        """Return what follows these redrives: that of the last reading, if it had the same ones."""
         followed = self._followed_by_input.get(input.name)
         if followed is not None and followed.redrives == redrives:
             return followed

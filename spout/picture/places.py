@@ -20,7 +20,7 @@ from acker.identity import (
 from acker.root_sets.root_set import RootSet
 from replay.records.headers import parse_location
 from replay.records.places import topic_of
-from spout.picture.database import AlikeRows, Row
+from spout.picture.database import Row, RowGroup
 
 
 class SourceName(NamedTuple):
@@ -46,8 +46,11 @@ class SourceNames:
         stranger_ids: ids of inputs that roots had, and that topics.yaml lacks.
     """
 
-    def __init__(self, inputs: Iterable[Input], chosen_names: Iterable[str] | None = None) -> None:
-        """Know these inputs; `chosen_names` are those that the picture is about, None: all."""
+    def __init__(self, inputs: Iterable[Input], chosen_names: Iterable[str] | None) -> None:
+        """Prepare to name the sources of inputs.
+
+        `chosen_names` are those of the inputs that the picture is about; None: it is about all.
+        """
         self._input_by_id = {input.id: input for input in inputs}
         self._chosen_names = None if chosen_names is None else frozenset(chosen_names)
         self.inputs = [input for input in self._input_by_id.values() if self._is_chosen(input.name)]
@@ -79,22 +82,28 @@ class SourceNames:
         return SourceName(input.name, topic, partition, self._is_chosen(input.name))
 
     def source_row(self, source: int) -> Row | None:
-        """Return the columns that name a source; None: the picture is not about its input."""
+        """Return a source's columns `input`, `topic` and `partition`.
+
+        None: the picture is not about its input.
+        """
         name = self.name_of(source)
         if not name.is_chosen:
             return None
         return {"input": name.input, "topic": name.topic, "partition": name.partition}
 
-    def rows_of_roots(self, roots: RootSet) -> Iterator[AlikeRows]:
-        """Yield the rows of runs, with `RUN_COLUMNS`, of all sources that the picture is about."""
+    def rows_of_roots(self, roots: RootSet) -> Iterator[RowGroup]:
+        """Yield a group of rows for each source that the picture is about.
+
+        It has a row for each run of the source's roots; these differ in `RUN_COLUMNS`.
+        """
         for source in roots.sources():
             row = self.source_row(source)
             if row is not None:
                 _sources, starts, ends = roots.table[roots.rows_of_source(source)].T
-                yield AlikeRows(row, run_values(starts, ends))
+                yield RowGroup(row, run_values(starts, ends))
 
     def root_row(self, source: int, position: int) -> Row | None:
-        """Return the columns that name one root; None: the picture is not about its input."""
+        """Return the columns of `source_row` with `offset` and `generation`; None as there."""
         row = self.source_row(source)
         if row is None:
             return None
@@ -103,7 +112,7 @@ class SourceNames:
 
 
 RUN_COLUMNS: Final = ("offset", "end_offset", "generation")
-"""In these, rows about runs of one source differ."""
+"""The columns in which rows about runs of one source differ."""
 
 
 def run_values(starts: I64, ends: I64) -> list[list[int]]:

@@ -136,7 +136,8 @@ class Query:
         # what the authorizer refused of the statement that is compiled
         self._refused = ""
         connection.execute("PRAGMA query_only = ON")
-        # SQLite declares them at their first use, by a statement that the authorizer would refuse
+        # SQLite declares these two tables when they are first used, by a statement that the
+        # authorizer would refuse; so they are used before it is there
         connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')").fetchall()
         connection.text_factory = _decoded
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -240,7 +241,7 @@ def _was_interrupted(error: Exception) -> bool:
 
 
 def _answer_rows(cursor: sqlite3.Cursor, rows_max: int) -> list[tuple[Value, ...]]:
-    """Return the rows of an answer, and one more if there are too many.
+    """Read the rows of an answer: `rows_max` of them, and one more if there are more.
 
     Raises `QueryRefused`: they are too large together.
     """

@@ -107,7 +107,7 @@ class LogReading:
         self._first_by_place: dict[TopicPartition, int] = {}
 
     def begin(self, *, raises_errors: bool = False) -> None:
-        """Begin a reading: its time is counted from now on.
+        """Begin a reading: its time counts from now on, and it has no errors and no cuts yet.
 
         `raises_errors`: the first error ends it, since its caller needs all that it reads.
         """
@@ -123,7 +123,7 @@ class LogReading:
         return topic in self._whole_topics
 
     def places_of(self, topic: str, use: TopicUse) -> Sequence[TopicPartition]:
-        """Return the partitions of a topic; none, and a hole, if it is missing or not known."""
+        """Return the partitions of a topic; none: it cannot be read, and `unknown` says why."""
         self._uses[topic] = use
         try:
             info = self._log.topics([topic]).get(topic)
@@ -192,7 +192,12 @@ class LogReading:
         needed_from: Mapping[TopicPartition, int],
         named_starts: Mapping[TopicPartition, int],
     ) -> Follower:
-        """Open what reads partitions from their starts on, or from what is named or wanted."""
+        """Open what reads partitions from their starts on, or from later offsets.
+
+        Args:
+            needed_from: as in `records`.
+            named_starts: offsets before which nothing is read.
+        """
         starts = self._log.bounds(Bound.START, places).offsets
         self._start_by_place |= starts
         first_of_time = starts
@@ -200,6 +205,7 @@ class LogReading:
             first_of_time = self._log.bounds(self._limits.since_ms, places).offsets
         first_offsets: dict[TopicPartition, int] = {}
         for place in starts.keys() & first_of_time.keys():
+            # what is needed is read although it is older than the time that is wanted
             offset = min(first_of_time[place], needed_from.get(place, OFFSET_MAX))
             first_offsets[place] = max(starts[place], offset, named_starts.get(place, 0))
         self._first_by_place |= first_offsets
@@ -213,7 +219,7 @@ class LogReading:
         )
 
     def _note_deleted(self, follower: Follower, use: TopicUse) -> None:
-        """Record what was deleted since the last reading, and not read until then."""
+        """Record in `unknown` what was deleted before a reading got to it, since the last one."""
         read_to = follower.positions()
         starts = self._log.bounds(Bound.START, read_to).offsets
         for place, start in starts.items():
@@ -243,7 +249,10 @@ class LogReading:
                 return
 
     def _note_unread(self, follower: Follower, use: TopicUse) -> None:
-        """Record what the picture lacks of a topic: what left its log, and what was not read."""
+        """Record in `unknown` what the picture lacks of a topic.
+
+        These are records that its log has no more, and those that this reading did not come to.
+        """
         read_to = follower.positions()
         for place, start in self._starts_of(read_to).items():
             # one that is read from a later time on lacks nothing that was wanted
@@ -251,8 +260,9 @@ class LogReading:
             if start > 0 and is_read_from_start and not use.may_begin_late:
                 why = f"its log begins at offset {start:,}: earlier records were deleted"
                 self._holes.note(Hole(use.tables, why, *place, 0, start))
-        limit = self._limit_reached(follower)
+        limit = self._limit_reached(follower)  # empty: no limit was reached
         why_unread = f"these records are not read: {limit or 'nothing more of them came'}"
+        # without an answer for the end of any partition the whole topic is a hole
         if not follower.is_whole and not follower.answers.offsets and read_to:
             topic = next(iter(read_to)).topic
             self._note_left(Hole(use.tables, why_unread, topic), limit)
@@ -260,6 +270,7 @@ class LogReading:
             error = Unreachable(f"{place.topic}/{place.partition} {why}")
             self.note_error(Hole(use.tables, f"the partition {why}", *place), error)
         for place, end in follower.answers.offsets.items():
+            # each partition of which records are left up to its end
             if read_to.get(place, end) < end:
                 self._note_left(Hole(use.tables, why_unread, *place, read_to[place], end), limit)
 

@@ -25,14 +25,14 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, Taken, Verdicts, positions
 from acker.wire.verdict import Verdict
 from replay.records.due import Progress
-from spout.picture.database import ROWS_BUFFERED, AlikeRows, Picture, Row
+from spout.picture.database import ROWS_BUFFERED, Picture, Row, RowGroup
 from spout.picture.holes import Holes
 from spout.picture.places import RUN_COLUMNS, SourceNames, run_values
 
 TABLES_OF_VERDICTS: Final = "verdicts, failures"
 
-_OWN_COLUMNS: Final = ("offset", "generation")
-"""In these, rows of `waiting` differ that are about roots that were lost together."""
+_ROOT_COLUMNS: Final = ("offset", "generation")
+"""The columns in which rows of `waiting` differ that are about roots that were lost together."""
 
 
 @dataclass(slots=True)
@@ -43,16 +43,16 @@ class NewRoots:
 
     Attributes:
         verdict_offset: of the record in `_ack_verdict` that says so.
-        number: of the first of them in that record.
+        first_index: the index of the first of them among all lost roots of that record.
         positions: in the order of the record.
-        row: what their rows of `waiting` have in common.
+        common_row: what their rows of `waiting` have in common.
         first_rowid: of these rows, which are neighbours; None: the table does not have them.
     """
 
     verdict_offset: int
-    number: int
+    first_index: int
     positions: I64
-    row: Row
+    common_row: Row
     first_rowid: int | None = None
 
     def accepted_count(self, progress: Progress) -> int:
@@ -63,25 +63,29 @@ class NewRoots:
         """
         if self.verdict_offset != progress.next:
             return len(self.positions) if self.verdict_offset < progress.next else 0
-        return min(len(self.positions), max(0, progress.skip - self.number))
+        return min(len(self.positions), max(0, progress.skip - self.first_index))
 
 
 class VerdictTables:
-    """Fills both tables from the records of `_ack_verdict`, each of which it gets once."""
+    """Fills `verdicts` and `failures` from the records of `_ack_verdict`; it gets each once."""
 
     def __init__(self, picture: Picture, names: SourceNames, holes: Holes) -> None:
         self._picture = picture
         self._names = names
         self._holes = holes
         self._codec = wire_codec()
-        self._verdict_rows: list[AlikeRows] = []
-        self._failure_rows: list[AlikeRows] = []
+        self._verdict_rows: list[RowGroup] = []
+        self._failure_rows: list[RowGroup] = []
         self._row_count = 0  # in both of them
         # by partition of the topic, in the order of its log
         self._new_roots: dict[int, deque[NewRoots]] = {}
 
     def put(self, record: Record, progress: Progress | None) -> None:
-        """Take in a record; its verdicts are accepted up to `progress`, None: that is not known."""
+        """Collect the rows of a record of verdicts; a wrong record is a row of `unknown`.
+
+        `progress` says up to where a replay worker has accepted the lost roots of its partition;
+        None: that is not known.
+        """
         try:
             event = self._codec.decode(record.value)
         except CodecError as error:
@@ -95,67 +99,73 @@ class VerdictTables:
             return
         for verdict, runs in event.done():
             for source, runs_of_source in groupby(runs, itemgetter(0)):
-                place = self._names.source_row(source)
+                source_columns = self._names.source_row(source)
                 _sources, starts, ends = np.array(list(runs_of_source), np.int64).T
-                has_roots = starts < ends
-                if place is not None:
-                    own_values = run_values(starts[has_roots], ends[has_roots])
-                    self._put_runs(record, AlikeRows(place, own_values), verdict)
-        number = 0
+                has_roots = starts < ends  # a stranger may have written an empty run
+                if source_columns is not None:
+                    differing_values = run_values(starts[has_roots], ends[has_roots])
+                    self._put_runs(record, RowGroup(source_columns, differing_values), verdict)
+        first_index = 0
         for lost in event.lost:
             self._put_lost(record, lost)
-            self._put_new_roots(record, lost, number, progress)
-            number += len(positions(lost.positions))
+            self._put_new_roots(record, lost, first_index, progress)
+            first_index += len(positions(lost.positions))
         if self._row_count >= ROWS_BUFFERED:
             self.flush()
 
-    def _put_runs(self, record: Record, runs: AlikeRows, verdict: Verdict) -> AlikeRows:
-        """Add runs of one source that got a verdict, and return their rows of `verdicts`."""
-        row: Row = {
-            **runs.row,
+    def _put_runs(self, record: Record, runs: RowGroup, verdict: Verdict) -> RowGroup:
+        """Collect rows of `verdicts` about runs of one source that got a verdict; return them."""
+        verdict_row: Row = {
             "verdict": verdict.value,
             "decided_at": record.timestamp_ms,
             "acker": record.partition,
         }
-        verdict_rows = AlikeRows(row, runs.own_values)
+        verdict_rows = runs.with_columns(verdict_row)
         self._verdict_rows.append(verdict_rows)
-        self._row_count += len(runs.own_values)
+        self._row_count += len(runs.differing_values)
         return verdict_rows
 
     def _put_lost(self, record: Record, lost: Lost) -> None:
-        """Add roots that were lost together: neighbours are one row."""
+        """Collect the rows of `verdicts` and `failures` about roots that were lost together.
+
+        Neighbouring roots are one row.
+        """
         lost_roots = RootSet.of_positions(lost.source, positions(lost.positions))
         for runs in self._names.rows_of_roots(lost_roots):
             verdict_rows = self._put_runs(record, runs, lost.reason)
             failure_row: Row = {
-                **verdict_rows.row,
                 **_cause_row(lost),
                 "is_blocked": lost.error == HELD,
                 "emitted_at": lost.emitted_wall,
                 "age_ms": lost.decided_at - lost.emitted_at,
             }
-            self._failure_rows.append(AlikeRows(failure_row, runs.own_values))
-            self._row_count += len(runs.own_values)
+            self._failure_rows.append(verdict_rows.with_columns(failure_row))
+            self._row_count += len(runs.differing_values)
 
     def _put_new_roots(
         self,
         record: Record,
         lost: Lost,
-        number: int,
+        first_index: int,
         progress: Progress | None,
     ) -> None:
-        """Add the lost roots that no worker has accepted; the first is root `number` there.
+        """Write rows of `waiting` about those of some lost roots that no worker has accepted.
 
         If nobody knows up to where they are accepted, they are kept until somebody does.
+
+        Args:
+            lost: roots that were lost together.
+            first_index: the index of the first of them among all lost roots of the record.
+            progress: as in `put`.
         """
         lost_positions = positions(lost.positions)
         if not len(lost_positions):
             return
-        place = self._names.source_row(lost.source)
-        if place is None:
-            return
-        row: Row = {
-            **place,
+        source_columns = self._names.source_row(lost.source)
+        if source_columns is None:
+            return  # the picture is not about its input
+        common_row: Row = {
+            **source_columns,
             **_cause_row(lost),
             "verdict": lost.reason.value,
             "is_blocked": lost.error == HELD,
@@ -163,7 +173,7 @@ class VerdictTables:
             "lost_at": record.timestamp_ms,
             "acker": record.partition,
         }
-        new_roots = NewRoots(record.offset, number, lost_positions, row)
+        new_roots = NewRoots(record.offset, first_index, lost_positions, common_row)
         if progress is not None:
             self._forget_accepted(new_roots, progress)
             if not len(new_roots.positions):
@@ -182,6 +192,7 @@ class VerdictTables:
                 for new_roots in all_new_roots:
                     self._hide(new_roots)
                 continue
+            # workers accept in the order of the log, so accepted roots are the first ones
             while all_new_roots:
                 self._forget_accepted(all_new_roots[0], progress)
                 if len(all_new_roots[0].positions):
@@ -191,10 +202,10 @@ class VerdictTables:
                 self._show(new_roots)
 
     def _forget_accepted(self, new_roots: NewRoots, progress: Progress) -> None:
-        """Leave of new roots those that are not accepted; their rows, too."""
+        """Take the roots that a worker has accepted out of new roots, and out of the table."""
         accepted_count = new_roots.accepted_count(progress)
         self._delete_rows(new_roots, accepted_count)
-        new_roots.number += accepted_count
+        new_roots.first_index += accepted_count
         new_roots.positions = new_roots.positions[accepted_count:]
         if new_roots.first_rowid is not None:
             new_roots.first_rowid += accepted_count
@@ -207,19 +218,19 @@ class VerdictTables:
         (newest_rowid,) = self._picture.connection.execute(newest).fetchone()
         offsets = new_roots.positions & OFFSET_MAX
         generations = new_roots.positions >> OFFSET_BITS
-        own_values = np.column_stack([offsets, generations]).tolist()
-        alike_rows = AlikeRows(new_roots.row, own_values)
-        self._picture.insert_alike("waiting", _OWN_COLUMNS, [alike_rows])
+        differing_values = np.column_stack([offsets, generations]).tolist()
+        rows = RowGroup(new_roots.common_row, differing_values)
+        self._picture.insert_groups("waiting", _ROOT_COLUMNS, [rows])
         # SQLite gives a row the number behind the highest that the table has
         new_roots.first_rowid = newest_rowid + 1
 
     def _hide(self, new_roots: NewRoots) -> None:
-        """Delete the rows of new roots; they are written again some time."""
+        """Delete the rows of new roots, which are kept, so that they can be written again."""
         self._delete_rows(new_roots, len(new_roots.positions))
         new_roots.first_rowid = None
 
     def _delete_rows(self, new_roots: NewRoots, count: int) -> None:
-        """Delete the first rows of new roots, if the table has them."""
+        """Delete the first `count` rows of new roots, if the table has them."""
         if new_roots.first_rowid is not None and count:
             bounds = (new_roots.first_rowid, new_roots.first_rowid + count)
             delete = "DELETE FROM waiting WHERE rowid >= ? AND rowid < ?"
@@ -227,8 +238,8 @@ class VerdictTables:
 
     def flush(self) -> None:
         """Write the rows that were collected."""
-        self._picture.insert_alike("verdicts", RUN_COLUMNS, self._verdict_rows)
-        self._picture.insert_alike("failures", RUN_COLUMNS, self._failure_rows)
+        self._picture.insert_groups("verdicts", RUN_COLUMNS, self._verdict_rows)
+        self._picture.insert_groups("failures", RUN_COLUMNS, self._failure_rows)
         self._verdict_rows = []
         self._failure_rows = []
         self._row_count = 0

@@ -27,7 +27,7 @@ class WaitingTable:
         self._changes: dict[tuple[int, str], Row | None] = {}
 
     def put_record(self, record: Record) -> None:
-        """Take in a record."""
+        """Apply a record to the fold; one that cannot be read is a row of `unknown`."""
         meaning = self._fold.put(record)
         if isinstance(meaning, Flawed):
             self._holes.note_record("waiting", record, meaning.why)
@@ -35,15 +35,15 @@ class WaitingTable:
             self.flush()
 
     def put(self, record: Record, root: Root, entry: Due) -> None:
-        """Keep the entry of a root, in the place of one that it had."""
+        """Keep the entry of a root in place of one that it had: called by the fold."""
         name = _name_of(record)
-        place = self._names.root_row(root.source, root.position)
-        if place is None:
+        root_columns = self._names.root_row(root.source, root.position)
+        if root_columns is None:  # the picture is not about its input
             self._changes[name] = None
             return
         last_loss = entry.history[-1] if entry.history else None
         row: dict[str, str | int | bool | None] = {
-            **place,
+            **root_columns,
             **origin_row(entry.origin),
             "attempt": entry.attempt,
             "due_at": entry.due_ms,
@@ -65,7 +65,7 @@ class WaitingTable:
         self._changes[name] = row
 
     def end(self, record: Record, root: Root) -> None:
-        """Forget the entry of a root, which waits no more."""
+        """Forget the entry of a root, which waits no more: called by the fold."""
         self._changes[_name_of(record)] = None
 
     def flush(self) -> None:
@@ -87,5 +87,5 @@ class WaitingTable:
 
 
 def _name_of(record: Record) -> tuple[int, str]:
-    """Return which entry a record is about: its partition, and its key in hexadecimal digits."""
+    """Return which entry a record writes or ends: its partition, and its key in hex."""
     return record.partition, (record.key or b"").hex()

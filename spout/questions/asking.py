@@ -40,12 +40,13 @@ def limits_of_question(
 
 
 def ask_picture(picture: Picture, question: str, bound: BoundValues) -> list[AnswerRow]:
-    """Return the rows that answer a question, as mappings by the names of their columns.
+    """Run the query of a question, and return the rows of its answer by the names of their columns.
 
-    A question whose answer others need makes a table of it, and has no rows.
+    A query that makes a table for other questions has no rows.
 
     Args:
         question: the name of its file, without the ending.
+        bound: the values of the names that the query has, such as ``:since``.
     """
     cursor = picture.connection.execute(_query(question), bound)
     names = [description[0] for description in cursor.description or ()]

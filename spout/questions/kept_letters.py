@@ -92,7 +92,7 @@ class KeptLetters:
             cuts: list[str] = []
             other_records = 0
             for input, _meant in filters:
-                cuts += self._follow(log, topics, input)
+                cuts += self._read_new(log, topics, input)
                 other_records += self._other_records(input)
             total = choose_letters(self._picture, filters)
             yield LetterPicture(self._picture, total, other_records, cuts)
@@ -105,7 +105,7 @@ class KeptLetters:
     def _forget_former_topics(self, topics: Topics) -> None:
         """Delete what is kept of topics that no input has now, or another input than then.
 
-        Letters are in the file only behind a mark of their topic, so the marks name all topics.
+        No letter is in the file without a mark of its topic, so the marks name all topics.
         """
         present_names = {(input.dead_letter.topic, input.name) for input in topics.inputs.values()}
         execute = self._picture.connection.execute
@@ -115,8 +115,11 @@ class KeptLetters:
                 execute("DELETE FROM letters WHERE topic = ?", [topic])
                 execute("DELETE FROM marks WHERE topic = ?", [topic])
 
-    def _follow(self, log: Log, topics: Topics, input: Input) -> Sequence[str]:
-        """Read what is new of an input's letters; return what is left unread because of a limit."""
+    def _read_new(self, log: Log, topics: Topics, input: Input) -> Sequence[str]:
+        """Read an input's new letters into the file, in the steps of the module.
+
+        Return a text for each partition that was left unread because of a limit.
+        """
         topic = input.dead_letter.topic
         # 1. where each partition begins and ends; the id comes first: if the topic is created again
         # meanwhile, its letters are kept under the former id, and the next request forgets them
@@ -138,7 +141,6 @@ class KeptLetters:
             log,
             topics,
             self._picture,
-            clock_ms=lambda: 0,  # no time ends a reading: the page has one reader of such requests
             limits=limits_of_question(topics, KEPT_BYTES_MAX),
             input_names=[input.name],
             parts={PicturePart.LETTERS},
@@ -156,11 +158,15 @@ class KeptLetters:
     def _marks_of(
         self, input: Input, topic_id: str, ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return up to where each partition was read; empty: all are read from their starts.
+        """Return up to where each partition of an input's topic was read.
 
-        So it is if the topic was created again, or if a log ends before its mark: with 5 records
-        read of a log that ends at 3, somebody has cut it, and what has come since may stand where
-        other letters stood.
+        Empty: none was, or all are to be read anew, since the topic was created again or a log ends
+        before its mark. With 5 records read of a log that ends at 3, somebody has cut it, and what
+        has come since may stand where other letters stood.
+
+        Args:
+            topic_id: Kafka's id of the topic now; empty: it is missing.
+            ends: where the logs of its partitions end now.
         """
         topic = input.dead_letter.topic
         marks: dict[TopicPartition, int] = {}
@@ -196,7 +202,10 @@ class KeptLetters:
         starts: Mapping[TopicPartition, int],
         first_offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """Delete the letters of a topic that its logs lack now, and those that are read anew."""
+        """Delete the letters of a topic that its logs lack now, and those that are read anew.
+
+        `starts` are the first offsets of its logs, `first_offsets` those that are read next.
+        """
         execute = self._picture.connection.execute
         execute("DELETE FROM letters WHERE topic = ? AND partition >= ?", [topic, len(starts)])
         for place, start in starts.items():

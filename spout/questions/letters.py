@@ -69,7 +69,10 @@ class LetterPicture:
         return self._listed({"rows_max": OFFSET_MAX, "numbers": json.dumps(numbers)})
 
     def _listed(self, bound: BoundValues) -> list[dict[str, Any]]:
-        """Return the letters that a list of them has, as rows of `LIST`."""
+        """Ask for letters as rows of `LIST`.
+
+        `bound` has `rows_max`, and `numbers`: which letters of all, counted from 1; None: any.
+        """
         return [_listed_row(row) for row in ask_picture(self._picture, "letter_list", bound)]
 
     def details(self) -> list[dict[str, Any]]:
@@ -152,7 +155,6 @@ def letters_read(
             log,
             topics,
             picture,
-            clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
             limits=limits,
             input_names=names,
             parts=parts,
@@ -174,9 +176,12 @@ def choose_letters(picture: Picture, filters: InputFilters) -> int:
 
 
 def _bound_filters(filters: InputFilters) -> BoundValues:
-    """Return filters as the values of a query; None means any."""
+    """Return filters as the values of the query `meant_letters`; None means any."""
+    # filters of inputs differ in their places alone, so all else is read from the first one
     meant = filters[0][1] if filters else Filter()
-    places = [f"{input.name} {place}" for input, of_input in filters for place in of_input.places]
+    places: list[str] = []
+    for input, filter_of_input in filters:
+        places += [f"{input.name} {place}" for place in filter_of_input.places]
     return {
         "inputs": json.dumps([input.name for input, _meant in filters]),
         "places": json.dumps(places) if meant.places else None,
@@ -248,7 +253,10 @@ def _header_rows(headers_json: str | int | None) -> list[dict[str, str | None]]:
 
 
 def _counted_row(row: AnswerRow) -> dict[str, Any]:
-    """Return a row of an answer as a row of `STATS`; one of many values has no times."""
+    """Return a row of an answer as a row of `STATS`.
+
+    A row that stands for many values says how many they are, and has no times.
+    """
     kind = str(row["kind"])
     value = row["value"]
     first_time, last_time = stored_moment(row["first"]), stored_moment(row["last"])

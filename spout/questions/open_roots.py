@@ -42,7 +42,7 @@ class OpenRoots:
     """Open roots.
 
     Attributes:
-        rows: those to show.
+        rows: those to show, the oldest first, with the columns of `ROOTS`.
         total: how many roots of that age are open.
         unknown: acker partitions without a State.
         old_ms: by acker partition the age of a State that is so old that more roots may be open.
@@ -87,14 +87,17 @@ class RootPicture:
             end_offset = number_of_row(run, "end_offset")
             # of the last run only as many as there is room for
             shown_end = min(end_offset, first_offset + limit - len(rows))
-            names = [_name(run, offset) for offset in range(first_offset, shown_end)]
+            names = [_root_name(run, offset) for offset in range(first_offset, shown_end)]
             rows += [{"root": name, **row_of_run} for name in names]
         count_values: BoundValues = {"emitted_until": emitted_until}
         (total,) = ask_picture(self._picture, "open_root_count", count_values)
         return OpenRoots(rows, number_of_row(total, "roots"), unknown, old_ms)
 
     def _unknown_ackers(self, now_ms: int) -> tuple[list[int], dict[int, int]]:
-        """Return the acker partitions without a State, and the ages of States that are old."""
+        """Return the acker partitions without a State, and the ages of old States by partition.
+
+        Ages are in ms. An old State lacks roots that were emitted since.
+        """
         bound: BoundValues = {"old_until": time_column(now_ms - OLD_MS)}
         without_state: list[int] = []
         old_ms: dict[int, int] = {}
@@ -115,7 +118,6 @@ def root_picture(log: Log, topics: Topics, inputs: Sequence[Input]) -> Iterator[
             log,
             topics,
             picture,
-            clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
             input_names=[input.name for input in inputs],
             parts={PicturePart.OPEN_ROOTS},
         )
@@ -124,16 +126,16 @@ def root_picture(log: Log, topics: Topics, inputs: Sequence[Input]) -> Iterator[
 
 
 def _topics_of(inputs: Sequence[Input]) -> list[str]:
-    """Return the topics of inputs behind the inputs' names, those of copies behind all others."""
+    """Return texts ``input topic``, as the query has topics: replay topics are the last ones."""
     by_id = sorted(inputs, key=lambda input: input.id)
     own_topics = [f"{input.name} {input.topic}" for input in by_id]
     return own_topics + [f"{input.name} {input.replay_topic}" for input in by_id]
 
 
 def _row_of_run(run: AnswerRow, now_ms: int, *, is_old: bool) -> dict[str, Any]:
-    """Return what the rows of all roots of a run have in common.
+    """Return the columns that all roots of a run have in common; `now_ms` is wall time.
 
-    `is_old`: the State that has them is.
+    `is_old`: the State that has them is old, so that no acker seems to work.
     """
     state_ms = number_of_row(run, "state_ms")
     left_ms: int | str | None
@@ -156,7 +158,7 @@ def _row_of_run(run: AnswerRow, now_ms: int, *, is_old: bool) -> dict[str, Any]:
     }
 
 
-def _name(run: AnswerRow, offset: int) -> str:
-    """Return the name of a root of a run for people."""
+def _root_name(run: AnswerRow, offset: int) -> str:
+    """Return the name for people of the root at an offset of a run."""
     place = location(str(run["topic"]), number_of_row(run, "partition"), offset)
     return root_name(place, number_of_row(run, "generation"))

@@ -79,7 +79,6 @@ def _redrives_read(
             log,
             topics,
             picture,
-            clock_ms=lambda: 0,  # no time ends a reading: a command is ended by whoever runs it
             limits=limits_of_question(topics),
             input_names=[input.name for input in inputs],
             parts={PicturePart.OUTCOMES},
@@ -92,7 +91,7 @@ def _redrives_read(
 
 
 def _rows_of(picture: Picture, redrive: str | None) -> list[dict[str, Any]]:
-    """Return the redrives of a picture as rows of `REDRIVES`; None: not of one id alone."""
+    """Return the redrives of a picture as rows of `REDRIVES`: that of an id, or all for None."""
     return [_redrive_row(row) for row in ask_picture(picture, "redrive_list", {"redrive": redrive})]
 
 

@@ -242,7 +242,7 @@ def _counts_by_key(samples: Iterable[MetricSample]) -> dict[_SeriesKey, float]:
 
 
 def _graph(address: str, group: str, scrape: _Scrape, former_scrapes: Sequence[_Scrape]) -> DriverGraph:
-    """Return the graph of one of the groups that a driver counts."""
+    """Return the graph of one group by the newest scrape of its driver; rates by all scrapes."""
     counts = {key: value for key, value in scrape.counts.items() if key.group == group}
     edges = list(_edges(counts, scrape, former_scrapes))
     nodes = _nodes(counts, edges)
@@ -254,7 +254,7 @@ def _edges(
     counts: Mapping[_SeriesKey, float], scrape: _Scrape, former_scrapes: Sequence[_Scrape]
 ) -> Iterator[GraphEdge]:
     """Yield the streams that bolts read, then those that no bolt reads; all of one group."""
-    # by (source, stream, operator); empty: no edge names the grouping, only its executed tuples
+    # by (source, stream, operator): the grouping; empty: the driver does not name it
     grouping_by_ends: dict[tuple[str, str, str], str] = {}
     executed_by_ends: dict[tuple[str, str, str], _SeriesKey] = {}
     for key in counts:
@@ -320,7 +320,7 @@ def _bolt(
 
 
 def _quantile(counts_by_bound: Mapping[float, float], share: float) -> float:
-    """Return a quantile of a histogram in seconds, as Prometheus' `histogram_quantile` does.
+    """Return below or at how many seconds a share of all took, as `histogram_quantile` computes it.
 
     Within its bucket a quantile is where it would be if times were spread evenly. With {1: 50, 2:
     90, inf: 100} the median is 1 s, and 0.7 is in the middle of the second bucket, 1.5 s. Of 0.99

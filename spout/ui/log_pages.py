@@ -30,7 +30,7 @@ from spout.inspect.latency import LATENCY, CompletionLog
 from spout.inspect.letter_rows import HISTORY, LIST, STATS, key_text, moment
 from spout.inspect.overview import missing_services
 from spout.inspect.tables import Row
-from spout.inspect.trail import InputRecord, Trail
+from spout.inspect.trail import EvidenceReader, InputRecord
 from spout.questions.letters import ReadsLetters, details_of, letters_read
 from spout.ui.graph import BOLTS, Drivers, with_bolts
 from spout.ui.requests import (
@@ -107,7 +107,7 @@ class LogPages:
         # why the newest reading found no broker; None: it found one
         self._broker_error: WindhoverError | None = None
         self._now_ms = now_ms
-        self._trail = Trail(log, topics)
+        self._evidence_reader = EvidenceReader(log, topics)
         self.thread = ThreadPoolExecutor(1, "windhover-log-pages")
         # by what somebody typed, such as "1h"; the window that was shown last is the last
         self._window_by_since: dict[str, _FailureWindow] = {}
@@ -186,9 +186,9 @@ class LogPages:
         page_values |= {"query": query, "stories": stories, "notes": []}
         records, page_values["notes"] = self._records(query)
         for record in records:
-            evidence = self._trail.follow(record)
+            evidence = self._evidence_reader.read_evidence(record)
             now_ms = self._now_ms()
-            circumstances = self._trail.circumstances(record, evidence, now_ms)
+            circumstances = self._evidence_reader.circumstances(record, evidence, now_ms)
             story = explained(evidence, circumstances, now_ms, self._config)
             stories.append((story, timeline_of(evidence, now_ms)))
         return [story for story, _timeline in stories]
@@ -199,9 +199,9 @@ class LogPages:
             return [], []
         self.reachable_log()  # raises where no broker answers
         if query.place:
-            return self._trail.origin(query.place), []
+            return self._evidence_reader.records_at(query.place), []
         inputs = inputs_named(self._topics, [query.input] if query.input else [])
-        return self._trail.search(inputs, query.key, query.since, self._now_ms())
+        return self._evidence_reader.search(inputs, query.key, query.since, self._now_ms())
 
     def _failures_page(self, request: Request, page_values: dict[str, Any]) -> Any:
         """Show the causes of failures since a time, once all verdicts since then were read."""
@@ -229,14 +229,19 @@ class LogPages:
         return rows
 
     def _keep_window(self, log: Log, since: str, since_ms: int) -> _FailureWindow:
-        """Return the window of failures since a time, kept from a former request or begun now.
+        """Return the window of failures since a time, of a former request or begun now.
 
-        Windows that nobody has asked for lately are closed.
+        A window that has grown by a tenth of its length is begun anew. Windows beyond `WINDOWS_MAX`
+        are closed, those first that were shown longest ago.
+
+        Args:
+            since: what somebody typed, such as "1h".
+            since_ms: the wall time that this is now.
         """
-        window = self._window_by_since.pop(since, None)
+        window = self._window_by_since.pop(since, None)  # it is put back at the end
         if window is not None:
             length_ms = self._now_ms() - since_ms
-            growth_ms = since_ms - window.since_ms
+            growth_ms = since_ms - window.since_ms  # it began so much earlier than "1h" ago
             if growth_ms * WINDOW_GROWTH_MAX > length_ms:
                 window.failures.close()
                 window = None

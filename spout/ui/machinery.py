@@ -229,11 +229,18 @@ def machinery_of(snapshot: Snapshot) -> Machinery:
 def _acker_partition(
     number: int, view: Reading[AckerView], ends: Reading[AckEnds], snapshot: Snapshot
 ) -> AckerPartition:
-    """Return one acker partition from its State, and from the ends of the topics that it reads."""
+    """Return what an acker partition has, by its State and the ends of the topics that it reads.
+
+    Args:
+        number: of the acker partition.
+        view: its State; unknown: it has none, or nobody could read it.
+        ends: where its `_ack_init` and `_ack_ack` end.
+        snapshot: says which ackers live, and when all this was read.
+    """
     restored = view.then(lambda state: state.restored)
     if view.value is not None and view.value.restored is None:
         restored = Reading(unknown=NO_RESTORE.format(number))
-    # how long a State has been older than the records that it lacks; 0: it lacks none
+    # how long ago the State lacked nothing; 0: it lacks nothing now
     behind_ms = 0
     if view.value is not None and view.value.is_behind:
         behind_ms = snapshot.at_ms - view.value.at_ms
@@ -246,6 +253,7 @@ def _acker_partition(
         return init_count + ack_count
 
     def age_ms(at_ms: int) -> int:
+        """Return how long ago a wall time is; a clock that was set back makes no age below 0."""
         return max(0, snapshot.at_ms - at_ms)
 
     roots = view.then(lambda state: sum(len(open_range.at) for open_range in state.open_ranges()))

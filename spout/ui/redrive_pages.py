@@ -120,7 +120,7 @@ class RedrivePages:
         ]
 
     def _if_allowed(self, change: LogBuild) -> Build:
-        """Return what makes a change, or answers 403 if the request may change nothing."""
+        """Return a page that makes a change, or answers 403 if the request may change nothing."""
         build_after_change = self._with_errors_shown(change)
 
         def answer(request: Request, latest: LatestState) -> PageContent:

@@ -211,5 +211,6 @@ class HostGuard:
             error_response = JSONResponse({"error": refusal}, MISDIRECTED)
             await error_response(scope, receive, send_with_headers)
             return
+        # a proxy may name a whole URL as the target of a request
         path = path_of_target(scope["path"])
         await self._app({**scope, "path": path}, receive, send_with_headers)

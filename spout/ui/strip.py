@@ -100,7 +100,10 @@ class Strip:
 
 
 def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip]:
-    """Return the band of a partition; unknown: nobody knows where its log begins or ends."""
+    """Return the band of a partition: its log from start to end, in `cells_max` cells at most.
+
+    Unknown: nobody knows where its log begins or ends.
+    """
     if state.start.value is None or state.end.value is None:
         return Reading(unknown=state.start.unknown or state.end.unknown)
     why_old = ""
@@ -184,25 +187,29 @@ def _open_offsets(ranges: Sequence[OpenRange]) -> I64:
 
 
 class _Cells:
-    """The cells of a band; offset x is in cell ``(x - start) * n // length``."""
+    """The n cells of the band [start, end); offset x is in cell ``(x - start) * n // length``."""
 
     def __init__(self, start: int, end: int, cells_max: int) -> None:
+        """Cut the offsets [start, end) into cells; a log that ends before its start has none."""
         self.start, self.end = start, max(start, end)
         self._length = self.end - start
         self.number = min(cells_max, self._length)
         numbers = np.arange(self.number + 1, dtype=np.int64)
         # first offset of each cell, and the end of the last one, (n + 1,): of 10 offsets in 4
         # cells 0, 3, 5, 8, 10
-        self._edges = numbers + start
+        self._bounds = numbers + start
         if self.number:
-            self._edges = start - (-numbers * self._length // self.number)  # rounded up
+            self._bounds = start - (-numbers * self._length // self.number)  # rounded up
 
     def _cells_inside(self, offsets: I64) -> tuple[I64, np.ndarray]:
-        """Return the cells of those offsets that are in the band, and a mask of these offsets."""
+        """Return the cells of those offsets that are in the band, and which offsets these are.
+
+        The second array has a bool for each of all offsets.
+        """
         is_inside = (offsets >= self.start) & (offsets < self.end)
         return (offsets[is_inside] - self.start) * self.number // max(1, self._length), is_inside
 
-    def counts(self, offsets: I64) -> I64:
+    def count_in_cells(self, offsets: I64) -> I64:
         """Count the offsets in each cell, (n,)."""
         cells, _is_inside = self._cells_inside(offsets)
         return np.bincount(cells, minlength=self.number).astype(np.int64)
@@ -215,7 +222,7 @@ class _Cells:
             BandKind.BLOCKED: lost.offsets[lost.is_blocked],
             BandKind.DEAD: dead_offsets,
         }
-        return np.stack([self.counts(offsets_by_kind[kind]) for kind in _COUNTED])
+        return np.stack([self.count_in_cells(offsets_by_kind[kind]) for kind in _COUNTED])
 
     def earliest(self, offsets: I64, times_ms: I64) -> I64:
         """Return the earliest time in each cell, (n,); `OFFSET_MAX`: the cell has none.
@@ -238,7 +245,7 @@ class _Cells:
             is_old: records that are not emitted by the ackers' State may have been emitted since.
             knows_lost: whether it is known what waits for a replay; if not, any emitted record may.
         """
-        first_offsets, ends = self._edges[:-1], self._edges[1:]
+        first_offsets, ends = self._bounds[:-1], self._bounds[1:]
         kinds = np.full(self.number, _KINDS.index(BandKind.UNKNOWN), np.int64)
         if progress is not None:
             emitted_to = int(offset_of(progress.emitted_to)) if progress.was_emitted else self.start
@@ -256,7 +263,7 @@ class _Cells:
         return kinds
 
     def runs(self, kinds: I64, counts: I64, first_due_ms: I64) -> list[Run]:
-        """Join neighbours that show the same kind, and return these runs.
+        """Return the runs of neighbouring cells that show the same kind.
 
         Args:
             kinds: of each cell, without those of `_COUNTED`, (n,).
@@ -274,8 +281,8 @@ class _Cells:
             due_ms = int(first_due_ms[cell:cell_end].min())
             run = Run(
                 kind=_KINDS[shown_kinds[cell]],
-                first=int(self._edges[cell]),
-                end=int(self._edges[cell_end]),
+                first=int(self._bounds[cell]),
+                end=int(self._bounds[cell_end]),
                 cell=cell,
                 cell_end=cell_end,
                 counts=tuple(counts[:, cell:cell_end].sum(axis=1).tolist()),

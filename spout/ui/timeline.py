@@ -37,7 +37,7 @@ class EventKind(StrEnum):
 
 
 class LaneEvent(NamedTuple):
-    """An event of a lane at a wall time; `x` is its place in the lane."""
+    """An event of an attempt at a wall time; `x`, from 0 to `SCALE`, is where it is drawn."""
 
     at_ms: int
     kind: EventKind
@@ -114,18 +114,21 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
             written = LaneEvent(written_ms, EventKind.WRITTEN, "written to its topic")
             lanes[0] = replace(lanes[0], events=[written, *lanes[0].events])
 
-    # 3. places: all lanes have one scale
+    # 3. where events are drawn: all lanes have one scale
     times_ms = [event.at_ms for lane in lanes for event in lane.events]
     begin_ms, end_ms = min(times_ms, default=now_ms), max(times_ms, default=now_ms)
     length_ms = max(1, end_ms - begin_ms)
-    return Timeline(begin_ms, end_ms, [_placed(lane, begin_ms, length_ms) for lane in lanes])
+    return Timeline(begin_ms, end_ms, [_with_x(lane, begin_ms, length_ms) for lane in lanes])
 
 
 def _lane_of(evidence: Evidence, emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> Lane:
-    """Return the lane of an emission that the log has; its events have no places yet."""
+    """Return the lane (the line on which one attempt is drawn) of an emission that the log has.
+
+    Where its events are drawn is not decided yet. `loss_in_history` is how the emission was lost
+    by the history of a later copy or letter; None: none says it.
+    """
     verdict = emission.verdict
-    # the verdict says how it was lost; if it was not read, the history of a later copy or letter
-    # may
+    # the verdict says how it was lost; only if it was not read, a history does
     loss = loss_in_history if verdict is None else emission.loss
     events = _events_of_loss(loss) if loss is not None else []
     if verdict is not None:
@@ -141,7 +144,7 @@ def _lane_of(evidence: Evidence, emission: TracedEmission, loss_in_history: Loss
     if due is not None:
         text = "becomes a dead letter" if due.dead else f"is due as attempt {due.attempt + 1}"
         events.append(LaneEvent(due.due_ms, EventKind.DUE, text))
-    if emission is evidence.emissions[-1]:
+    if emission is evidence.emissions[-1]:  # a letter ends the last attempt
         for letter in evidence.letters:
             if is_letter_of(letter, emission):
                 text = f"dead letter {letter.place} ({UntrustedName(letter.dead)})"
@@ -170,8 +173,11 @@ def _events_of_loss(loss: Loss) -> list[LaneEvent]:
     return [emitted, ended]
 
 
-def _placed(lane: Lane, begin_ms: int, length_ms: int) -> Lane:
-    """Return a lane with the places of its events; the time of all lanes begins at `begin_ms`."""
+def _with_x(lane: Lane, begin_ms: int, length_ms: int) -> Lane:
+    """Return a lane with the x of each event, of its begin and of its end.
+
+    All lanes together begin at the wall time `begin_ms`, and are `length_ms` long.
+    """
     events = []
     for event in lane.events:
         x = (event.at_ms - begin_ms) * SCALE // length_ms

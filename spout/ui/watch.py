@@ -105,6 +105,7 @@ class Watch:
         while not self.is_over():
             await asyncio.to_thread(self.read)
             waited_s = 0.0
+            # the pause becomes shorter when somebody opens a tab meanwhile
             while waited_s < self.pause_s and not self.is_over():
                 await asyncio.sleep(CHECK_EVERY_S)
                 waited_s += CHECK_EVERY_S
@@ -289,7 +290,7 @@ class Site:
     async def run(self) -> None:
         """Read until `is_over`, and replace the pages whenever the file has changed."""
         while not self.is_over():
-            # the watch asks this between two readings; so the file is checked without a thread
+            # the watch calls this between two readings; so the file is checked without a thread
             self._pages.watch.is_over = self._load_changed_file
             await self._pages.watch.run()
             if self._newer_topics is not None and not self.is_over():
@@ -305,9 +306,9 @@ class Site:
         self._stack.close()
 
     def _load_changed_file(self) -> bool:
-        """Load the file if it has changed; return whether the watch of the present pages must end.
+        """Load the file if it has changed; return whether the present pages must stop reading.
 
-        The file is looked at each second. The watch ends for newer pages, or with the process.
+        They stop for newer pages, or with the process. The file is read once a second at most.
         """
         if self.is_over() or self._newer_topics is not None:
             return True

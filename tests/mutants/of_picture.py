@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "a-place-means-letters-of-all-inputs",
         "spout/inspect/dead_letters.py",
-        "            place = _place(input, text)\n",
-        "            place = next(filter(None, [_place(other, text) for other in inputs]), None)\n",
+        "            place = _place_of_input(input, text)\n",
+        "            place = max(_place_of_input(other, text) or '' for other in inputs) or None\n",
         f"{_COUNTS}::test_a_place_means_the_letters_of_its_input_alone",
         "a letter of another input could be shown, and be meant by the sample of a redrive",
     ),
@@ -260,7 +260,7 @@ MUTANTS = (
     Mutant(
         "a-payload-that-is-no-json-stands-where-json-is-asked-for",
         "spout/picture/database.py",
-        'mark = f"CASE WHEN json_valid({mark}) THEN {mark} END"',
+        'parameter = f"CASE WHEN json_valid({parameter}) THEN {parameter} END"',
         "pass",
         f"{_LOADER}::test_a_letter_has_where_its_record_was_and_a_key_inside_its_payload_can_be_asked_for",
         "one such letter would let every search in payloads end with an error",
@@ -269,7 +269,7 @@ MUTANTS = (
     Mutant(
         "what-waits-is-0-where-it-cannot-be-read",
         "spout/picture/loader.py",
-        "if not self._reading.is_whole(self._topics.ack_topics.due):",
+        "if not self._topic_reader.is_whole(self._topics.ack_topics.due):",
         "if False:",
         f"{_LOADER}::test_a_topic_that_is_missing_is_a_hole_and_the_rest_is_loaded",
         "an operator would read that nothing waits, where nobody knows it",
@@ -294,8 +294,8 @@ MUTANTS = (
     Mutant(
         "the-first-root-that-nobody-accepted-does-not-wait",
         "spout/picture/verdict_tables.py",
-        "return min(len(self.positions), max(0, progress.skip - self.number))",
-        "return min(len(self.positions), max(0, progress.skip + 1 - self.number))",
+        "return min(len(self.positions), max(0, progress.skip - self.first_index))",
+        "return min(len(self.positions), max(0, progress.skip + 1 - self.first_index))",
         f"{_LOADER}::test_a_root_that_waits_has_its_entry_and_one_that_nobody_accepted_has_none",
         "a lost record would be in no table of what waits",
     ),

@@ -182,6 +182,14 @@ MUTANTS = (
         "tests/unit/spout/ui/test_attention.py::test_a_cause_for_which_the_file_has_a_rule_is_no_new_one",
         "a monitor would warn of what the file expects",
     ),
+    Mutant(
+        "latency-counts-from-a-wall-time-of-the-future",
+        "spout/inspect/latency.py",
+        "emitted_ms = emission_wall(init, record.timestamp_ms)",
+        "emitted_ms = init.wall",
+        "tests/unit/spout/inspect/test_latency.py::test_a_clock_that_was_set_ahead_changes_no_time",
+        "after a clock was set ahead records would seem to take no time, and no verdict be read",
+    ),
     # -- what may be committed, and what is planned
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",
@@ -1571,8 +1579,8 @@ MUTANTS = (
     Mutant(
         "what-no-worker-has-taken-over-waits-as-well",
         "spout/inspect/waiting_roots.py",
-        "due=Counter(root.place for root in self._all_roots()),",
-        "due=Counter(root.place for root in self._entries.waiting.values()),",
+        "due=Counter(root.partition_id for root in self._all_roots()),",
+        "due=Counter(root.partition_id for root in self._entries.waiting.values()),",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter",
         "with the replay workers down, lost records would be shown nowhere",
@@ -1580,8 +1588,8 @@ MUTANTS = (
     Mutant(
         "what-is-beneath-a-flawed-entry-is-shown",
         "spout/inspect/waiting_roots.py",
-        "self.waiting.setdefault(name_of(record), without_due_time)",
-        "self.waiting[name_of(record)] = without_due_time",
+        "self.waiting.setdefault(name_of(record), _waiting_root(root, due_ms=0))",
+        "self.waiting[name_of(record)] = _waiting_root(root, due_ms=0)",
         "tests/unit/spout/inspect/test_waiting_roots.py"
         "::test_an_entry_that_somebody_wrote_over_is_shown_as_it_was",
         "a root whose replay is due would be shown as one that no replay worker has taken over",
@@ -2404,7 +2412,7 @@ MUTANTS = (
     Mutant(
         "a-partition-without-an-answer-is-data",
         "spout/inspect/overview.py",
-        "self._troubles |= answers.value.troubles",
+        "self._why_unanswered |= answers.value.troubles",
         "pass",
         "tests/unit/spout/inspect/test_partition_troubles.py::test_it_is_data_in_each_machine_format",
         "a monitor would see unknown values, and no word of the partition",

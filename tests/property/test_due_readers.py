@@ -390,7 +390,7 @@ def test_the_story_of_a_record_has_what_waits_of_it(world: World) -> None:
     """Each root is looked for in its own partition, and no other is read."""
     table, topics = world.table, installation().ack_topics
     for root in ROOTS:
-        dues, fold = AckTopicSearch(Tails(world.log, 1_000), topics, PARTITIONS).waiting([root])
+        dues, fold = AckTopicSearch(Tails(world.log, 1_000), topics, PARTITIONS).find_dues([root])
         home = home_of(root)
         assert dues.get(root) == table.entries.get((home, root))
         assert fold.progress.get(home) == table.progress.get(home)

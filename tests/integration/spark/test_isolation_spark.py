@@ -18,7 +18,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Record, TopicPartition
 from spout.builder.topology import TopologyBuilder
 from spout.inspect.failures import FailureLog
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from spout.isolation.safety import IDLE_KILLS, IDLE_LIMITS
 from spout.tuples.poison import HUNG, WORKER_DIED
 from tests.support.bolts.poison_bolts import (
@@ -212,8 +212,8 @@ def test_a_hang_that_does_not_come_back_names_its_record(
     assert f"bolt=Once error={HUNG} how='took longer than bolt_timeout, 2s'" in line
     place = line.partition("records=")[2].partition(":")[0]
     assert passed() == [("Once", HUNG, 1, place)]
-    (here,) = Trail(world.log, world.topics).origin(place)
-    evidence = Trail(world.log, world.topics).follow(here)
+    (here,) = EvidenceReader(world.log, world.topics).records_at(place)
+    evidence = EvidenceReader(world.log, world.topics).read_evidence(here)
     assert isinstance(evidence.record, Record)
     assert evidence.record.value == b"line-3"
     assert [call.operator for call in evidence.emissions[-1].passed] == ["Once"]

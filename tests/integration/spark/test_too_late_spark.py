@@ -17,7 +17,7 @@ from acker.config.topics import load_topics
 from acker.kafka.port import Outgoing
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, late_notes
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import (
@@ -116,9 +116,9 @@ def snapshot_says(world: VerdictWorld, name: str) -> list[str]:
 
 
 def story(world: VerdictWorld, place: str) -> dict[str, object]:
-    trail = Trail(world.log, world.topics)
-    [here] = trail.origin(place)
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.log, world.topics)
+    [here] = trail.records_at(place)
+    evidence = trail.read_evidence(here)
     return explained(evidence, trail.circumstances(here, evidence, NOW_MS), NOW_MS)
 
 

@@ -30,7 +30,7 @@ from spout.inspect.dead_letters import (
 )
 from spout.inspect.overview import Overview, missing_members
 from spout.inspect.story import ANNOUNCED, PENDING
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from spout.picture.database import Picture
 from spout.picture.loader import PictureLoader
 from spout.questions.letters import details_of, letters_read
@@ -117,21 +117,21 @@ def _look_at_inputs(log: Log, topics: Topics) -> None:
 
 def _inspect(log: Log, topics: Topics, stagehand: Stagehand) -> None:
     """Look for what is open, for what was only announced, by key, and at offsets without a record."""
-    found, trail = stagehand.input, Trail(log, topics)
+    found, trail = stagehand.input, EvidenceReader(log, topics)
     for place, state in ((_open_root(log, topics), PENDING), (location(found.name, 0, LATER), ANNOUNCED)):
-        (here,) = trail.origin(place)
-        emission = trail.follow(here).emissions[0]
+        (here,) = trail.records_at(place)
+        emission = trail.read_evidence(here).emissions[0]
         if emission.state != state:
             raise AssertionError(f"{place} is {emission.state} instead of {state}")
     if trail.with_key(found, b"no such key", 0, 1)[0]:
         raise AssertionError("a record has a key that was never written")
     topics_of = (found.topic, found.replay_topic, found.dead_letter.topic)
     placed = _transact(stagehand, *(Outgoing(topic, 0, b"line") for topic in topics_of))
-    (hole,) = trail.origin(location(found.topic, 0, placed[found.topic] + 1))
-    trail.follow(hole)
+    (hole,) = trail.records_at(location(found.topic, 0, placed[found.topic] + 1))
+    trail.read_evidence(hole)
     for topic in topics_of[1:]:
         with pytest.raises(UsageError, match="there is no copy or dead letter"):
-            trail.origin(location(topic, 0, placed[topic] + 1))
+            trail.records_at(location(topic, 0, placed[topic] + 1))
 
 
 def _open_root(log: Log, topics: Topics) -> str:

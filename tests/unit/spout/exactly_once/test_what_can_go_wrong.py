@@ -15,7 +15,7 @@ from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
 from replay.records.letters import Filter, LetterAction
 from spout.inspect.dead_letters import carry_out, filters_of_inputs
-from spout.inspect.operate import GroupSession, Place, moves
+from spout.inspect.operate import GroupSession, RewindTarget, moves
 from tests.support.worlds.exact_world import ExactStart, ExactWorld
 
 LINES = ("a b", "c", "d")
@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> ExactWorld:
 
 
 def reset(
-    world: ExactWorld, to: Place = "earliest", *, at_ms: int | None = None, without_store: bool = True
+    world: ExactWorld, to: RewindTarget = "earliest", *, at_ms: int | None = None, without_store: bool = True
 ) -> None:
     """Reset the offsets of the input."""
     plan = moves(world.log, world.topics.input("sentences"), to, at_ms=at_ms)

@@ -14,7 +14,7 @@ import pytest
 
 from acker.identity import offset_of, source_of
 from acker.kafka.port import Outgoing, Transactions
-from spout.inspect.operate import Place, moves
+from spout.inspect.operate import RewindTarget, moves
 from spout.inspect.overview import Overview
 from spout.planning.journal import BEGINNING
 from tests.support.worlds.planning import World, batch, positions
@@ -65,7 +65,7 @@ def open_transaction(behind: int, topic: str = "sentences", partition: int = 0) 
 )  # fmt: skip
 @pytest.mark.parametrize("partitions", [(), (0,)], ids=["all", "this partition"])
 def test_a_reset_goes_no_further_than_an_open_transaction(
-    behind: int, to: Place, is_time: bool, first: int, partitions: tuple[int, ...]
+    behind: int, to: RewindTarget, is_time: bool, first: int, partitions: tuple[int, ...]
 ) -> None:
     """A time of the future is behind all of it, and so is an offset that the log does not have."""
     opened = open_transaction(behind)

@@ -23,7 +23,7 @@ from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.diagnosis import LEFT_OPEN, Circumstances, diagnose, explained
 from spout.inspect.readings import Reading
 from spout.inspect.story import Evidence, TracedEmission
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from spout.planning.journal import BEGINNING
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
@@ -58,9 +58,9 @@ def why(world: World, place: str = "sentences/0@3", **bounds: int) -> tuple[str,
 
 
 def story_of(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[str, Any]:
-    trail = Trail(world.cluster.log(), world.topics, **bounds)
-    (here,) = trail.origin(place)
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.cluster.log(), world.topics, **bounds)
+    (here,) = trail.records_at(place)
+    evidence = trail.read_evidence(here)
     story = explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
     if not bounds:
         check_page(world, place, story)
@@ -239,11 +239,11 @@ def test_a_record_that_is_blocked_is_so_while_its_next_copy_is_written_too() -> 
     world.bolt = lambda _record, _partition, origin: "" if origin else "ValueError"
     world.plan()
     world.execute()
-    trail = Trail(world.cluster.log(), world.topics)
-    (here,) = trail.origin("sentences/0@2")
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    (here,) = trail.records_at("sentences/0@2")
     for _ in range(10):
         world.run(100)
-        if (evidence := trail.follow(here)).dues:
+        if (evidence := trail.read_evidence(here)).dues:
             break
     assert evidence.dues
     # its copies were read before the newest one was written, and what waits after that
@@ -553,9 +553,9 @@ def test_a_record_behind_the_begin_of_an_open_transaction_is_written(world: Worl
 
 def test_an_explicit_fail_has_a_message_and_no_error(world: World) -> None:
     emit_ten(world, fail=(3,))
-    trail = Trail(world.cluster.log(), world.topics)
-    (here,) = trail.origin("sentences/0@3")
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    (here,) = trail.records_at("sentences/0@3")
+    evidence = trail.read_evidence(here)
     (one,) = evidence.emissions
     assert one.verdict is not None
     assert one.verdict.lost is not None
@@ -587,9 +587,9 @@ class NoMembers:
 
 def test_what_is_around_a_record_may_be_unknown_and_the_rest_is_named(world: World) -> None:
     emit_ten(world, skip=(3,))
-    trail = Trail(world.cluster.log(NoMembers()), world.topics)
-    (here,) = trail.origin("sentences/0@3")
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.cluster.log(NoMembers()), world.topics)
+    (here,) = trail.records_at("sentences/0@3")
+    evidence = trail.read_evidence(here)
     story = explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
     assert story["situation"] == "IN_BATCH"
     assert story["unknown"] == dict.fromkeys(

@@ -258,6 +258,31 @@ def test_a_quantile_is_a_time_that_some_root_took() -> None:
     assert quantile({}, 0.5) is None
 
 
+def row_by_a_clock_ahead(ahead_ms: int) -> dict[str, Any]:
+    """Return the row where twenty records are emitted by a clock that was set ahead: 15 are acked in time."""
+    world = World(YAML.format(timeout="10s"))
+    planner = world.ready()
+    world.produce(20)
+    world.spouts_ahead_ms = ahead_ms
+    end = batch(planner, BEGINNING, world)
+    world.run(1_000)
+    world.publish(BEGINNING, end, skip=range(5))
+    world.run(15_000)
+    world.publish(BEGINNING, end, skip=range(5, 20))
+    world.run(1_000)
+    return row_of(world)
+
+
+@pytest.mark.parametrize(
+    "ahead_ms", [3 * 3_600_000, 86_400_000, 10 * 365 * 86_400_000], ids=["3 h", "a day", "ten years"]
+)
+def test_a_clock_that_was_set_ahead_changes_no_time(ahead_ms: int) -> None:
+    """The time of the record of an init counts then, as for the ackers."""
+    row = row_by_a_clock_ahead(ahead_ms)
+    assert (row["acked"], row["timed_out"], row["late"]) == (15, 5, 5)
+    assert row == row_by_a_clock_ahead(0)
+
+
 @pytest.mark.parametrize("read_max", [1, 2, 3, 4])
 def test_verdicts_are_read_though_the_first_records_of_the_inits_are_none(read_max: int) -> None:
     """Such a reading took itself for a whole one, or gave up when it found how many verdicts there are."""

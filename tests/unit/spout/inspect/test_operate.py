@@ -15,7 +15,7 @@ from acker.errors import (
 from acker.identity import position_at
 from acker.kafka.port import TopicPartition
 from spout.group.presence import SILENT_MS_MAX
-from spout.inspect.operate import GroupSession, Move, Place, inputs_of, moves, tracked_input
+from spout.inspect.operate import GroupSession, Move, RewindTarget, inputs_of, moves, tracked_input
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import READY_STEPS_MAX, STEP_MS, World, batch, positions
@@ -43,7 +43,7 @@ def do(world: World, operation: GroupSession) -> None:
     raise TimeoutError("the operation did not come to its end")
 
 
-def reset(world: World, to: Place, *, at_ms: int | None = None, take_over: bool = False) -> list[Move]:
+def reset(world: World, to: RewindTarget, *, at_ms: int | None = None, take_over: bool = False) -> list[Move]:
     """Rewind the one input."""
     plan = moves(world.log, world.topics.inputs["sentences"], to, at_ms=at_ms)
     log, new_id = world.cluster.log(), f"op-{to}"
@@ -128,7 +128,7 @@ def test_a_release_of_a_group_that_nobody_runs_leaves_its_offsets_where_they_bel
 
 
 @pytest.mark.parametrize(("to", "first"), [("earliest", 0), (4, 4), ("latest", 10), (99, 10)])
-def test_a_reset_begins_a_new_generation_at_the_requested_place(to: Place, first: int) -> None:
+def test_a_reset_begins_a_new_generation_at_the_requested_place(to: RewindTarget, first: int) -> None:
     """An offset that the log does not hold becomes the nearest that it holds."""
     world = World()
     planner, _ = running(world)
@@ -156,7 +156,7 @@ def test_an_offset_that_the_log_does_not_hold_is_named_with_what_it_became(to: i
 
 
 @pytest.mark.parametrize("to", ["earliest", "latest", 4, 7, 10])
-def test_an_offset_that_the_log_holds_is_named_as_it_is(to: Place) -> None:
+def test_an_offset_that_the_log_holds_is_named_as_it_is(to: RewindTarget) -> None:
     world = World()
     running(world)
     world.log.delete_before({TopicPartition("sentences", 0): 4})

@@ -24,7 +24,7 @@ from acker.wire.passed_calls import (
 from replay.records.places import run_places
 from spout.inspect.diagnosis import explained
 from spout.inspect.failures import FailureLog
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from spout.planning.journal import BEGINNING
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
@@ -120,9 +120,9 @@ def test_inspect_shows_it_for_its_records_alone(
 
 
 def inspected(world: World, place: str) -> dict[str, Any]:
-    trail = Trail(world.cluster.log(), world.topics)
-    (here,) = trail.origin(place)
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    (here,) = trail.records_at(place)
+    evidence = trail.read_evidence(here)
     return explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
 
 

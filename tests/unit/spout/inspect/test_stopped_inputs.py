@@ -17,7 +17,7 @@ from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot, missing_processes, missing_queries, notes_on
 from spout.inspect.readings import Reading
 from spout.inspect.summary import summaries
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from spout.planning.journal import BEGINNING
 from spout.ui.attention import Thresholds, problems
 from spout.ui.machinery import machinery_of
@@ -123,9 +123,9 @@ def test_a_record_of_it_is_said_to_wait_for_the_key(offset: int) -> None:
     """D1206: `inspect` said: start the query."""
     world = left_open()
     world.produce(1)
-    trail = Trail(world.cluster.log(), file_of(STOPPED))
-    (here,) = trail.origin(f"sentences/0@{offset}")
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.cluster.log(), file_of(STOPPED))
+    (here,) = trail.records_at(f"sentences/0@{offset}")
+    evidence = trail.read_evidence(here)
     why = str(explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)["why"])
     assert f"input sentences is stopped on purpose ({WHY}); when `inputs.sentences.stopped` is removed" in why
 

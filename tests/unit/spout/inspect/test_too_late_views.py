@@ -16,7 +16,7 @@ from spout.doctor.monitor import MonitorState, monitor_report
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot, late_notes
 from spout.inspect.readings import Reading, late_counts
-from spout.inspect.trail import Decided, Trail
+from spout.inspect.trail import EvidenceReader, RootVerdicts
 from spout.planning.journal import BEGINNING
 from spout.publishing.fold import LateNote
 from spout.runtime.metrics import acker_metrics
@@ -49,9 +49,9 @@ def world_with(*, late: tuple[int, ...], rows: int, fails_late: bool = False) ->
 
 
 def story_of(world: World, offset: int) -> dict[str, Any]:
-    trail = Trail(world.cluster.log(), world.topics)
-    (here,) = trail.origin(f"sentences/0@{offset}")
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    (here,) = trail.records_at(f"sentences/0@{offset}")
+    evidence = trail.read_evidence(here)
     return explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
 
 
@@ -210,7 +210,7 @@ def test_a_record_that_a_note_names_stays_named_whatever_later_notes_say_of_its_
     run = SourceRun(root.source, root.position, root.position + 1)
     named = TooLate("g", "q/s1", 1, True, 1, 2, 3, 4, (), (run,), (run,))
     later = replace(named, seq=2, roots=())
-    decided = Decided({}, {}, {})
+    decided = RootVerdicts({}, {}, {})
     for note in (later, named, later):
         decided.record_too_late(note, [root])
     assert decided.too_late == {root: named}

@@ -24,7 +24,7 @@ from replay.worker.fetch import Absence
 from spout.inspect.dead_letters import carry_out, filters_of_inputs
 from spout.inspect.diagnosis import explained
 from spout.inspect.story import Evidence, attempts_of
-from spout.inspect.trail import InputRecord, RootValue, Trail
+from spout.inspect.trail import EvidenceReader, InputRecord, RootValue
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
@@ -41,13 +41,13 @@ def world() -> World:
 
 def inspected(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[str, Any]:
     """Look a record up."""
-    trail = Trail(world.cluster.log(), world.topics, **bounds)
-    (here,) = trail.origin(place)
+    trail = EvidenceReader(world.cluster.log(), world.topics, **bounds)
+    (here,) = trail.records_at(place)
     return whole(trail, here, world.now_ms)
 
 
-def whole(trail: Trail, here: InputRecord, now_ms: int) -> dict[str, Any]:
-    evidence = trail.follow(here)
+def whole(trail: EvidenceReader, here: InputRecord, now_ms: int) -> dict[str, Any]:
+    evidence = trail.read_evidence(here)
     return explained(evidence, trail.circumstances(here, evidence, now_ms), now_ms)
 
 
@@ -177,8 +177,8 @@ def test_a_record_that_is_replayed_while_its_topics_are_read_is_found_where_it_w
     emit_ten(world, fail=(3,))
     assert inspected(world)["now"].startswith("waiting for its replay")
     meanwhile = When("poll", lambda: world.run(2_500), skip=1)  # the first one fetches the record itself
-    trail = Trail(world.cluster.log(meanwhile), world.topics)
-    (here,) = trail.origin("sentences/0@3")
+    trail = EvidenceReader(world.cluster.log(meanwhile), world.topics)
+    (here,) = trail.records_at("sentences/0@3")
     story = whole(trail, here, world.now_ms)
     assert story["now"] == "on the replay topic as a copy at sentences.g.replay/0@0, not emitted yet"
 
@@ -291,8 +291,9 @@ def test_a_record_that_left_the_log_is_gone_and_its_story_is_shown_all_the_same(
 @pytest.mark.parametrize("skip", range(6))
 def test_a_log_that_is_shortened_while_it_is_read_is_read_again(world: World, skip: int) -> None:
     emit_ten(world)
-    trail = Trail(world.cluster.log(FailOnce("poll", OutOfRange("gone"), skip=skip)), world.topics)
-    (here,) = trail.origin("sentences/0@3")
+    log = world.cluster.log(FailOnce("poll", OutOfRange("gone"), skip=skip))
+    trail = EvidenceReader(log, world.topics)
+    (here,) = trail.records_at("sentences/0@3")
     assert whole(trail, here, world.now_ms)["now"] == "done: fully processed"
 
 
@@ -351,10 +352,10 @@ def test_a_place_names_a_topic_though_another_input_has_its_name() -> None:
     head = "acker: {partitions: 3}\ninputs:\n"
     inputs = ("sentences: {id: 1, group: g, topic: lines}", "words: {id: 2, group: h, topic: sentences}")
     world = World(head + "".join(f"  {one}\n" for one in inputs))
-    trail = Trail(world.cluster.log(), world.topics)
-    found = [(str(here), here.input.name) for here in trail.origin("sentences/0@3")]
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    found = [(str(here), here.input.name) for here in trail.records_at("sentences/0@3")]
     assert found == [("lines/0@3", "sentences"), ("sentences/0@3", "words")]
-    assert [str(here) for here in trail.origin("lines/0@3")] == ["lines/0@3"]
+    assert [str(here) for here in trail.records_at("lines/0@3")] == ["lines/0@3"]
 
 
 def test_records_are_found_by_their_key_from_a_time_on(world: World) -> None:
@@ -364,19 +365,19 @@ def test_records_are_found_by_their_key_from_a_time_on(world: World) -> None:
             Outgoing("sentences", number % 2, b"v", b"k%d" % (number // 2), timestamp_ms=number + 1)
         )
     producer.flush(0)
-    trail = Trail(world.cluster.log(), world.topics)
+    trail = EvidenceReader(world.cluster.log(), world.topics)
     one = world.topics.input("sentences")
     assert [str(here) for here in trail.with_key(one, b"k2", 0, 10)[0]] == ["sentences/0@2", "sentences/1@2"]
     assert trail.with_key(one, b"k0", 3, 10) == ([], [])
     found, notes = trail.with_key(one, b"k2", 0, 1)
     assert (len(found), notes) == (1, ["1 more records have that key"])
-    bounded = Trail(world.cluster.log(), world.topics, records_max=1)
+    bounded = EvidenceReader(world.cluster.log(), world.topics, records_max=1)
     assert all("unknown" in note for note in bounded.with_key(one, b"k2", 0, 10)[1])
 
 
 def test_a_record_is_found_by_a_key_that_looks_like_hexadecimal_digits(world: World) -> None:
     world.produce(2, keys=[b"0xFf", b"\xff"])
-    trail, one = Trail(world.cluster.log(), world.topics), world.topics.input("sentences")
+    trail, one = EvidenceReader(world.cluster.log(), world.topics), world.topics.input("sentences")
     found = {key: trail.search([one], key, "1h", world.now_ms)[0] for key in ("0xFf", "%FF", "0xff")}
     shown = {key: [str(here) for here in each] for key, each in found.items()}
     assert shown == {"0xFf": ["sentences/0@0"], "%FF": ["sentences/0@1"], "0xff": []}

@@ -12,7 +12,7 @@ from acker.wire.events import Tick
 from spout.group.presence import READS_HEADER, SIGN_EVERY_MS, read_inputs, sign_headers
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from spout.ui.attention import Thresholds, problems
 from tests.support.worlds.planning import WHO, YAML, World
 
@@ -53,9 +53,9 @@ def test_an_input_that_the_query_reads_no_more_is_named() -> None:
 def test_a_record_of_it_is_not_waited_for(names: tuple[str, ...], is_unread: bool) -> None:
     """D2403: `inspect` said that the query has not come so far."""
     world = reading(*names)
-    trail = Trail(world.cluster.log(), world.topics)
-    here = trail.origin("words/0@0")[0]
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    here = trail.records_at("words/0@0")[0]
+    evidence = trail.read_evidence(here)
     story = explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
     assert ("no query reads input words" in str(story["why"])) is is_unread
 

@@ -10,7 +10,7 @@ import pytest
 from acker.errors import Disagreement
 from acker.identity import generation_of, offset_of, position_at, source_of
 from acker.kafka.port import NO_EPOCH, Log, ReadTo, TopicPartition
-from spout.inspect.operate import Place
+from spout.inspect.operate import RewindTarget
 from spout.planning.journal import BEGINNING, Journal, SourceMark, batch_ranges, journal_of
 from spout.planning_process.planner import Planner
 from tests.support.memory.clients import NoFaults
@@ -263,7 +263,7 @@ def test_a_partition_whose_leader_does_not_answer_the_question_waits_and_others_
 
 @pytest.mark.parametrize("to", ["earliest", CUT, READ, "latest"])
 @pytest.mark.parametrize("from_checkpoint", [True, False])
-def test_behind_a_reset_it_goes_on_where_that_says(to: Place, from_checkpoint: bool) -> None:
+def test_behind_a_reset_it_goes_on_where_that_says(to: RewindTarget, from_checkpoint: bool) -> None:
     """O620: though the log was cut below; what is read from there on is compared again."""
     world = World()
     planner, end = read_and_acked(world)

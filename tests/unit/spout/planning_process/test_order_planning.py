@@ -16,7 +16,7 @@ from spout.builder.tuple_metrics import root_metrics
 from spout.group.due import DueEntries
 from spout.inspect.diagnosis import diagnose
 from spout.inspect.overview import Overview, notes_on
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from spout.planning.journal import BEGINNING, batch_ranges, journal_of
 from spout.planning.order import LOST_FEW, ROOM_FIRST, NotAcked, line_of_key
 from tests.support.holes import Aborted, Each, write_stretches
@@ -666,9 +666,9 @@ def test_inspect_tells_behind_which_record_a_held_one_stands() -> None:
     world.run(100)
     told: list[str] = []
     while not told or told[-1].startswith("blocked"):
-        trail = Trail(world.cluster.log(), world.topics)
-        (here,) = trail.origin("sentences/0@2")
-        evidence = trail.follow(here)
+        trail = EvidenceReader(world.cluster.log(), world.topics)
+        (here,) = trail.records_at("sentences/0@2")
+        evidence = trail.read_evidence(here)
         told.append(diagnose(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms).now)
         world.run(100)
     assert told[0] == "blocked: it waits for sentences/0@0; no replay worker has taken it over yet"

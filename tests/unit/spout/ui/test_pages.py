@@ -24,7 +24,7 @@ from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import OLD_MS, DeadRecords, Reading, SourceProgress
 from spout.inspect.summary import RateSeries
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from spout.planning.journal import BEGINNING
 from spout.ui.pages import unknown_reasons
 from spout.ui.requests import HEADERS
@@ -238,9 +238,9 @@ def test_a_record_says_why_it_is_not_done_and_what_to_type(world: World, client:
 
 def test_a_record_for_programs_is_what_inspect_prints(world: World, client: TestClient) -> None:
     begin(world, skip=(2,))
-    trail = Trail(world.cluster.log(), world.topics)
-    (here,) = trail.origin("sentences/0@2")
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    (here,) = trail.records_at("sentences/0@2")
+    evidence = trail.read_evidence(here)
     story = explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
     assert client.get("/record/sentences/0@2", headers={"accept": "application/json"}).json() == [story]
 

@@ -10,7 +10,7 @@ from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.verdict import Verdict
 from replay.records.due import Loss
 from spout.inspect.story import attempts_of
-from spout.inspect.trail import Trail
+from spout.inspect.trail import EvidenceReader
 from spout.ui.timeline import SCALE, EventKind, Lane, Timeline, timeline_of
 from tests.support.odd_times import ODD_TIMES_MS
 from tests.support.worlds.order_world import OrderWorld
@@ -20,9 +20,9 @@ YAML = yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead
 
 
 def timeline(world: World, place: str = "sentences/0@3") -> Timeline:
-    trail = Trail(world.cluster.log(), world.topics)
-    (here,) = trail.origin(place)
-    return timeline_of(trail.follow(here), world.now_ms)
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    (here,) = trail.records_at(place)
+    return timeline_of(trail.read_evidence(here), world.now_ms)
 
 
 def kinds(lane: Lane) -> list[EventKind]:
@@ -66,9 +66,9 @@ def test_a_record_that_dies_has_a_lane_for_each_attempt_with_bolt_and_cause() ->
 def test_a_second_life_comes_behind_the_first_although_its_attempts_begin_at_1_again() -> None:
     world = World(YAML)
     emit_ten(world, skip=(3,), then_ms=500)
-    trail = Trail(world.cluster.log(), world.topics)
-    (here,) = trail.origin("sentences/0@3")
-    evidence = trail.follow(here)
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    (here,) = trail.records_at("sentences/0@3")
+    evidence = trail.read_evidence(here)
     lost = [(2, 5_000), (1, 20_000), (2, 30_000)]
     losses = [
         Loss(
@@ -90,13 +90,13 @@ def test_a_second_life_comes_behind_the_first_although_its_attempts_begin_at_1_a
 def test_of_more_attempts_than_are_drawn_the_table_has_all() -> None:
     world = World(YAML)
     emit_ten(world, skip=(3,), then_ms=500)
-    trail = Trail(world.cluster.log(), world.topics)
-    (here,) = trail.origin("sentences/0@3")
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    (here,) = trail.records_at("sentences/0@3")
     losses = [
         Loss(n, Verdict.FAILED, "split", "E", "", world.now_ms + n, 0, f"sentences.g.replay/0@{n}")
         for n in range(2, 26)
     ]
-    found = timeline_of(replace(trail.follow(here), history=tuple(losses)), world.now_ms)
+    found = timeline_of(replace(trail.read_evidence(here), history=tuple(losses)), world.now_ms)
     assert [lane.attempt for lane in found.drawn] == list(range(6, 26))
     assert {attempt for attempt, _ in found.events()} == set(range(1, 26))
 
@@ -123,13 +123,13 @@ def test_of_emissions_that_one_record_blocked_the_first_and_the_last_have_a_lane
     world = OrderWorld("key")
     world.produce(3, keys=(b"a",))
     world.bolt = lambda _record, _partition, origin: "" if origin else "ValueError"
-    trail = Trail(world.cluster.log(), world.topics)
-    (here,) = trail.origin("sentences/0@2")
+    trail = EvidenceReader(world.cluster.log(), world.topics)
+    (here,) = trail.records_at("sentences/0@2")
     for _ in range(8):
         world.plan()
         world.execute()
         world.run(1_000)
-    evidence = trail.follow(here)
+    evidence = trail.read_evidence(here)
     rows = attempts_of(evidence, world.now_ms)
     lanes = [lane.root for lane in timeline_of(evidence, world.now_ms).lanes]
     assert lanes == [row["root"] for row in rows if not row["repeats"]]

@@ -122,7 +122,7 @@ def read_yaml(text: str, environ: Mapping[str, str], as_written: Collection[str]
     except _Refused as error:
         document.problems.append(Problem((), str(error)))
     except yaml.MarkedYAMLError as error:
-        document.problems.append(Problem((), _syntax(error)))
+        document.problems.append(Problem((), _syntax_problem(error)))
     except yaml.YAMLError as error:
         document.problems.append(Problem((), f"is not YAML text: {type(error).__name__}"))
     return document
@@ -132,7 +132,7 @@ class _Refused(Exception):
     """The file as a whole cannot be read."""
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> str:
+def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
     """Return where the syntax is wrong, without quoting the file: the line may hold a secret."""
 
     def hide(match: re.Match[str]) -> str:

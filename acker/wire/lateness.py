@@ -117,9 +117,9 @@ class LateCounts:
     newest_note: TooLate | None = None
 
     def plus(self, note: TooLate) -> LateCounts:
-        """Return the counts with a note's.
+        """Return the counts with those of a note added, which becomes the newest one.
 
-        The newest note is kept without the roots that it names.
+        It is kept without the roots that it names, since these may be many.
         """
         newest_note = replace(note, moved_by=note.moved_by[:MOVED_BY_MAX], roots=(), batch=())
         return LateCounts(self.roots + note.root_count, self.rows + note.rows_counted, newest_note)

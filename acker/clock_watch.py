@@ -67,8 +67,9 @@ class ClockWatch:
         self._newest: NewestRecord | None = None
 
     def polled(self, records: Sequence[Record], now_ms: int) -> str:
-        """Compare the clocks by what a poll brought; return a sentence if they differ, or agree
-        again.
+        """Compare the clocks by what a poll brought.
+
+        Returns a sentence if they differ, or agree again.
 
         Args:
             records: of topics with ``LogAppendTime``; others are passed over.
@@ -118,10 +119,10 @@ class ClockWatch:
             self._measurements.popleft()
 
     def _difference_ms(self) -> int:
-        """Return how far this clock is ahead by the measurements; 0 unless all are large, and of
-        one sign.
+        """Return how far this clock is ahead by the measurements.
 
-        That is the smallest of them; negative: this clock is behind.
+        0 unless all are large, and of one sign. That is the smallest of them;
+        negative: this clock is behind.
 
         Ages of 65, 63 and 70 s give 63 s; 65, 63 and 2 s give 0, since one
         record shows that all is well.

@@ -129,8 +129,9 @@ def cut_shown(text: str, characters_max: int) -> str:
 
 
 def show_text(name: str) -> str:
-    """Return a name as `show_bytes` writes bytes; ``null`` is a name as any other, since a name
-    is never null.
+    """Return a name as `show_bytes` writes bytes.
+
+    ``null`` is a name as any other, since a name is never null.
 
     >>> show_text("split"), show_text("100 %"), show_text("a\\nb")
     ('split', '100 %25', 'a%0Ab')

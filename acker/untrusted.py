@@ -103,10 +103,10 @@ class Piece(NamedTuple):
 
 
 def sentence_pieces(sentence: str) -> Iterator[Piece]:
-    """Yield the parts of a sentence, each as `sentence_line` has it; put together they are the
-    sentence.
+    """Yield the parts of a sentence, each as `sentence_line` has it.
 
-    A part between `ISOLATE` and `END` is isolated: it has a direction of its own.
+    Put together they are the sentence. A part between `ISOLATE` and `END` is
+    isolated: it has a direction of its own.
     """
     for number, part in enumerate(sentence.split(ISOLATE)):
         isolated_text, end_sign, plain_text = part.partition(END)

@@ -42,8 +42,9 @@ class LongWait:
         self._next_line_ms = 0  # when a line of the log is due
 
     def record_wait(self, reason: Hashable, now_ms: int) -> int | None:
-        """Record that the wait for a `reason` goes on; return how long it is, ms, if a line is to
-        be logged.
+        """Record that the wait for a `reason` goes on.
+
+        Returns how long it is, ms, if a line is to be logged.
 
         Args:
             reason: what the process waits for, and how far that has come:

@@ -89,8 +89,9 @@ class Contribution:
         )
 
     def fold_and_settle(self, cohort: RootCohort) -> FoldResult:
-        """XOR the contributions into the values of a cohort's roots; settle the roots that become
-        complete.
+        """XOR the contributions into the values of a cohort's roots.
+
+        Settles the roots that become complete.
         """
         roots = cohort.roots
         folded_count = 0

@@ -186,11 +186,11 @@ class Ledger:
         self._count_missed(source, missed_count, runs=runs, scattered=None)
 
     def fold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
-        """XOR a record's contributions into the values of its session's roots; settle as ACKED
-        the complete.
+        """XOR a record's contributions into the values of its session's roots.
 
-        `pin` is the record's place in ``_ack_ack``. A cohort that it leaves open keeps that
-        place: a restart has to apply the record again.
+        Those that become complete are settled as ACKED. `pin` is the record's place in
+        ``_ack_ack``. A cohort
+        that it leaves open keeps that place: a restart has to apply the record again.
         """
         folded_count = 0
         source = contribution.source
@@ -309,10 +309,10 @@ class Ledger:
     # -- what a restart needs
 
     def oldest_ack_pinned(self) -> RootCohort | None:
-        """Return the cohort that needs the oldest contribution at a restart; None if none needs
-        any.
+        """Return the cohort that needs the oldest contribution at a restart.
 
-        A cohort whose roots' values are in a bin of State needs none.
+        None if none needs any. A cohort whose roots' values are in a bin of
+        State needs none.
         """
         # the oldest comes first; those that need none any more are removed only here
         pinned_cohorts = self._ack_pinned

@@ -22,8 +22,9 @@ from acker.wire.stacks import KEPT_MAX, CauseKey, Stacks, key_of, stacks_header
 
 @dataclass(slots=True)
 class Counts:
-    """Totals since the process started, in roots, contributions or records; see
-    docs/reference/metrics.md.
+    """Totals since the process started, in roots, contributions or records.
+
+    See docs/reference/metrics.md.
 
     Attributes:
         refused: positions of an ``Init`` of a lower session, or of a source or generation that no
@@ -63,8 +64,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class AckerStatus:
-    """The state of an acker service at one moment; see docs/reference/metrics.md. It shares
-    nothing with it.
+    """The state of an acker service at one moment.
+
+    See docs/reference/metrics.md. It shares nothing with it.
 
     Attributes:
         partitions: those that the acker owns and has restored, ascending.

@@ -78,11 +78,11 @@ class Roots:
     # -- contributions
 
     def fold(self, indices: Indices, values: U64, *, is_distinct: bool = True) -> tuple[int, Indices]:
-        """XOR contributions into the roots at `indices`, one each; settle those that become
-        complete.
+        """XOR contributions into the roots at `indices`, one each.
 
-        Without `is_distinct` the indices may be in any order, and repeat roots. Returns how many
-        contributions counted (not those to settled roots), and the roots settled now.
+        Settles those that become complete. Without `is_distinct` the indices may be in any
+        order, and repeat roots. Returns how many contributions counted (not those to settled
+        roots), and the roots settled now.
         """
         if not self.open_count:
             return 0, _NO_INDICES
@@ -124,10 +124,10 @@ class Roots:
         return folded_count, self.settle(np.flatnonzero(missing == 0) + start)
 
     def _xor_in(self, indices: I64, values: U64, is_distinct: bool) -> tuple[I64, U64]:
-        """XOR values into the roots at `indices`; return the indices, and what each root misses
-        now.
+        """XOR values into the roots at `indices`.
 
-        In the sparse form there are only rows of open roots, so settled roots are left out.
+        Returns the indices, and what each root misses now. In the sparse form there are
+        only rows of open roots, so settled roots are left out.
         """
         all_missing = self._require_missing()
         rows = indices  # the dense form has a row for each root

@@ -75,8 +75,9 @@ class TickQueue(OrderedDict[QueuedTick, None]):
         self._waiting_by_session_and_kind.setdefault((queued.session, queued.is_take), deque()).append(queued)
 
     def append_tick(self, tick: QueuedTick, ticks_max: int) -> None:
-        """Add a tick at the end; if `ticks_max` of its session wait already, it replaces the last
-        of them.
+        """Add a tick at the end.
+
+        If `ticks_max` of its session wait already, it replaces the last of them.
         """
         ticks = self._waiting_by_session_and_kind.get((tick.session, False))
         if ticks and len(ticks) >= ticks_max:
@@ -245,11 +246,10 @@ class Sessions:
         )
 
     def contradiction(self, group: str, source: int, topic: str | None = None) -> str:
-        """Return how a record contradicts earlier ones about the input of a source; empty if it
-        does not.
+        """Return how a record contradicts earlier ones about the input of a source.
 
-        Either another group has the input, or it is another topic's. `group` is the one in the
-        record; `topic` is None if the record does not contain it.
+        Empty if it does not. Either another group has the input, or it is another topic's.
+        `group` is the one in the record; `topic` is None if the record does not contain it.
         """
         # without an earlier record about the input, what this one says agrees with itself
         group_of_input = self._group_by_input_id.get(input_id_of(source), group)
@@ -313,8 +313,9 @@ class Sessions:
                 self.set_source(source, freed)
 
     def forget_group(self, name: str) -> None:
-        """Remove a group, and its queued ticks and takes; it must have no source and no open
-        root.
+        """Remove a group, and its queued ticks and takes.
+
+        It must have no source and no open root.
         """
         remaining = [queued for queued in self.queue if queued.session.group != name]
         self.queue = TickQueue()
@@ -348,10 +349,10 @@ class Sessions:
         return ""
 
     def _wrong_generation(self, source: TakeSource) -> str:
-        """Return what is wrong with the generation that a take names for a source; empty: nothing
-        is.
+        """Return what is wrong with the generation that a take names for a source.
 
-        A rewind leads to one of the next few generations, and its first position is of that one.
+        Empty: nothing is. A rewind leads to one of the next few generations, and its first
+        position is of that one.
         """
         stored = self.sources.get(source.source)
         if stored is not None and source.generation <= stored.generation:
@@ -407,14 +408,14 @@ class Sessions:
         self.queue.append_tick(QueuedTick(session, clock.read_ms), self._pending_ticks_max)
 
     def record_emission(self, session: Session, now_ms: int) -> int:
-        """Read the owner's clock from an init; return how many ms to add to the timeout of its
-        roots.
+        """Read the owner's clock from an init.
 
-        For some seconds two processes of one session may run at once, with different clocks, and
-        the higher one expires the roots of both. So what one process emits must get its whole
-        timeout by the clock of the other, which stands at most `UNSENT_MS_MAX` above the highest
-        clock that was read before. Example: one process sent 5,000; the other emits at 5,200. The
-        first one's next tick may say 6,000 a moment later, so the root gets 800 ms more.
+        Returns how many ms to add to the timeout of its roots. For some seconds two processes of
+        one session may run at once, with different clocks, and the higher one expires the roots
+        of both. So what one process emits must get its whole timeout by the clock of the other,
+        which stands at most `UNSENT_MS_MAX` above the highest clock that was read before.
+        Example: one process sent 5,000; the other emits at 5,200. The first one's next tick may
+        say 6,000 a moment later, so the root gets 800 ms more.
 
         `read_ms` moves on as well, so that the next process of the session does not start with a
         clock from before the last emission.

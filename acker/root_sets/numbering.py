@@ -40,8 +40,9 @@ class RootNumbers:
         return int(self._bounds[-1])
 
     def find(self, source: int, positions: I64) -> I64:
-        """Return the number in the set of each position of a source, in any order; -1: it is not
-        in it.
+        """Return the number in the set of each position of a source, in any order.
+
+        -1: it is not in it.
         """
         # 1. the runs of the source, which are neighbouring rows of the table
         rows_of_source = self._roots.rows_of_source(source)

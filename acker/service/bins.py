@@ -94,12 +94,12 @@ class Bins:
         return due_bins
 
     def _choose_filling_bin(self, needed_roots: int) -> None:
-        """Choose the bin of State that gets the next cohorts; it has room for `needed_roots` open
-        roots.
+        """Choose the bin of State that gets the next cohorts.
 
-        It stays the present one if enough of its roots have settled, else it is a
-        new one. The roots of a bin are counted only here, since counting them for
-        every cohort would cost too much.
+        It has room for `needed_roots` open roots. It stays the present one if
+        enough of its roots have settled, else it is a new one. The roots of a bin
+        are counted only here, since counting them for every cohort would cost too
+        much.
         """
         open_cohorts = self.remove_settled(self._filling_bin)
         self._filling_bin_room = BIN_ROOTS - sum(cohort.roots.open_count for cohort in open_cohorts)

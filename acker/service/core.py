@@ -277,13 +277,12 @@ class PartitionCore:
     def _reject_unless_owner(
         self, record: Record, session: Session, flaw: str, *, refused_count: int
     ) -> bool:
-        """Reject a record with a flaw, or of a session that does not own its group; return
-        whether it was.
+        """Reject a record with a flaw, or of a session that does not own its group.
 
-        `flaw` says what is wrong with the record; empty: nothing. A session below
-        the owner may not know yet that it lost the group: `refused_count` ticks or
-        roots are counted as refused. Any other record that is rejected is
-        quarantined.
+        Returns whether it was. `flaw` says what is wrong with the record; empty:
+        nothing. A session below the owner may not know yet that it lost the group:
+        `refused_count` ticks or roots are counted as refused. Any other record
+        that is rejected is quarantined.
         """
         if flaw:
             self._quarantine(record, flaw)
@@ -392,12 +391,12 @@ class PartitionCore:
                 self.ledger.touch(session, acks.source, touched_positions, acks.touched_at, pin)
 
     def _forward_notes(self, record: Record, session: Session) -> None:
-        """Forward notes in the headers of a record of contributions to the verdict log; count
-        late rows.
+        """Forward notes in the headers of a record of contributions to the verdict log.
 
-        One note says which rows and roots Spark's event-time watermark dropped. It
-        counts if it is of the group of its `session`, and the session may have
-        roots. Another note says which bolt calls passed when they were made again.
+        It also counts late rows. One note says which rows and roots Spark's event-time
+        watermark dropped. It counts if it is of the group of its `session`, and
+        the session may have roots. Another note says which bolt calls passed when
+        they were made again.
         """
         self._forward_passed_calls(record)
         late_note = read_too_late(record.headers) if record.headers else None
@@ -421,10 +420,10 @@ class PartitionCore:
             self.outbox.add_note(header)
 
     def unpack_contributions(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
-        """Check and unpack a record of contributions; return them and "", or None and what is
-        wrong.
+        """Check and unpack a record of contributions.
 
-        `written_ms` is the time of the record, wall time.
+        Returns them and "", or None and what is wrong. `written_ms` is the
+        time of the record, wall time.
         """
         flaw = checks.wrong_acks(acks, self.partition, self.partitions)
         flaw = flaw or checks.wrong_touch(acks, written_ms)
@@ -469,11 +468,10 @@ class PartitionCore:
             self._fail_repeated(session, event)
 
     def compare_and_mark_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
-        """Return whether a record of contributions was applied before; mark it as applied if it
-        is NEW.
+        """Return whether a record of contributions was applied before.
 
-        The mark of its lane says which records of the lane's last batch were
-        applied, each by its CRC-32.
+        It is marked as applied if it is NEW. The mark of its lane says which
+        records of the lane's last batch were applied, each by its CRC-32.
         """
         # a session that lost its group, or never took it here, leaves no mark: the ledger has no
         # open root of it
@@ -516,11 +514,10 @@ class PartitionCore:
     # -- 4. ticks and takes
 
     def move_next_offsets(self, init_next: int, fail_next: int, ack_next: int) -> None:
-        """Move the next offsets of the three topics to those up to which they were read; never
-        back.
+        """Move the next offsets of the three topics to those up to which they were read.
 
-        These may lie behind the last record that was applied: behind Kafka's markers of
-        transactions, and aborted records, which no reader gets.
+        They never go back. These may lie behind the last record that was applied: behind
+        Kafka's markers of transactions, and aborted records, which no reader gets.
         """
         self.init_next = max(self.init_next, init_next)
         self.fail_next = max(self.fail_next, fail_next)
@@ -621,11 +618,10 @@ class PartitionCore:
         return self.outbox.take()
 
     def move_verdict_end(self, verdicts: Sequence[bytes]) -> None:
-        """Move the end of the verdict log behind what a committed transaction appended;
-        `verdicts` encoded.
+        """Move the end of the verdict log behind what a committed transaction appended.
 
-        That is an offset for each record, and one for Kafka's marker of the
-        transaction.
+        `verdicts` are its records, encoded. That is an offset for each record, and one for
+        Kafka's marker of the transaction.
         """
         if not verdicts:  # nothing was appended, not even a marker
             return

@@ -236,12 +236,11 @@ class Freeing:
     def _free_with_retries(
         self, partition: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
     ) -> bool:
-        """Free input ids and forget groups in an acker partition; return whether it had any of
-        them.
+        """Free input ids and forget groups in an acker partition.
 
-        The arguments are those of `_free_once`. It is tried again while the acker
-        takes the partition back, `TRIES` times in all; the last try raises `Fenced`
-        or `Aborted`.
+        Returns whether it had any of them. The arguments are those of `_free_once`.
+        It is tried again while the acker takes the partition back, `TRIES` times in
+        all; the last try raises `Fenced` or `Aborted`.
         """
         for _ in range(TRIES - 1):
             try:

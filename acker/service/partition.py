@@ -276,10 +276,10 @@ class PartitionAcker:
         return output
 
     def _keep_output_since_full(self, size: StateSize) -> PreparedWrite:
-        """Return a write without records, since State is too large; an event says so, only at the
-        first time.
+        """Return a write without records, since State is too large.
 
-        `size` is that of the State. From now on `why_full` has the reason.
+        An event says so, only at the first time. `size` is that of the State.
+        From now on `why_full` has the reason.
         """
         was_full = bool(self.why_full)
         self.why_full = (
@@ -295,11 +295,10 @@ class PartitionAcker:
         return PreparedWrite(records=(), output=StepOutput(events=events))
 
     def _record_fitting_size(self, size: StateSize) -> list[AckerEvent]:
-        """Record that State is small enough to be written; return events: it was full, or is half
-        full now.
+        """Record that State is small enough to be written.
 
-        `size.share` is the part that it takes of the limit to which it is nearest. Most often
-        there is no event.
+        Returns events: it was full, or is half full now. `size.share` is the part that it
+        takes of the limit to which it is nearest. Most often there is no event.
         """
         events: list[AckerEvent] = []
         if self.why_full:
@@ -423,11 +422,11 @@ class PartitionAcker:
         return Outgoing(topic, partition, value, key, headers)
 
     def _write_in_transaction(self, records: Sequence[Outgoing]) -> None:
-        """Write records in one transaction, and wait until it has committed; raises as
-        `write_transaction`.
+        """Write records in one transaction, and wait until it has committed.
 
-        All others are in the log before State is sent: a delayed request to commit may commit a
-        part of the transaction, and State without the verdicts that it counts on would lose them.
+        Raises what `write_transaction` raises. All others are in the log before State is sent: a
+        delayed request to commit may commit a part of the transaction, and State without the
+        verdicts that it counts on would lose them.
         """
         timeout_ms = self._limits.operation_ms
         self._transactions.begin()

@@ -109,7 +109,10 @@ class Restore:
             raise
 
     def _restore(self, partition: int) -> PartitionCore:
-        """Restore in the three steps of this module; raises what `restore` raises, and `OutOfRange`."""
+        """Restore an acker partition, once, after its former owner's transaction has ended.
+
+        Raises what `restore` raises, and `OutOfRange`.
+        """
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
         core.cluster_id = self.log.cluster_id()
         # 1. State; without one the partition is new, and its logs must have no verdict
@@ -133,7 +136,8 @@ class Restore:
             self._refold_contributions(core, state)
         # the next verdict gets this offset; the bytes that were read up to it stay
         core.ledger.verdict_next = Pin(verdict_end, core.ledger.verdict_next.bytes)
-        core.ledger.take_settled()  # drops these verdicts: the verdict log has them already
+        # the ledger has collected what it settled: drop that, since the log has these verdicts
+        core.ledger.take_settled()
         return core
 
     # -- 1. State

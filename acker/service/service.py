@@ -350,10 +350,10 @@ class AckerService:
         return has_stepped or has_changed_owner or has_finished
 
     def _step_partitions(self, now_ms: int) -> bool:
-        """Fetch, apply, let ticks and takes count, and write, for all partitions; return whether
-        it did any.
+        """Fetch, apply, let ticks and takes count, and write, for all partitions.
 
-        Partitions whose transaction is under way are left out.
+        Returns whether it did any. Partitions whose transaction is under way
+        are left out.
         """
         ready_ackers = self._ready_ackers()
         if not ready_ackers:
@@ -486,8 +486,9 @@ class AckerService:
         return bool(finished)
 
     def _record_commit(self, acker: PartitionAcker, output: StepOutput, now_ms: int) -> None:
-        """Count and report what a partition has written; let the group commit up to where it has
-        read.
+        """Count and report what a partition has written.
+
+        Lets the group commit up to where the partition has been read.
         """
         partition = acker.core.partition
         self._membership.commit_soon(acker.read_offsets)
@@ -621,11 +622,10 @@ class AckerService:
             self._handle_failed_ownership(partition, error, now_ms)
 
     def _own_after_fencing(self, assigned_partitions: frozenset[int], now_ms: int) -> bool:
-        """Restore partitions whose former owner's fencing is over by now; return whether there
-        were any.
+        """Restore partitions whose former owner's fencing is over by now.
 
-        If the fencing failed, the partition is left alone for a while; `_handle_failed_ownership`
-        may raise its error.
+        Returns whether there were any. If the fencing failed, the partition is left alone for a
+        while; `_handle_failed_ownership` may raise its error.
         """
         fenced = [
             partition

@@ -101,11 +101,11 @@ class _Write:
     begun_ms: int
 
     def wait_for_output_or_error(self) -> StepOutput | WindhoverError:
-        """Wait until the transaction has ended; return the step's output, or why it was not
-        written.
+        """Wait until the transaction has ended.
 
-        If it was written, the partition's `acker` takes note of that. An error is returned, not
-        raised: one failed transaction must not hide those of other partitions.
+        Returns the step's output, or why it was not written. If it was written, the partition's
+        `acker` takes note of that. An error is returned, not raised: one failed transaction
+        must not hide those of other partitions.
         """
         try:
             self.transaction.result()  # waits, and raises what has ended the transaction
@@ -127,8 +127,9 @@ class WritesUnderWay:
         return partition in self._writes
 
     def partitions(self) -> tuple[int, ...]:
-        """Return the partitions with a transaction under way; the one that was begun first comes
-        first.
+        """Return the partitions with a transaction under way.
+
+        The one that was begun first comes first.
         """
         return tuple(self._writes)
 

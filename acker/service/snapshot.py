@@ -291,10 +291,10 @@ def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
 
 
 def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
-    """Load a State into a new acker partition (`core`); `bins` are those of State, by their
-    numbers.
+    """Load a State into a new acker partition (`core`).
 
-    The contributions and verdicts that it does not contain must still be read again.
+    `bins` are those of State, by their numbers. The contributions and verdicts that
+    it does not contain must still be read again.
     """
     # 1. the next offsets of the three topics
     core.init_next = state.init

@@ -726,8 +726,9 @@ def _decode_parts(codec: Codec[Stored], records: Mapping[int, Record]) -> dict[i
 
 
 def _decode_part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
-    """Decode a record of the state log; raise `Disagreement` if it is not the part with this
-    number.
+    """Decode a record of the state log.
+
+    Raises `Disagreement` if it is not the part with this number.
     """
     try:
         part = codec.decode(record.value)

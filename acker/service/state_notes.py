@@ -75,7 +75,11 @@ class StateNotes:
     too_late: Mapping[str, LateCounts] = field(default_factory=dict)
 
     def headers(self) -> Headers:
-        """Return the headers for State, one for each kind of note that there is."""
+        """Return the headers of State: last restore, moved deadlines, and what came too late by
+        group.
+
+        A note that is missing or empty has none.
+        """
         headers: list[tuple[str, bytes | None]] = []
         if self.restored is not None:
             headers.append((RESTORED_HEADER, json.dumps(self.restored).encode()))

@@ -336,12 +336,11 @@ class StepReader:
         return len(records)
 
     def _ms_until_contributions(self, now_ms: int) -> int:
-        """Return for how many ms no contributions are fetched, so that they come `pace_ms` apart;
-        0: none.
+        """Return for how many ms no contributions are fetched, so that they come `pace_ms` apart.
 
-        Each fetch with contributions moves `_paced_until_ms` on by `pace_ms`. It may be up to
-        `BURST` fetches ahead of the clock: at 1,000 ms, with a pace of 20 ms, a rest begins when it
-        is above 1,200.
+        0: none. Each fetch with contributions moves `_paced_until_ms` on by `pace_ms`. It may be
+        up to `BURST` fetches ahead of the clock: at 1,000 ms, with a pace of 20 ms, a rest begins
+        when it is above 1,200.
         """
         return max(0, self._paced_until_ms - BURST * self._limits.pace_ms - now_ms)
 
@@ -385,10 +384,10 @@ class StepReader:
     # -- the control topics
 
     def _ask_control_ends(self, partitions: Collection[int]) -> dict[TopicPartition, int]:
-        """Ask where ``_ack_init`` and ``_ack_fail`` end for some acker partitions; return the
-        offsets by place.
+        """Ask where ``_ack_init`` and ``_ack_fail`` end for some acker partitions.
 
-        A partition is missing if one of its two topics has no leader that says it.
+        Returns the offsets by place. A partition is missing if one of its two
+        topics has no leader that says it.
         """
         places_of_partitions = [self._step_places(partition) for partition in partitions]
         # The ends of the fails first: the init of each root in a fail was written before the

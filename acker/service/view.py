@@ -216,8 +216,9 @@ class _SettledRuns:
                 self._add_run(run)
 
     def _add_run(self, run: SourceRun) -> None:
-        """Add a run of settled positions; if it begins where the last run of its source ends,
-        join them.
+        """Add a run of settled positions.
+
+        If it begins where the last run of its source ends, join them.
         """
         index = self._last_run_indices.get(run.source)
         if index is not None and self.runs[index].end == run.start:
@@ -239,11 +240,11 @@ class ViewReader:
     _settled_runs: dict[int, _SettledRuns] = field(default_factory=dict, repr=False, compare=False)
 
     def view(self, partition: int) -> AckerView | None:
-        """Read State and the verdicts behind it, and return what an acker partition has; None: it
-        has no State.
+        """Read State and the verdicts behind it, and return what an acker partition has.
 
-        The first view reads the verdicts since the oldest open root, at most about
-        `AckerLimits.refold_bytes`, and a later one those since the view before.
+        None: it has no State. The first view reads the verdicts since the oldest
+        open root, at most about `AckerLimits.refold_bytes`, and a later one those
+        since the view before.
 
         Raises:
             Disagreement: its State was written with another N, or cannot be read.

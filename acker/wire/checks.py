@@ -207,13 +207,12 @@ def emission_wall(init: Init, written_ms: int) -> int:
 def left_out_block(
     source: int, first_allowed: int, start: int, partition: int, partitions: int
 ) -> int | None:
-    """Return the first position of an acker block that an init leaves out; None: it leaves out
-    none.
+    """Return the first position of an acker block that an init leaves out.
 
-    An acker block is 65,536 neighbouring positions of a source, which have one acker partition.
-    What is left out could never be initialised any more, since an init only goes on above the one
-    before it. Example, with one acker partition: after position 10 an init may begin at 131,071,
-    in the next acker block, and not at 131,072.
+    None: it leaves out none. An acker block is 65,536 neighbouring positions of a source, which
+    have one acker partition. What is left out could never be initialised any more, since an init
+    only goes on above the one before it. Example, with one acker partition: after position 10 an
+    init may begin at 131,071, in the next acker block, and not at 131,072.
 
     Args:
         first_allowed: the first position that might be initialised before the init. start: the
@@ -273,11 +272,10 @@ def wrong_fails(fails: Fails, partition: int, partitions: int) -> str:
 
 
 def _wrong_common_fields(record: Acks | Fails, partition: int, partitions: int) -> str:
-    """Return the first flaw in what records of acks and of fails have in common; empty: there is
-    none.
+    """Return the first flaw in what records of acks and of fails have in common.
 
-    Acker partition `partition` of `partitions` has read the record. All positions of its block have
-    the same acker partition.
+    Empty: there is none. Acker partition `partition` of `partitions` has read the record. All
+    positions of its block have the same acker partition.
     """
     if not 0 <= record.block < _BLOCK_COUNT:
         return f"block {record.block} does not exist"
@@ -396,11 +394,10 @@ class LogOnce:
         self._kinds: set[tuple[str, str]] = set()  # topic, and text without its last number
 
     def add_if_new(self, topic: str, why: str) -> bool:
-        """Remember the kind of a flaw in records of a topic; return whether it is new, so that it
-        is logged.
+        """Remember the kind of a flaw in records of a topic.
 
-        `why` is the flaw. Texts that differ only in a number at their end are one kind. After
-        `KINDS_MAX` kinds none is new.
+        Returns whether it is new, so that it is logged. `why` is the flaw. Texts that differ
+        only in a number at their end are one kind. After `KINDS_MAX` kinds none is new.
         """
         kind = (topic, why.rstrip("0123456789 "))
         if kind in self._kinds or len(self._kinds) >= KINDS_MAX:

@@ -46,10 +46,10 @@ class Mover(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """What a watermark dropped of one batch, as one block of its positions says it; see
-    `too_late.avsc`.
+    """What a watermark dropped of one batch, as one block of its positions says it.
 
-    The fields are the schema's. A batch is number `seq` of its *lane*, one writer's sequence.
+    See `too_late.avsc`. The fields are the schema's. A batch is number `seq` of its *lane*,
+    one writer's sequence.
 
     Attributes:
         first: whether it is the first block of its batch, whose `rows` count for all blocks.

@@ -155,8 +155,9 @@ def epochs_of_runs(runs: Iterable[SourceRun], epochs: Mapping[int, int]) -> Head
 
 
 def read_epochs(headers: Headers) -> LeaderEpochs:
-    """Return the leader epochs in a header of a record; none at all if any part is not as we
-    write it.
+    """Return the leader epochs in a header of a record.
+
+    None at all if any part is not as we write it.
     """
     value = dict(headers).get(LEADER_EPOCHS) or b""
     if len(value) % _ROW_BYTES or len(value) > ROWS_READ_MAX * _ROW_BYTES:

@@ -1,8 +1,7 @@
-"""Carries the stacks of exceptions with failed roots to their dead letters; no verdict depends on
-them.
+"""Carries the stacks of exceptions with failed roots to their dead letters.
 
-The schemas of `Fails` and `Verdicts` are published and stay as they are. So stacks travel in a
-header, which readers of former versions pass over:
+No verdict depends on them. The schemas of `Fails` and `Verdicts` are published and stay as
+they are. So stacks travel in a header, which readers of former versions pass over:
 
 1. A task writes `STACKS` to its record of `_ack_fail`: the stacks of all causes there.
 2. An acker copies them to the verdicts of the same step, again as `STACKS`.
@@ -107,8 +106,9 @@ def stacks_header(
     stacks: Stacks,
     room_bytes: int = STACKS_BYTES_MAX,
 ) -> Headers:
-    """Return the header with the stacks of some causes, as many as fit; no header if no cause has
-    one.
+    """Return the header with the stacks of some causes, as many as fit.
+
+    No header if no cause has one.
 
     Args:
         keys: of the causes; the first ones find room first, and a key may come again.

@@ -251,7 +251,7 @@ def _commit_one(transactions: Transactions, records: Iterable[Outgoing], timeout
 def acker_transaction() -> Replaced:
     """Commit State, then verdicts."""
 
-    def _commit(self: PartitionAcker, records: Sequence[Outgoing]) -> None:
+    def _write_in_transaction(self: PartitionAcker, records: Sequence[Outgoing]) -> None:
         timeout_ms = self._limits.operation_ms
         verdicts = [record for record in records if record.topic == self._topics.verdict]
         try:
@@ -262,7 +262,7 @@ def acker_transaction() -> Replaced:
             self._transactions.abort(timeout_ms)
             raise
 
-    return [(PartitionAcker, "_commit", _commit)]
+    return [(PartitionAcker, "_write_in_transaction", _write_in_transaction)]
 
 
 def writes_awaited() -> Replaced:

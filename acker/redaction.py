@@ -109,10 +109,10 @@ class SecretValues:
 
 
 def setting_secrets(settings: Mapping[str, str]) -> Iterator[str]:
-    """Yield the secrets of client settings: each value whose name says that it is one, its lines,
-    its parts.
+    """Yield the secrets of client settings: values whose name says that they are secrets.
 
-    Lines and parts that are too short to be told from words are left out.
+    Also yield the lines and the parts of each. Those with fewer than `SHORT` characters are left out:
+    they may be parts of words.
     """
     for name, value in settings.items():
         if value and SECRET_NAME.search(name):

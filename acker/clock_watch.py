@@ -67,7 +67,9 @@ class ClockWatch:
         self._newest: NewestRecord | None = None
 
     def polled(self, records: Sequence[Record], now_ms: int) -> str:
-        """Take what a poll brought; return a sentence to report if the clocks differ, or agree again.
+        """Compare the clocks by what a poll brought.
+
+        Returns a sentence if they differ, or agree again.
 
         Args:
             records: of topics with ``LogAppendTime``; others are passed over.
@@ -91,7 +93,7 @@ class ClockWatch:
         if len(self._measurements) < MEASUREMENTS_MIN:
             return ""
         self.ahead_ms = self._difference_ms()
-        return self._news(now_ms)
+        return self._sentence_to_report(now_ms)
 
     def broker_ms(self, now_ms: int) -> int | None:
         """Return a time that the broker's clock has passed, and mostly not for long; None: nothing was read.
@@ -117,7 +119,10 @@ class ClockWatch:
             self._measurements.popleft()
 
     def _difference_ms(self) -> int:
-        """Return the smallest difference of the window; 0 unless all of them are large, and of one sign.
+        """Return how far this clock is ahead by the measurements.
+
+        0 unless all are large, and of one sign. That is the smallest of them;
+        negative: this clock is behind.
 
         Ages of 65, 63 and 70 s give 63 s; 65, 63 and 2 s give 0, since one
         record shows that all is well.
@@ -129,8 +134,11 @@ class ClockWatch:
             return max(ages_ms)
         return 0
 
-    def _news(self, now_ms: int) -> str:
-        """Return what to report of `ahead_ms` now; empty: nothing new."""
+    def _sentence_to_report(self, now_ms: int) -> str:
+        """Return a sentence on whether the clocks differ by now; empty: that was reported already.
+
+        While they differ it is returned again every `REPEAT_MS`.
+        """
         had_differed = self._reported_ms is not None
         if not self.ahead_ms:
             self._reported_ms = None
@@ -156,14 +164,16 @@ class Poll(NamedTuple):
 
 
 def skew_ms(polls: Sequence[Poll]) -> int | None:
-    """Return by how much another clock is ahead of ours at least, in ms; None: nothing was written.
+    """Return by how much another clock is ahead of ours at least, in ms; negative: behind.
 
-    Of several records the one that differs least counts: a record that a busy
-    broker shows late seems to come from a clock that is behind.
+    The polls show the times that the other clock gave to newest records. Of
+    several records the one that differs least counts: a record that a busy
+    broker shows late seems to come from a clock that is behind. None: no record
+    was written between the polls.
     """
     skews_ms: list[int] = []
     for former_poll, poll in pairwise(polls):
-        if poll.newest_ms == former_poll.newest_ms:
+        if poll.newest_ms == former_poll.newest_ms:  # nothing was written between the two
             continue
         # it was written between the first question and the second answer: a
         # time outside of that is wrong

@@ -68,9 +68,9 @@ def _find_rows(numbers: I64, members: npt.NDArray[np.integer]) -> tuple[I64, npt
 
 
 def xor_sums(numbers: I64, edges: U64) -> tuple[I64, U64]:
-    """Sum up by XOR the edges of each number, one edge for each entry of `numbers`.
+    """XOR the edges of each number; entry i of `numbers` has the edge ``edges[i]``.
 
-    Returns the numbers whose sum is not 0, ascending, and their sums.
+    Returns the numbers whose sum by XOR is not 0, ascending, and these sums.
     """
     if is_ascending(numbers):  # each comes once: nothing to sum up
         return _without_zeros(numbers, edges)

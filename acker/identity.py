@@ -152,7 +152,11 @@ def child_edge(parent: int, subscription: int, ordinal: int) -> Edge:
 
 
 def mix64_in_place(values: U64) -> None:
-    """Mix every value of a contiguous uint64 array as `mix64` does, in place; NumPy wraps modulo 2^64."""
+    """Mix every value of a contiguous uint64 array as `mix64` does, in place.
+
+    NumPy wraps modulo 2^64. It goes through the array in chunks that stay in
+    the processor's cache.
+    """
     scratch = np.empty(min(_CHUNK, len(values)), np.uint64)
     for start in range(0, len(values), _CHUNK):
         z = values[start : start + _CHUNK]

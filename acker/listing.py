@@ -17,7 +17,9 @@ def and_more(count: int, what: str = "") -> str:
 
 
 def first_of(texts: Sequence[str], named_max: int, separator: str = ", ", what: str = "") -> str:
-    """Return the first texts in one, and how many more there are; `what` names what is counted.
+    """Join the first `named_max` texts, and write how many more there are.
+
+    `what` names what is counted.
 
     >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 1), first_of(list("abcd"), 2, "; ")
     ('a, b', 'a, and 2 more', 'a; b; and 2 more')

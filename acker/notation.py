@@ -49,8 +49,8 @@ CUT: Final = "%…"
 MARKS_MAX: Final = 4
 """So many accents may stand on one character: more of them would be drawn over the lines around."""
 
-_TAIL_CHARACTERS: Final = 2 * MARKS_MAX
-"""A character is looked at together with so many before it: with those it could be joined to one."""
+_CHARACTERS_BEFORE_MAX: Final = 2 * MARKS_MAX
+"""A character is judged together with so many before it: with those it could be joined to one."""
 
 _NAME_TOKENS: Final = re.compile(
     r"(?P<beyond>[^\x00-\x7f]+)|(?P<hidden>[\x00-\x1f\x7f%]+)|(?P<spaces>(?<= ) +|\A +| +\Z)"
@@ -72,7 +72,9 @@ _NO_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def show_bytes(value: bytes | None) -> str:
-    """Return a value in the notation.
+    """Return bytes as a text that a person can read, copy, and give back to `parse_bytes`.
+
+    What nobody can see, or is no UTF-8, becomes an escape such as ``%FF``.
 
     >>> show_bytes("grün".encode()), show_bytes(b"\\xff\\n"), show_bytes(None), show_bytes(b"null")
     ('grün', '%FF%0A', 'null', '%6Eull')
@@ -82,13 +84,13 @@ def show_bytes(value: bytes | None) -> str:
     if not value:
         return EMPTY
     text = _written(value.decode("utf-8", "surrogateescape"), is_message=False)
-    if text in (NULL, EMPTY):
+    if text in (NULL, EMPTY):  # these texts mean something else: the first byte becomes an escape
         return f"%{value[0]:02X}{text[1:]}"
     return text
 
 
 def parse_bytes(text: str) -> bytes | None:
-    """Return the value of a text in the notation; None is null.
+    """Return the bytes that `show_bytes` wrote as a text; None for ``null``.
 
     What needs no escape may have one, and what needs one may stand for
     itself, such as a line break.
@@ -111,7 +113,9 @@ def parse_bytes(text: str) -> bytes | None:
 
 
 def cut_shown(text: str, characters_max: int) -> str:
-    """Return a text in the notation, of which so many characters are shown at most.
+    """Return a text of `show_bytes` or `show_text`, cut to so many characters.
+
+    Behind the cut stands how many characters the whole has.
 
     >>> cut_shown("ab%FFcd", 4), cut_shown("ab%FFcd", 7)
     ('ab%… (7 characters)', 'ab%FFcd')
@@ -125,7 +129,9 @@ def cut_shown(text: str, characters_max: int) -> str:
 
 
 def show_text(name: str) -> str:
-    """Return a name in the notation; there is no null among names, so ``null`` is one as any other.
+    """Return a name as `show_bytes` writes bytes.
+
+    ``null`` is a name as any other, since a name is never null.
 
     >>> show_text("split"), show_text("100 %"), show_text("a\\nb")
     ('split', '100 %25', 'a%0Ab')
@@ -135,7 +141,7 @@ def show_text(name: str) -> str:
 
 
 def parse_text(text: str) -> str:
-    """Return the name of a text in the notation.
+    """Return the name that `show_text` wrote as a text.
 
     Raises:
         ValueError: a ``%`` begins no escape, the text was cut, or its bytes
@@ -163,33 +169,44 @@ def is_visible(character: str) -> bool:
 
 
 def _written(text: str, *, is_message: bool) -> str:
-    """Return a text in the notation; of a message ``%`` and spaces stay as they are."""
+    """Return a text in which what nobody can see, or would be lost, is written as escapes such as
+    ``%0A``.
+
+    Of a message (`is_message`) ``%`` and spaces stay as they are, since nobody gives it back.
+    """
 
     def written_token(match: re.Match[str]) -> str:
         token = match[0]
-        if match.lastgroup != "beyond":
+        if match.lastgroup != "beyond":  # of ASCII: always an escape
             return token.translate(_ESCAPES)
-        tail = text[match.start() - 1 : match.start()]  # the character before; empty at the beginning
-        if tail and ord(tail) in _ESCAPES:
-            tail = ""
-        return _beyond_ascii(token, tail, is_message=is_message)
+        # the character before; empty at the beginning, and behind an escape
+        text_before = text[match.start() - 1 : match.start()]
+        if text_before and ord(text_before) in _ESCAPES:
+            text_before = ""
+        return _beyond_ascii(token, text_before, is_message=is_message)
 
     tokens = _MESSAGE_TOKENS if is_message else _NAME_TOKENS
     return tokens.sub(written_token, text)
 
 
-def _beyond_ascii(run: str, tail: str, *, is_message: bool) -> str:
-    """Write characters beyond ASCII behind `tail`: the character before, nothing if that is escaped."""
-    if all(map(_is_simple, set(run))) and (is_message or unicodedata.is_normalized("NFC", tail + run)):
-        return run
+def _beyond_ascii(characters: str, text_before: str, *, is_message: bool) -> str:
+    """Return neighbouring characters beyond ASCII, those of them as escapes that need it.
+
+    `text_before` is the character before them; empty if that is an escape, or there is none.
+    """
+    # 1. mostly none needs an escape: a clipboard, which writes the form NFC, changes nothing
+    is_kept_by_clipboard = is_message or unicodedata.is_normalized("NFC", text_before + characters)
+    if is_kept_by_clipboard and all(map(_is_simple, set(characters))):
+        return characters
+    # 2. else each is judged behind those before it
     written: list[str] = []
-    for character in run:
-        if _is_plain(character, tail, is_message=is_message):
+    for character in characters:
+        if _is_plain(character, text_before, is_message=is_message):
             written.append(character)
-            tail = (tail + character)[-_TAIL_CHARACTERS:]
+            text_before = (text_before + character)[-_CHARACTERS_BEFORE_MAX:]
         else:
             written.append(_ESCAPES.get(ord(character)) or _escaped(character))
-            tail = ""  # an accent must not join the digits of an escape
+            text_before = ""  # an accent must not join the digits of an escape
     return "".join(written)
 
 
@@ -199,17 +216,19 @@ def _is_simple(character: str) -> bool:
     return is_visible(character) and not _is_mark(character)
 
 
-def _is_plain(character: str, tail: str, *, is_message: bool) -> bool:
-    """Return whether a character stands for itself behind `tail`, which is empty behind an escape."""
+def _is_plain(character: str, text_before: str, *, is_message: bool) -> bool:
+    """Return whether a character stands for itself behind `text_before`, which is empty behind an
+    escape.
+    """
     if not is_visible(character):
         return False
-    if _is_mark(character):
-        mark_count = len(tail) - len(_without_marks(tail))
-        if mark_count >= MARKS_MAX or not tail:
+    if _is_mark(character):  # an accent, which is drawn over the character before
+        mark_count = len(text_before) - len(_without_marks(text_before))
+        if mark_count >= MARKS_MAX or not text_before:
             return False
     # a clipboard writes what it copies in the form NFC: only text in that
     # form comes out as it was
-    return is_message or unicodedata.is_normalized("NFC", tail + character)
+    return is_message or unicodedata.is_normalized("NFC", text_before + character)
 
 
 def _without_marks(text: str) -> str:

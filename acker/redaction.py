@@ -109,7 +109,11 @@ class SecretValues:
 
 
 def setting_secrets(settings: Mapping[str, str]) -> Iterator[str]:
-    """Yield the secrets of client settings: each value whose name says it, its lines, and its parts."""
+    """Yield the secrets of client settings: values whose name says that they are secrets.
+
+    Also yield the lines and the parts of each. Those with fewer than `SHORT` characters are left out:
+    they may be parts of words.
+    """
     for name, value in settings.items():
         if value and SECRET_NAME.search(name):
             yield value
@@ -118,10 +122,11 @@ def setting_secrets(settings: Mapping[str, str]) -> Iterator[str]:
 
 
 def variable_secrets(text: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the variables, and their defaults, that the text of a topics.yaml names.
+    """Return the values of the variables that the text of a topics.yaml names, and their defaults.
 
     Each leads to what is shown instead, ``${NAME}``. A value is there as
-    Python quotes it, too.
+    Python quotes it, too. Values that say nothing, such as ``true`` or ``8``, are
+    left out.
     """
     shown_by_secret: dict[str, str] = {}
     for name, default in _VARIABLE.findall(text):

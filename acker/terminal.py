@@ -98,11 +98,12 @@ def _null_device(mode: str) -> TextIO:
 
 
 def _replace_in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Return what is written in place of signs that cannot be encoded, and where to go on behind them.
+    """Return what is written in place of signs that cannot be encoded, and the index to go on
+    behind them.
 
     Python's codecs call it as the error handler `ERRORS`.
     """
-    if not isinstance(error, UnicodeEncodeError):
+    if not isinstance(error, UnicodeEncodeError):  # a reader's error: only outputs use the handler
         raise error
     unwritable = error.object[error.start : error.end]
     return "".join(map(_sign_in_ascii, unwritable)), error.end

@@ -45,10 +45,10 @@ def duration_ms(text: str) -> int:
 
 def duration_text(value_ms: int) -> str:
     """Write a duration in milliseconds in the largest unit that holds it exactly; `duration_ms` reads it."""
-    for unit, size in UNITS_MS.items():
-        if value_ms and value_ms % size == 0:
-            return f"{value_ms // size}{unit}"
-    return "0s"
+    for unit, unit_ms in UNITS_MS.items():  # the largest first
+        if value_ms and value_ms % unit_ms == 0:
+            return f"{value_ms // unit_ms}{unit}"
+    return "0s"  # of 0 each unit is a divisor
 
 
 def rounded_duration_text(value_ms: int) -> str:

@@ -103,15 +103,20 @@ class Piece(NamedTuple):
 
 
 def sentence_pieces(sentence: str) -> Iterator[Piece]:
-    """Yield the parts of a sentence, each as `sentence_line` has it; put together they are the sentence."""
+    """Yield the parts of a sentence, each as `sentence_line` has it.
+
+    Put together they are the sentence. A part between `ISOLATE` and `END` is
+    isolated: it has a direction of its own.
+    """
     for number, part in enumerate(sentence.split(ISOLATE)):
-        inner, has_end, plain = part.partition(END)
-        if number and has_end:
-            yield Piece(readable(inner), True)
+        isolated_text, end_sign, plain_text = part.partition(END)
+        # the first part has no `ISOLATE` before it, and one that nobody ends is none
+        if number and end_sign:
+            yield Piece(readable(isolated_text), True)
         else:
-            plain = _without_isolates(part)
-        if plain:
-            yield Piece(sentence_line(plain), False)
+            plain_text = _without_isolates(part)
+        if plain_text:
+            yield Piece(sentence_line(plain_text), False)
 
 
 def isolated(text: str) -> str:
@@ -149,7 +154,8 @@ def _shell_character(character: str) -> str:
 
 
 def trace_lines(error: BaseException) -> list[str]:
-    """Return the traceback of an error, line by line: a message with line breaks has one line all the same.
+    """Return the traceback of an error, line by line: a message with line breaks is one line all
+    the same.
 
     What has the form of a secret is cut out of it. Of a message of megabytes the begin is enough:
     to look for secrets in all of it would take minutes.
@@ -157,7 +163,10 @@ def trace_lines(error: BaseException) -> list[str]:
     lines: list[str] = []
     for entry in traceback.format_exception(error):
         text = _begin_of(entry).rstrip("\n")
-        lines += text.split("\n") if _OF_PYTHON.match(entry) else [text]
+        if _OF_PYTHON.match(entry):  # its line breaks are Python's own
+            lines += text.split("\n")
+        else:  # the error's message, whose line breaks become escapes
+            lines.append(text)
     return [readable(line) for line in lines]
 
 

@@ -42,16 +42,18 @@ class LongWait:
         self._next_line_ms = 0  # when a line of the log is due
 
     def record_wait(self, reason: Hashable, now_ms: int) -> int | None:
-        """Record that the wait for a `reason` goes on; return how long it is, ms, if it is time for a line.
+        """Record that the wait for a `reason` goes on.
+
+        Returns how long it is, ms, if a line is to be logged.
 
         Args:
-            reason: what it waits for, and how far that has come: another
-                reason begins another wait.
+            reason: what the process waits for, and how far that has come:
+                another reason begins another wait.
             now_ms: the time by any clock, as long as it is always the same
                 one.
 
         Returns:
-            None: it is not time for a line.
+            None: it is not time for a line of the log.
         """
         # a clock that was set back by an hour begins another wait: else no
         # line would come for that hour

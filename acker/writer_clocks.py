@@ -57,13 +57,19 @@ def clock_header(wall_ms: int | None) -> Headers:
 
 
 def writer_time(record: Record, in_body_ms: int | None = None) -> WriterTime:
-    """Return when a record was written; `in_body_ms` is what its body says of its writer's clock."""
-    own_ms = record.timestamp_ms if 0 <= record.timestamp_ms <= TIME_MS_MAX else None
+    """Return when a record was written, by its writer's clock and by the broker's.
+
+    `in_body_ms` is what its body says of its writer's clock; None: nothing. A header that says it
+    goes before.
+    """
+    # the time of the record: that of one of the two clocks, by the settings of its topic
+    record_ms = record.timestamp_ms if 0 <= record.timestamp_ms <= TIME_MS_MAX else None
     if record.timestamp_type == TimestampType.CREATED:
-        return WriterTime(written_ms=own_ms)
-    appended_ms = own_ms if record.timestamp_type == TimestampType.APPENDED else None
+        return WriterTime(written_ms=record_ms)
+    appended_ms = record_ms if record.timestamp_type == TimestampType.APPENDED else None
     in_header_ms = _clock_of(record.headers)
-    return WriterTime(in_body_ms if in_header_ms is None else in_header_ms, appended_ms)
+    written_ms = in_body_ms if in_header_ms is None else in_header_ms
+    return WriterTime(written_ms, appended_ms)
 
 
 def _clock_of(headers: Headers) -> int | None:

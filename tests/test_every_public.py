@@ -20,8 +20,8 @@ PURE_ROOMS = (
 PRODUCT = ("acker", "replay", "spout")
 
 RUN_BY_MODELS = """
-acker/wire/causes.py: class_name clipped cut_text error_class error_classes error_text with_place
-  without_place
+acker/wire/causes.py: class_name clipped cut_text error_class error_classes error_text with_code_line
+  without_code_line
 acker/wire/checks.py: emission_wall epoch_max left_out_block read_verdicts wrong_clock wrong_epoch wrong_fails
   wrong_init wrong_names wrong_numbers wrong_source wrong_take wrong_taken wrong_touch wrong_verdicts
 acker/wire/clusters.py: cluster_header cluster_of is_of_another other_cluster require_cluster
@@ -31,7 +31,7 @@ acker/wire/headers.py: first_value
 acker/wire/lateness.py: too_late_codec
 acker/wire/leader_epochs.py: epochs_header epochs_of_runs read_epochs
 acker/wire/stacks.py: cut_stack key_of read_stack read_stacks stack_header stacks_header
-acker/ledger/contribution.py: at_or_above clip
+acker/ledger/contribution.py: count_at_or_above clip
 acker/ledger/ledger.py: block_runs
 acker/ledger/verdicts.py: split_into_records
 acker/service/core.py: read_cost_bytes wrong_headers

@@ -47,7 +47,9 @@ class Effect:
     never: str = ""
 
     def text(self) -> str:
-        """Return it in one line, as ``windhover validate OLD NEW`` prints it.
+        """Return in one line which processes must start again after a change, and what else to do.
+
+        ``windhover validate OLD NEW`` prints it.
 
         >>> Effect(start=(Process.QUERY,), reload=(Process.REPLAY,), also="run X").text()
         'query, replay worker (SIGHUP); run X'
@@ -60,7 +62,7 @@ class Effect:
         return f"{processes}; {self.also}" if self.also else processes
 
     def sentences(self) -> list[str]:
-        """Return it as sentences, as the reference has it.
+        """Return the same as `text` in sentences, as docs/reference/topics.md has it.
 
         >>> Effect(start=(Process.QUERY,), reload=(Process.REPLAY,), also="run X").sentences()
         ['Restart the query.', 'SIGHUP is enough for the replay workers.', 'Run X.']

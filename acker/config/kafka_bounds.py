@@ -91,11 +91,14 @@ _OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 def reconciled(
     ours: Mapping[str, Any], users: Mapping[str, str], forced: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the settings of one client: the user's overrule ours, never the forced ones.
+    """Return the settings of one client of librdkafka: a user's overrule ours, never the forced
+    ones.
 
-    Where a user's setting and one of ours break a bound, ours is moved to where they agree.
+    A bound says that one setting may not be above another one. If a user's setting and one of ours
+    break it, ours is moved to where they agree.
     """
     settings = {**ours, **users, **forced}
+    # librdkafka has some settings under two names: go on with one
     for name, used_name in _OTHER_NAMES.items():
         if name in settings:
             settings[used_name] = settings.pop(name)
@@ -116,9 +119,9 @@ def reconciled(
 def needs_trial(settings: Mapping[str, str]) -> bool:
     """Return whether only a client itself can say if it takes these settings."""
     for name, value in settings.items():
-        if name in SERVERS:
+        if name in SERVERS:  # no client refuses an address
             continue
-        if name not in RANGES:
+        if name not in RANGES:  # what librdkafka takes is not written down here
             return True
         lowest, highest = RANGES[name]
         if not lowest <= float(value) <= highest:
@@ -127,10 +130,10 @@ def needs_trial(settings: Mapping[str, str]) -> bool:
 
 
 def _setting_to_move(bound: _Bound, settings: Mapping[str, Any], fixed: set[str]) -> dict[str, int]:
-    """Return the setting that must be moved to keep a bound, with its new value; empty where it is
-    kept.
+    """Return the setting that must be moved to keep a bound, with its new value; empty: it is kept.
 
-    It is the higher one, or the lower one if the higher one is `fixed`, or the bound says so.
+    A bound is that the lower setting and a distance are not above the higher setting. The higher
+    one is moved, or the lower one if the higher one is `fixed`, or the bound says so.
     """
     low_value = float(settings.get(bound.lower_name, _DEFAULTS[bound.lower_name]))
     high_value = float(settings.get(bound.higher_name, _DEFAULTS[bound.higher_name]))
@@ -142,7 +145,11 @@ def _setting_to_move(bound: _Bound, settings: Mapping[str, Any], fixed: set[str]
 
 
 def contradictions(users: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield a problem for each setting of a user's that contradicts another one, or what Windhover needs."""
+    """Yield a problem for each setting of a user's that contradicts another one, or what
+    Windhover needs.
+
+    `users` are the settings in the file, by name. A problem names a setting as the file does.
+    """
     settings = {_OTHER_NAMES.get(name, name): value for name, value in users.items()}
     names_in_file = {_OTHER_NAMES.get(name, name): name for name in users}
     contradictory = (
@@ -160,16 +167,16 @@ def contradictions(users: Mapping[str, str]) -> Iterator[Problem]:
 _Flaws = Iterator[tuple[str, str]]
 
 
-def _number(settings: Mapping[str, str], name: str, unset: int) -> float:
+def _number_of(settings: Mapping[str, str], name: str, unset: int) -> float:
     """Return the value of a setting, `unset` where the user has not set it."""
     return float(settings[name]) if name in settings else unset
 
 
 def _session_above_poll_interval(settings: Mapping[str, str]) -> _Flaws:
     """Yield a flaw if a member would leave its group before its session is over."""
-    if "max.poll.interval.ms" not in settings:
+    if "max.poll.interval.ms" not in settings:  # its default is above each session
         return
-    session_ms = _number(settings, "session.timeout.ms", SESSION_MS)
+    session_ms = _number_of(settings, "session.timeout.ms", SESSION_MS)
     if float(settings["max.poll.interval.ms"]) < session_ms:
         origin = "" if "session.timeout.ms" in settings else " where it is not set"
         text = f"is below session.timeout.ms, {session_ms:.0f}{origin}; give as much, or remove it"
@@ -194,7 +201,7 @@ def _too_small_to_read(settings: Mapping[str, str]) -> _Flaws:
         ("fetch.max.bytes", LOWEST_BYTES),
         ("receive.message.max.bytes", LOWEST_BYTES + HEAD_BYTES),
     ):
-        if _number(settings, name, lowest_bytes) < lowest_bytes:
+        if _number_of(settings, name, lowest_bytes) < lowest_bytes:
             yield name, f"is below {lowest_bytes}; nothing could be read. Give more, or remove it"
 
 
@@ -213,8 +220,8 @@ def _linger_above_delivery(settings: Mapping[str, str]) -> _Flaws:
         return
     unset_ms = _DEFAULTS["transaction.timeout.ms"]  # ours: a record waits for its transaction at most
     limit_ms = min(
-        _number(settings, "message.timeout.ms", unset_ms),
-        _number(settings, "transaction.timeout.ms", unset_ms),
+        _number_of(settings, "message.timeout.ms", unset_ms),
+        _number_of(settings, "transaction.timeout.ms", unset_ms),
     )
     if float(settings["linger.ms"]) >= limit_ms > 0:
         text = (

@@ -1,8 +1,7 @@
-"""Kafka's client settings, passed through verbatim; they may hold secrets, so they never show
-themselves.
+"""Kafka's client settings, passed through verbatim.
 
-Settings that would switch a guarantee off, or that Windhover must set itself, are refused with the
-reason.
+They may hold secrets, so they never show themselves. Settings that would switch a guarantee off,
+or that Windhover must set itself, are refused with the reason.
 """
 
 from __future__ import annotations
@@ -143,11 +142,11 @@ def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Prob
     values: dict[str, str] = {}
     problems: list[Problem] = []
     for name, value in data.items():
-        wrong = _wrong(name, value)
+        wrong = _wrong_setting(name, value)
         if wrong:
             problems.append(Problem(("kafka", name), wrong))
         else:
-            values[name] = _written(name, value)
+            values[name] = _value_for_client(name, value)
     if not problems:
         problems += [*contradictions(values), *_login_problems(values)]
     if not values.keys() & set(SERVERS):
@@ -155,8 +154,12 @@ def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Prob
     return KafkaSettings(values), problems
 
 
-def _wrong(name: str, value: object) -> str:
-    """Return what is wrong with one setting, in words that follow its name; empty: nothing is."""
+def _wrong_setting(name: str, value: object) -> str:
+    """Return what is wrong with one client setting, in words that follow its name.
+
+    Empty: nothing is wrong.
+    """
+    # 1. what may not be set at all, and what is no setting
     if name in REFUSED:
         return f"may not be set: {REFUSED[name]}; remove it"
     if name == TOKEN_FUNCTION:
@@ -172,6 +175,7 @@ def _wrong(name: str, value: object) -> str:
         return (
             "has a login, which Kafka's addresses do not; set sasl.username and sasl.password, and remove it"
         )
+    # 2. what other clients or tools call so
     dotted = name.removeprefix("kafka.").replace("_", ".")
     if dotted != name:
         return f"is not a setting of librdkafka; did you mean `{dotted}`?"
@@ -179,14 +183,18 @@ def _wrong(name: str, value: object) -> str:
         return f"is a setting of Java's client, which librdkafka does not have; {OF_JAVA[dotted]}"
     if name in _MECHANISMS and str(value).strip().upper() in LACKING:
         return LACKING[str(value).strip().upper()]
-    number = _FRACTION if name in _FRACTIONS else _WHOLE
-    if name.endswith(_COUNTED) and number.fullmatch(_written(name, value).strip()) is None:
+    # 3. values
+    number_pattern = _FRACTION if name in _FRACTIONS else _WHOLE
+    is_counted = name.endswith(_COUNTED)
+    if is_counted and number_pattern.fullmatch(_value_for_client(name, value).strip()) is None:
         return "is no number without a unit, such as 15000"
     return ""
 
 
 def _login_problems(values: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield what is wrong with a login by token: nothing gives one, or nobody wants it."""
+    """Yield what is wrong with a login by token: no setting gives a token, or no setting wants
+    one.
+    """
     mechanism_key = next((name for name in _MECHANISMS if name in values), "")
     is_by_token = values.get(mechanism_key, "").strip().upper() == "OAUTHBEARER"
     if is_by_token and not any(_gives_token(name, value) for name, value in values.items()):
@@ -209,7 +217,7 @@ def _gives_token(name: str, value: str) -> bool:
     return name in (TOKEN_FUNCTION, "sasl.oauthbearer.metadata.authentication.type")
 
 
-def _written(name: str, value: object) -> str:
+def _value_for_client(name: str, value: object) -> str:
     """Return a value as librdkafka gets it: as it stands, but 15000.0 as the whole number that it is."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return _WHOLE_WITH_POINT.sub("", text) if name.endswith(_COUNTED) else text
@@ -232,9 +240,14 @@ def hide_values(text: str, settings: Mapping[str, str]) -> str:
 
 
 def refused_setting(message: str, settings: Mapping[str, str]) -> str:
-    """Return in one line which client setting librdkafka refuses, without the values that it quotes."""
+    """Return in one line which client setting librdkafka refuses, without the values that it
+    quotes.
+
+    `message` is librdkafka's. Values of settings may be secrets.
+    """
     hidden_values: dict[str, str] = {}
     for name, value in settings.items():
+        # addresses, and words such as `sasl_ssl`, are no secrets, and the message may need them
         if name not in SERVERS and not _WORD.fullmatch(value):
             hidden_values[value] = HIDDEN
     without_values = SecretValues(hidden_values).hide(_QUOTED_VALUE.sub("value", message))

@@ -47,13 +47,14 @@ class Section(BaseModel):
 
 
 def key(*, range: str, example: str = "", unit: str = "", storm: str = "", **field: Any) -> Any:
-    """Make one key of a file.
+    """Return the field of a section that is one key of topics.yaml.
 
     Args:
         range: what the file may say; it is part of messages, too.
         example: another value than the default, as a file writes it; empty: the key is a section.
         unit: of the value; empty: it has none.
         storm: what Storm calls it; empty: Storm has no such thing.
+        field: further arguments of pydantic's `Field`, such as its default and bounds.
     """
     return Field(
         json_schema_extra={"unit": unit, "range": range, "storm": storm, "example": example}, **field
@@ -63,7 +64,7 @@ def key(*, range: str, example: str = "", unit: str = "", storm: str = "", **fie
 def duration(
     default: str | int, between: str, example: str, *, or_never: bool = False, storm: str = ""
 ) -> Any:
-    """Make a key of a duration.
+    """Return the field of a section that is a key of topics.yaml for a duration, kept in ms.
 
     Args:
         between: its range, such as ``1s to 7d``; the lower bound may be ``0``, or the name of
@@ -72,8 +73,8 @@ def duration(
         storm: as for `key`.
     """
     low, high = between.split(" to ")
-    low_is_zero = len(low) == 1  # "0" has no unit
-    low_is_key = low.isalpha()
+    low_is_zero = len(low) == 1  # "0", which needs no unit
+    low_is_key = low.isalpha()  # pydantic cannot compare two keys: the section does
     lowest_ms = 0 if or_never or low_is_zero or low_is_key else duration_ms(low)
     highest_ms = duration_ms(high)
     text = f"a duration, {between}{', or 0 for never' if or_never else ''}"
@@ -116,7 +117,10 @@ def _truth_of_variable(value: object) -> object:
 
 
 def _duration(value: object, info: ValidationInfo) -> object:
-    """Return a duration in ms; a text has a unit. Raises `ValueError`: it is none."""
+    """Return a duration in ms, of a text with a unit, or of a number of ms that Python code gives.
+
+    Raises `ValueError`: it is neither, or a file has a number without a unit.
+    """
     if isinstance(value, VariableText) and value == "0":  # the one duration that needs no unit
         return 0
     if isinstance(value, str):
@@ -180,7 +184,10 @@ def _name(pattern: str, wrong: str) -> AfterValidator:
 
 
 def _start(value: object, info: ValidationInfo) -> object:
-    """Return where a group starts: a word, or a time in ms. Raises `ValueError`: it is neither."""
+    """Return where a group without history starts to read: a word, or a time in ms since 1970.
+
+    Raises `ValueError`: it is neither.
+    """
     if value in ("committed", "earliest", "latest"):
         return value
     if isinstance(value, str):

@@ -63,9 +63,9 @@ class Problem:
 
 
 def line_of(path: Path, lines: Mapping[Path, int]) -> int:
-    """Return the line of a key, or of the section that it would stand in.
+    """Return the line of a key in a file, or of the innermost section around it that has one.
 
-    It is 0 where nothing is known.
+    It is 0 if there is none. `lines` leads from the paths of keys to their lines.
     """
     for length in range(len(path), 0, -1):
         section = path[:length]
@@ -80,10 +80,11 @@ def refuse(
     lines: Mapping[Path, int],
     hide: Callable[[str], str] = cut,
 ) -> None:
-    """Raise all problems as one `ConfigError`, one line each, in the order of the file; if there
+    """Raise all problems as one `ConfigError`, one line each, in the order of the file, if there
     are any.
 
-    `hide` takes the secrets out of what a line says of a value.
+    `lines` leads from the paths of keys to their lines. `hide` takes the secrets out of what a line
+    says of a value.
     """
     ordered = sorted(set(problems), key=lambda problem: (line_of(problem.path, lines), problem.path))
     if not ordered:
@@ -114,7 +115,10 @@ def _is_set_by_us(key: str) -> bool:
 
 
 def constants(model: type[BaseModel], data: Mapping[str, Any], above: Path) -> list[Problem]:
-    """Return what to say of those keys of a section that are constants, with the values that hold."""
+    """Return a problem for each key of a section that is a constant now, with the value that holds.
+
+    `data` is what the file says in the section, and `above` the section's path.
+    """
     settable = section_keys(model)
     constants_set: list[Problem] = []
     for name, field in model.model_fields.items():
@@ -146,14 +150,20 @@ def problems_of(
 def _problem(
     item: Mapping[str, Any], model: type[BaseModel], data: Mapping[str, Any], above: Path
 ) -> Problem:
-    """Translate one error of pydantic's, `item`; see `problems_of`."""
+    """Return what pydantic refused, one item of its errors, as a problem at a key of the file.
+
+    `data` is what the file says in the section `model`, and `above` the section's path.
+    """
+    # 1. the key
     location = tuple(str(part) for part in item["loc"])
     kind = item["type"]
     section, field, keys = _locate_key(model, location)
     if kind == "extra_forbidden":
         return unknown_key(above + location, section_keys(section))
     path = above + keys
+    # 2. what is wrong with it, and the cure
     is_of_section = field is None and isinstance(item["input"], Mapping | BaseModel)
+    # raised by our validator: its own words, and no value
     if kind == "value_error" and is_of_section:
         return Problem(path, str(item["ctx"]["error"]))
     cure = f"; give {allowed(field)}" if field is not None and allowed(field) else ""
@@ -167,12 +177,13 @@ def _problem(
         flaw = "must be a section: keys with values, indented below it"
     else:
         flaw = _MEANING.get(kind, "is of the wrong type")
-    value = _written(data, keys, item["input"])
+    # 3. its value; all of a section is none that could be shown
+    value = _value_in_file(data, keys, item["input"])
     value_shown = None if isinstance(value, dict | BaseModel) else repr(value)
     return Problem(path, flaw + cure, value_shown)
 
 
-def _written(data: Any, keys: Path, otherwise: Any) -> Any:
+def _value_in_file(data: Any, keys: Path, otherwise: Any) -> Any:
     """Return a value as the file has it, or where it has none what was refused: a default, a list's item."""
     for key in keys:
         if not isinstance(data, Mapping) or key not in data:
@@ -208,7 +219,8 @@ class _LocatedKey(NamedTuple):
 
 
 def _locate_key(model: type[BaseModel], location: Path) -> _LocatedKey:
-    """Return the innermost section, and the key of it, that a location of pydantic's speaks of.
+    """Return the innermost section, and the key of it, to which the path in an error of
+    pydantic's leads.
 
     Of an input, ``("retry", "causes", "0", "max_ms")`` is the key ``max`` of a rule, and its path
     in the file ``retry.causes.0.max``.

@@ -116,14 +116,14 @@ class CauseRule(Section):
 
     @model_validator(mode="after")
     def _says_when(self) -> CauseRule:
-        """Raise `ValueError` if a rule names neither an error nor an operator."""
+        """Return the rule; raise `ValueError` if it names neither an error nor an operator."""
         if self.error is None and self.operator is None:
             raise ValueError("fits everything; give error, operator, or both")
         return self
 
     @model_validator(mode="after")
     def _schedules_what_it_retries(self) -> CauseRule:
-        """Raise `ValueError` if a rule has a schedule and replays nothing."""
+        """Return the rule; raise `ValueError` if it has a schedule and replays nothing."""
         keys_set = [name.removesuffix("_ms") for name in _SCHEDULE if getattr(self, name) is not None]
         if keys_set and self.then != "retry":
             raise ValueError(
@@ -198,7 +198,10 @@ class Retry(Section):
     @validates("delays")
     @classmethod
     def _no_longer_than_needed(cls, value: tuple[int, ...] | None, info: ValidationInfo) -> object:
-        """Raise `ValueError` if there are more waits than attempts leave room for."""
+        """Return the list of waits.
+
+        Raises `ValueError` if it has more than there can be between emissions.
+        """
         # `attempts` is missing if it was refused: then no list is too long for it
         flaw = _wrong_waits(value, info.data.get("attempts", DELAYS_MAX + 1))
         if flaw:
@@ -216,12 +219,16 @@ class Retry(Section):
     @validates("causes")
     @classmethod
     def _each_rule_once(cls, value: tuple[CauseRule, ...]) -> tuple[CauseRule, ...]:
-        """Raise `ValueError` if there are too many rules, or two for one error and operator."""
+        """Return the rules.
+
+        Raises `ValueError` if there are too many, or two for one error and operator.
+        """
         if len(value) > RULES_MAX:
             raise ValueError(f"has {len(value)} rules")
-        numbers: dict[tuple[str | None, str | None], int] = {}
+        # the number of the first rule for an error and operator
+        first_numbers: dict[tuple[str | None, str | None], int] = {}
         for number, rule in enumerate(value):
-            earlier = numbers.setdefault((rule.error, rule.operator), number)
+            earlier = first_numbers.setdefault((rule.error, rule.operator), number)
             if earlier != number:
                 raise ValueError(f"decides in rule {number} what rule {earlier} decides already; remove one")
         return value
@@ -244,7 +251,7 @@ class Retry(Section):
         return self
 
     def schedule_of(self, rule: CauseRule) -> RetrySchedule:
-        """Return when a root is replayed that a rule fits.
+        """Return how often and when a root is replayed to which a rule applies.
 
         What the rule leaves out is the input's.
         """
@@ -252,7 +259,9 @@ class Retry(Section):
         names_set = [name for name in _SCHEDULE if getattr(rule, name) is not None]
         fields_of_rule = {name: getattr(rule, name) for name in names_set}
         has_formula = not _FORMULA.keys().isdisjoint(fields_of_rule)
-        if has_formula:  # a formula of its own takes the place of the input's list
+        # A formula of its own (initial, multiplier, max) takes the place of the input's list of
+        # waits, unless the rule has a list as well, which is refused elsewhere.
+        if has_formula:
             fields_of_rule.setdefault("delays", ())
         return replace(self.schedule, **fields_of_rule)
 
@@ -276,9 +285,9 @@ class Retry(Section):
 
 
 def _disagreement(rule: CauseRule, schedule: RetrySchedule) -> str:
-    """Return what is wrong with a rule's schedule; empty: nothing.
+    """Return what is wrong with when a rule of `causes` replays; empty: nothing.
 
-    `schedule` has also what the rule takes from its input.
+    `schedule` is the rule's own, completed by what it takes from its input.
     """
     formula_of_rule = {name for name in _FORMULA if getattr(rule, name) is not None}
     flaw = _list_beside_formula(rule.delays, formula_of_rule) or _wrong_waits(rule.delays, schedule.attempts)
@@ -290,20 +299,27 @@ def _disagreement(rule: CauseRule, schedule: RetrySchedule) -> str:
     return ""
 
 
-def _list_beside_formula(delays: tuple[int, ...] | None, written: Collection[str]) -> str:
-    """Return what is wrong with a list of waits beside these fields; empty if nothing is."""
-    keys_beside = [key for name, key in _FORMULA.items() if name in written]
+def _list_beside_formula(delays: tuple[int, ...] | None, fields_set: Collection[str]) -> str:
+    """Return what is wrong with a list of waits beside a formula; empty if one of them is missing.
+
+    `fields_set` are the fields that the file sets; those of the formula are `_FORMULA`.
+    """
+    keys_beside = [key for name, key in _FORMULA.items() if name in fields_set]
     if delays is None or not keys_beside:
         return ""
     return f"has delays beside {', '.join(keys_beside)}; give the list or the formula"
 
 
-def _wrong_waits(delays: tuple[int, ...] | None, attempts: int) -> str:
-    """Return what is wrong with a list of waits between so many emissions; empty if nothing is."""
-    if delays is None:
+def _wrong_waits(delays_ms: tuple[int, ...] | None, attempts_max: int) -> str:
+    """Return what is wrong with the waits between the emissions of a record; empty if nothing is.
+
+    It is emitted `attempts_max` times at most. `delays_ms` None: there is no list of waits.
+    """
+    if delays_ms is None:
         return ""
-    if not 1 <= len(delays) <= DELAYS_MAX:
-        return f"has {len(delays)} waits, not 1 to {DELAYS_MAX}"
-    if len(delays) > attempts - 1:
-        return f"has {len(delays)} waits, and {attempts} attempts leave room for {attempts - 1}"
+    if not 1 <= len(delays_ms) <= DELAYS_MAX:
+        return f"has {len(delays_ms)} waits, not 1 to {DELAYS_MAX}"
+    waits_max = attempts_max - 1  # one between two emissions
+    if len(delays_ms) > waits_max:
+        return f"has {len(delays_ms)} waits, and {attempts_max} attempts leave room for {waits_max}"
     return ""

@@ -250,14 +250,19 @@ class Input(Section):
         """Return the section with the name of its topic, where the file does not give it."""
         if not isinstance(value, dict):
             return value
+        # they are missing if they were refused: then the input is refused for that, whatever is
+        # here
         if "topic" not in info.data or "group" not in info.data:
-            return {"topic": "unknown", **value}  # the input is refused for what is wrong there
+            return {"topic": "unknown", **value}
         return {"topic": f"{info.data['topic']}.{info.data['group']}.dlq", **value}
 
     @validates("ordering")
     @classmethod
     def _is_tracked(cls, value: str, info: ValidationInfo) -> str:
-        """Raise `ValueError` if an input that is not tracked has an ordering."""
+        """Return the ordering.
+
+        Raises `ValueError` if an input has one whose records are not tracked.
+        """
         if value != "none" and info.data.get("ackers") == 0:
             raise ValueError(
                 "needs tracking, and ackers is 0: nothing is replayed, so nothing waits; set ackers: 1"

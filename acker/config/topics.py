@@ -47,7 +47,10 @@ AS_WRITTEN: Final = ("kafka",)
 
 
 def _settings(value: Any) -> KafkaSettings:
-    """Return the settings of a mapping; raise `ValueError` with all that is wrong with them."""
+    """Return Kafka's client settings as a value.
+
+    Raises `ValueError` with all that is wrong with them.
+    """
     if isinstance(value, KafkaSettings):
         return value
     if not isinstance(value, Mapping):
@@ -59,8 +62,9 @@ def _settings(value: Any) -> KafkaSettings:
 
 
 class Topics(Section):
-    """A whole file; `spout.load` returns it. Its text form shows names of Kafka settings, never
-    their values.
+    """A whole file.
+
+    `spout.load` returns it. Its text form shows names of Kafka settings, never their values.
 
     >>> topics = spout.load("topics.yaml")
     >>> topics.input("sentences").replay_topic, topics.input("sentences").retry.attempts
@@ -143,8 +147,9 @@ def parse(
     hide = SecretValues(variable_secrets(text, environ)).hide
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines, hide)
-    # 2. refuse what is wrong with it, all at once; what YAML could not
-    # read is None to the model, which complains of the same key once more
+    # 2. refuse what is wrong with it, all at once. What YAML could not read
+    # is None in `data`, and is refused for that once more: the problem of
+    # YAML counts.
     validated = _validate(document.data)
     paths_of_yaml = {problem.path for problem in document.problems}
     refused = [problem for problem in validated.refused if problem.path not in paths_of_yaml]
@@ -172,23 +177,24 @@ def _validate(data: Any) -> _Validated:
     validated = _Validated()
     refused = validated.refused
     # 1. the file as a whole: its sections
-    file_sections = _section(data, (), refused)
+    file_sections = _as_section(data, (), refused)
     section_names = problems.section_keys(Topics)
     refused += [unknown_key((name,), section_names) for name in file_sections if name not in section_names]
     # 2. each section on its own
-    kafka, refused_settings = kafka_settings(_section(file_sections.get("kafka"), ("kafka",), refused))
+    kafka_section = _as_section(file_sections.get("kafka"), ("kafka",), refused)
+    kafka, refused_settings = kafka_settings(kafka_section)
     refused += refused_settings
     service_sections = {
-        name: _section(file_sections.get(name), (name,), refused) for name in ("acker", "replay")
+        name: _as_section(file_sections.get(name), (name,), refused) for name in ("acker", "replay")
     }
     for name, limits_model in (("acker", AckerLimits), ("replay", ReplayLimits)):
         service_sections[name], constants = _without_constants(
             limits_model, service_sections[name], (name, "limits")
         )
         validated.ignored += constants
-    acker = _model(AckerSettings, service_sections["acker"], ("acker",), refused)
-    replay = _model(ReplaySettings, service_sections["replay"], ("replay",), refused)
-    inputs = _inputs(_section(file_sections.get("inputs"), ("inputs",), refused), refused)
+    acker = _validated_section(AckerSettings, service_sections["acker"], ("acker",), refused)
+    replay = _validated_section(ReplaySettings, service_sections["replay"], ("replay",), refused)
+    inputs = _inputs(_as_section(file_sections.get("inputs"), ("inputs",), refused), refused)
     # 3. what they say of each other; a section that was refused counts as its defaults
     refused += conflicts(acker or AckerSettings(), inputs)
     validated.sections = {"kafka": kafka, "acker": acker, "replay": replay, "inputs": inputs}
@@ -196,16 +202,19 @@ def _validate(data: Any) -> _Validated:
 
 
 def _inputs(sections: dict[str, Any], refused: list[Problem]) -> dict[str, Input]:
-    """Return the inputs that are valid, by name, and add what is wrong with the others to `refused`."""
+    """Return the inputs that are valid, by name; add what is wrong with the others to `refused`.
+
+    `sections` are those below ``inputs``, by their names.
+    """
     inputs: dict[str, Input] = {}
     for name, body in sections.items():
         path = ("inputs", name)
-        section = _section(body, path, refused)
+        section = _as_section(body, path, refused)
         if NAME_KEY in section:
             refused.append(unknown_key((*path, NAME_KEY), problems.section_keys(Input)))
-        if body and not section:
-            continue  # it is no section, which is said already
-        input = _model(Input, {**section, NAME_KEY: name}, path, refused)
+        if body and not section:  # it is no section, which is in `refused` by now
+            continue
+        input = _validated_section(Input, {**section, NAME_KEY: name}, path, refused)
         if input is not None:
             inputs[name] = input
     return inputs
@@ -214,7 +223,11 @@ def _inputs(sections: dict[str, Any], refused: list[Problem]) -> dict[str, Input
 def _without_constants(
     limits_model: type[Section], section: dict[str, Any], limits_path: problems.Path
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Return a section without those of its ``limits`` that are constants now, and a problem for each."""
+    """Return a section without those keys of its ``limits`` that are constants now, and a problem
+    for each.
+
+    `limits_model` is the class of the limits, and `limits_path` their path in the file.
+    """
     limits = section.get("limits")
     if not isinstance(limits, dict):
         return section, []
@@ -224,10 +237,10 @@ def _without_constants(
     return {**section, "limits": settable}, constants
 
 
-def _section(value: Any, path: problems.Path, refused: list[Problem]) -> dict[str, Any]:
-    """Return a value of the file as a section.
+def _as_section(value: Any, path: problems.Path, refused: list[Problem]) -> dict[str, Any]:
+    """Return a value of the file as a section; empty for None, and for what is no section.
 
-    It is empty for nothing, and for what is added to `refused`.
+    The latter is added to `refused`, as a problem at `path`.
     """
     if isinstance(value, dict):
         return value
@@ -237,8 +250,13 @@ def _section(value: Any, path: problems.Path, refused: list[Problem]) -> dict[st
     return {}
 
 
-def _model(model: type[M], data: dict[str, Any], path: problems.Path, refused: list[Problem]) -> M | None:
-    """Return a section as a value; None if it is wrong, which is added to `refused`."""
+def _validated_section(
+    model: type[M], data: dict[str, Any], path: problems.Path, refused: list[Problem]
+) -> M | None:
+    """Return a section of the file as a value of the class `model`.
+
+    None: something in it is wrong, which is added to `refused`.
+    """
     try:
         return model.model_validate(data, context=FROM_FILE, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -262,7 +280,7 @@ def conflicts(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
 
 
 def _repeated(inputs: Inputs, *keys: str) -> Iterator[tuple[Input, Input]]:
-    """Yield (earlier, later) for each input that has the same in all these keys as an earlier one."""
+    """Yield pairs of inputs, earlier and later in the file, that have the same in all these keys."""
     first_by_values: dict[Hashable, Input] = {}
     for input in inputs.values():
         earlier = first_by_values.setdefault(attrgetter(*keys)(input), input)
@@ -294,7 +312,11 @@ def _groups_of_services(acker: AckerSettings, inputs: Inputs) -> Iterator[Proble
 
 
 def _topics_read_twice(inputs: Inputs) -> Iterator[Problem]:
-    """Yield the inputs that read a topic as an earlier one does, in one group, or with other partitions."""
+    """Yield a problem for each input that reads a topic that an earlier one reads, too.
+
+    Two groups may read one topic; one group may not read it twice, and all must name the same
+    number of partitions.
+    """
     for earlier, later in _repeated(inputs, "group", "topic"):
         text = (
             f"is read by group {later.group} as input {earlier.name} already; remove one, or give another"
@@ -312,7 +334,9 @@ def _topics_read_twice(inputs: Inputs) -> Iterator[Problem]:
 
 
 def _topics_with_two_roles(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
-    """Yield topics that would have two roles: ack topic, input, replay topic or dead letters."""
+    """Yield a problem for each topic that would have two roles: ack, input, replay or dead-letter
+    topic.
+    """
     ack_topics = acker.topics.names()
     input_by_topic = {input.topic: input.name for input in inputs.values()}
     input_by_replay_topic = {input.replay_topic: input.name for input in inputs.values()}
@@ -338,11 +362,13 @@ def _topics_with_two_roles(acker: AckerSettings, inputs: Inputs) -> Iterator[Pro
 
 
 def _circles(inputs: Inputs) -> Iterator[Problem]:
-    """Yield the inputs whose dead letters come back to them, directly or through other inputs."""
+    """Yield a problem for each input whose dead letters come back to it, directly or through
+    other inputs.
+    """
     for input in inputs.values():
         reached: set[str] = set()
         newly_reached = {input.dead_letter.topic}
-        # one more input of the way in each round; it ends where no topic is new
+        # follow the dead letters from input to input; it ends where a round reaches no new topic
         while newly_reached:
             reached |= newly_reached
             readers = [reader for reader in inputs.values() if reader.topic in newly_reached]
@@ -353,7 +379,10 @@ def _circles(inputs: Inputs) -> Iterator[Problem]:
 
 
 def _names_alike(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
-    """Yield topics whose names Kafka takes for one in its metrics: it creates only the first of them."""
+    """Yield a problem for each topic that differs from an earlier one only in dots and underscores.
+
+    Kafka's metrics have one name for both, so Kafka creates only the first of them.
+    """
     # by the name that Kafka's metrics have, the topic that has it
     topic_by_metric_name = {name.replace(".", "_"): name for name in acker.topics.names()}
     for input in inputs.values():

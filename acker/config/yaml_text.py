@@ -122,7 +122,7 @@ def read_yaml(text: str, environ: Mapping[str, str], as_written: Collection[str]
     except _Refused as error:
         document.problems.append(Problem((), str(error)))
     except yaml.MarkedYAMLError as error:
-        document.problems.append(Problem((), _syntax(error)))
+        document.problems.append(Problem((), _syntax_problem(error)))
     except yaml.YAMLError as error:
         document.problems.append(Problem((), f"is not YAML text: {type(error).__name__}"))
     return document
@@ -132,8 +132,10 @@ class _Refused(Exception):
     """The file as a whole cannot be read."""
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> str:
-    """Return where the syntax is wrong, without quoting the file: the line may hold a secret."""
+def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
+    """Return what is wrong with the syntax, and where, without a quotation: the line may hold a
+    secret.
+    """
 
     def hide(match: re.Match[str]) -> str:
         quoted = str(match[1] or match[2] or "")
@@ -143,9 +145,9 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
         return match[0] if is_of_yaml else "…"
 
     mark = error.problem_mark or error.context_mark
-    place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     problem = _QUOTED.sub(hide, error.problem or "unreadable")
-    return f"is not YAML{place}: {problem}; check indentation, and put values that hold {{ or : in quotes"
+    return f"is not YAML{where}: {problem}; check indentation, and put values that hold {{ or : in quotes"
 
 
 class _BoundedLoader(yaml.SafeLoader):
@@ -195,7 +197,11 @@ class _Builder:
         self._node_count = 0
 
     def build(self, node: yaml.Node, path: Path) -> Any:
-        """Return the data of a node, None if it is refused, and note the line of each key below it."""
+        """Return the data of a node of YAML, None if it is refused.
+
+        Records the line of each key below it. `path` is the path of keys to
+        it.
+        """
         self._node_count += 1
         if self._node_count > NODES_MAX:
             raise _Refused(f"holds more than {NODES_MAX:,} values when its aliases are unfolded")
@@ -211,9 +217,10 @@ class _Builder:
         return self._refuse(path, "has a tag; only plain values are read, so leave the ! out")
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        """Return a mapping with its values built.
+        """Return a mapping of YAML as a dict.
 
-        Record the line of each key, and refuse what is no key.
+        Records the line of each key, and refuses what is no key. Keys that
+        ``<<`` merges into it from an anchor give way to its own.
         """
         values: dict[str, Any] = {}
         merged: dict[str, Any] = {}
@@ -221,7 +228,7 @@ class _Builder:
             if not isinstance(key, yaml.ScalarNode):
                 self._refuse(path, "has a key that is not text; write one key: value to a line")
             elif key.tag == _TAG + "merge":
-                self._merge(merged, self.build(value, (*path, "<<")), path)
+                self._add_merged(merged, self.build(value, (*path, "<<")), path)
             elif key.value in values:
                 self._refuse(
                     (*path, key.value), f"stands twice, again in line {key.start_mark.line + 1}; remove one"
@@ -231,10 +238,10 @@ class _Builder:
                 values[key.value] = self.build(value, (*path, key.value))
         return merged | values
 
-    def _merge(self, merged: dict[str, Any], sections: Any, path: Path) -> None:
-        """Add the keys of one anchor, or of a list of them, to `merged`.
+    def _add_merged(self, merged: dict[str, Any], sections: Any, path: Path) -> None:
+        """Add the keys of one anchor, or of a list of them (`sections`), to `merged`.
 
-        An earlier one goes before.
+        Of a key that several have the first one counts.
         """
         sections = sections if isinstance(sections, list) else [sections]
         for section in sections:
@@ -245,9 +252,10 @@ class _Builder:
                 merged.setdefault(key, value)
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
-        """Return the value of a scalar: text, number, truth or None.
+        """Return the value of a scalar of YAML: text, number, truth or None.
 
-        What is none of these is refused.
+        What is none of these is refused. A text with a variable of the environment stays a text,
+        and so do values in the sections that are taken as written.
         """
         text = self._substitute(node.value, path)
         kind = node.tag.removeprefix(_TAG)
@@ -261,24 +269,28 @@ class _Builder:
         if kind == "bool" and _TRUTH.fullmatch(text):
             return text.lower() == "true"
         if kind == "int" and _WHOLE.fullmatch(text):
-            return self._whole(text, path)
+            return self._whole_number(text, path)
         if kind == "float" and _FRACTION.fullmatch(text):
             return _float(text.lower())
         if kind in ("bool", "int", "float"):  # a tag such as !!int before a text that is none
             return self._refuse(path, "is no number; put it in quotes if it is meant as text")
         return self._refuse(path, "has a tag; only plain values are read, so leave the ! out")
 
-    def _whole(self, text: str, path: Path) -> Any:
+    def _whole_number(self, text: str, path: Path) -> Any:
         try:
             return int(text)
         except ValueError:  # Python reads 4,300 digits at most
             return self._refuse(path, "is no number; put it in quotes if it is meant as text")
 
     def _substitute(self, text: str, path: Path) -> str:
-        """Return a text with its variables filled in; as `VariableText` where there is one."""
+        """Return a text with the values of the environment's variables in it, a `VariableText` if
+        it has any.
+
+        A variable that is not set and has no default is refused, as a problem at `path`.
+        """
         if "${" not in text:
             return text
-        variables: list[str] = []
+        variables: list[str] = []  # their names
 
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
@@ -291,7 +303,7 @@ class _Builder:
                 return ""
             variables.append(name)
             value = self._environ.get(name)
-            if match["has_default"]:
+            if match["has_default"]:  # it stands for an empty variable, too, as in a shell
                 return value or str(match["default"])
             if value is None:
                 self._refuse(path, f"needs the variable {name}; set it, or write ${{{name}:-default}}")

@@ -110,22 +110,20 @@ class RootCohort:
         self._later_deadlines_ms = np.zeros(0, np.int64)
 
     def settle_between(self, start: int, end: int) -> Indices:
-        """Settle and return the open roots (indices) at those positions of [start, end) that it
-        has.
+        """Settle and return the open roots (indices) of the cohort at the positions [start, end).
 
-        It has at least one of them.
+        These may begin before the cohort, and end behind it; it has at least one of them.
         """
         first_own, end_own = max(start, self.start), min(end, self.end)
         return self.roots.settle_run(first_own - self.start, end_own - self.start)
 
     def touch(self, indices: I64, touched_at_ms: int) -> bool:
-        """Move the deadlines of the open roots at `indices`, never backwards.
+        """Move the deadlines of the open roots at `indices` to one timeout after `touched_at_ms`.
 
-        Return whether one moved.
+        That is a time of the session's clock. No deadline moves back. Returns whether one moved.
         """
         deadline_ms = self.emission.deadline_ms(touched_at_ms)
-        # never: without a timeout nothing moves; not later: the deadline of all roots is not
-        # before it
+        # without a timeout there is no deadline, and no root has one before `self.deadline_ms`
         if deadline_ms == NEVER or deadline_ms <= self.deadline_ms:
             return False
         touched_indices = indices[self.roots.is_open(indices)]
@@ -153,8 +151,10 @@ class RootCohort:
         return True
 
     def expire(self, clock_ms: int) -> Indices:
-        """Settle and return the open roots whose deadline the clock has reached."""
-        # no root has a deadline before `deadline_ms`
+        """Settle and return the open roots (indices) whose deadline the session's clock has
+        reached.
+        """
+        # `deadline_ms` is that of all roots, except those with a later one of their own
         if clock_ms < self.deadline_ms:
             return range(0)
         indices_not_due = self._later_indices[self._later_deadlines_ms > clock_ms]
@@ -164,12 +164,14 @@ class RootCohort:
         return self.roots.settle(open_indices[~among(open_indices, indices_not_due)])
 
     def next_deadline_ms(self, clock_ms: int) -> int:
-        """Return the next deadline of an open root, after `expire` at the same clock.
+        """Return the next deadline of an open root, after `expire` at the same time of the
+        session's clock.
 
         It is `NEVER` if there is none.
         """
         if clock_ms < self.deadline_ms:
             return self.deadline_ms
+        # `expire` has settled the roots with the common deadline: those with a later one are left
         later_indices, later_ms = self._open_with_later_deadline()
         return int(later_ms.min()) if len(later_indices) else NEVER
 
@@ -191,21 +193,27 @@ class RootCohort:
     def touched(self) -> tuple[I64, I64]:
         """Return the open roots whose deadline was moved (indices), and their deadlines in ms."""
         later_indices, later_ms = self._open_with_later_deadline()
-        # the common deadline is still that of the emission: only these were moved
+        # 1. the common deadline is still that of the emission: only these were moved
         if self.deadline_ms == self.emission.deadline_ms(self.emission.at_ms):
             return later_indices, later_ms
+        # 2. the common deadline was moved, so that of all open roots was
         open_indices = as_array(self.roots.open_at())
         deadlines_ms = np.full(len(open_indices), self.deadline_ms, np.int64)
         deadlines_ms[np.searchsorted(open_indices, later_indices)] = later_ms
         return open_indices, deadlines_ms
 
-    def load_touched(self, indices: I64, later_ms: I64) -> None:
-        """Set the moved deadlines, as `touched` returns them."""
+    def load_touched(self, indices: I64, deadlines_ms: I64) -> None:
+        """Set the deadlines that were moved, as `touched` returns them, from State.
+
+        They are those of the open roots at `indices`, ms of the session's clock.
+        """
+        # those of all open roots were moved: the first of them is the common deadline
         if len(indices) and len(indices) == self.roots.open_count:
-            self.deadline_ms = int(later_ms.min())
-            is_later = later_ms > self.deadline_ms
-            indices, later_ms = indices[is_later], later_ms[is_later]
-        self._later_indices, self._later_deadlines_ms = indices.copy(), later_ms.copy()
+            self.deadline_ms = int(deadlines_ms.min())
+            is_later = deadlines_ms > self.deadline_ms
+            indices, deadlines_ms = indices[is_later], deadlines_ms[is_later]
+        # copies: the arrays are views of a record, and would keep all of it in memory
+        self._later_indices, self._later_deadlines_ms = indices.copy(), deadlines_ms.copy()
 
     def _open_with_later_deadline(self) -> tuple[I64, I64]:
         """Return the open roots that expire after `deadline_ms` (indices), and their deadlines in ms."""

@@ -89,7 +89,10 @@ class Contribution:
         )
 
     def fold_and_settle(self, cohort: RootCohort) -> FoldResult:
-        """Fold the contributions to the roots of a cohort, and settle those that they complete."""
+        """XOR the contributions into the values of a cohort's roots.
+
+        Settles the roots that become complete.
+        """
         roots = cohort.roots
         folded_count = 0
         settled_parts: list[Indices] = []
@@ -111,15 +114,18 @@ class Contribution:
         return FoldResult(folded_count, settled_parts)
 
     def fold_unsettled(self, cohort: RootCohort) -> int:
-        """Fold the contributions to the open roots of a cohort, settle none, and return how many counted."""
+        """XOR the contributions into the values of a cohort's open roots, and settle none of them.
+
+        Returns how many contributions counted: those to open roots.
+        """
         roots = cohort.roots
         folded_count = 0
-        # those of the runs, each of which is the root's edge
+        # 1. those of the runs, each of which is the root's edge
         run_indices = self._run_indices(cohort) if self.runs else _NO_POSITIONS
         open_run_indices = run_indices[roots.is_open(run_indices)]
         if len(open_run_indices):
             folded_count += roots.xor_edges(open_run_indices)
-        # those at single positions
+        # 2. those at single positions
         indices_or_range, values = self._indices_and_values(cohort)
         indices = as_array(indices_or_range)
         is_open = roots.is_open(indices)
@@ -128,7 +134,10 @@ class Contribution:
         return folded_count
 
     def _is_canonical(self) -> bool:
-        """Return whether runs ascend, and none overlaps another one or has one of the positions."""
+        """Return whether the record has each root once.
+
+        That is so if its runs ascend, and none overlaps another one or has one of its positions.
+        """
         if len(self.runs) > 1:
             neighbours = zip(self.runs, self.runs[1:], strict=False)
             if any(later.start < earlier.end for earlier, later in neighbours):
@@ -143,9 +152,9 @@ class Contribution:
         return not bool(is_in_run.any())
 
     def _flatten(self) -> None:
-        """Replace the runs by positions with their root edges.
+        """Replace the runs by single positions, each with the root edge as its contribution.
 
-        A root may be among them several times.
+        A root may be among them several times; the XOR of its values counts.
         """
         run_positions = [np.arange(run.start, run.end, dtype=np.int64) for run in self.runs]
         run_edges: list[U64] = [root_edges_of_run(self.source, run.start, run.end) for run in self.runs]
@@ -155,9 +164,9 @@ class Contribution:
         self._is_distinct = False
 
     def _bounds(self, block: int) -> tuple[int, int]:
-        """Return the first position and the one behind the last.
+        """Return the first position of the record and the one behind its last.
 
-        Without any position both are the block's start.
+        Without any position both are the start of the record's `block`, a number.
         """
         starts: list[int] = []
         ends: list[int] = []
@@ -177,14 +186,18 @@ class Contribution:
     def _runs_as_indices(self, cohort: RootCohort) -> list[PositionRun]:
         """Return the parts of the runs that lie in a cohort, as runs of its indices."""
         start, end = cohort.start, cohort.end
-        return [
-            PositionRun(max(run.start, start) - start, min(run.end, end) - start)
-            for run in self.runs
-            if run.start < end and run.end > start and run.end > run.start
-        ]
+        index_runs: list[PositionRun] = []
+        for run in self.runs:
+            has_part = run.start < end and run.end > start and run.end > run.start
+            if has_part:
+                first_index = max(run.start, start) - start
+                end_index = min(run.end, end) - start
+                index_runs.append(PositionRun(first_index, end_index))
+        return index_runs
 
     def _run_indices(self, cohort: RootCohort) -> I64:
         """Return the indices in a cohort of all positions of the runs, ascending."""
+        # (runs, 2): first index and end; of a run outside the cohort both are the same
         bounds = np.clip(np.array(self.runs, np.int64), cohort.start, cohort.end) - cohort.start
         lengths = bounds[:, 1] - bounds[:, 0]
         # Of [10, 13) and [20, 22) the rows are 0, 1, 2 and 3, 4: the first run is 10 ahead of its
@@ -200,7 +213,7 @@ class Contribution:
         """
         start, end = cohort.start, cohort.end
         own_positions, own_values = self.positions, self.values
-        # 1. cut out those of the cohort, unless all are
+        # 1. keep those in the cohort, unless all are
         if start > self.start or end < self.end:
             if self._is_distinct:  # they ascend: the cohort's are a slice
                 first_row, end_row = np.searchsorted(own_positions, [start, end])
@@ -222,7 +235,14 @@ def clip(some_positions: I64, cohort: RootCohort) -> I64:
     return some_positions[first_row:end_row] - cohort.start
 
 
-def at_or_above(watermark: int, runs: Sequence[PositionRun], some_positions: I64 | None) -> int:
-    """Count the positions in runs and in an array that are not below a watermark."""
+def count_at_or_above(
+    watermark: int,
+    runs: Sequence[PositionRun],
+    some_positions: I64 | None,
+) -> int:
+    """Count the positions in runs and in an array that are not below a watermark.
+
+    `some_positions` None: there is no array.
+    """
     count = sum(max(0, run.end - max(run.start, watermark)) for run in runs)
     return count if some_positions is None else count + int(np.count_nonzero(some_positions >= watermark))

@@ -34,7 +34,7 @@ import numpy as np
 from acker.hot_paths import Indices, distinct
 from acker.identity import I64, WIRE_BLOCK_BITS
 from acker.ledger.cohort import NEVER, InitEmission, Pin, RootCohort, Session
-from acker.ledger.contribution import Contribution, at_or_above, clip
+from acker.ledger.contribution import Contribution, clip, count_at_or_above
 from acker.ledger.output import Counts
 from acker.ledger.roots import Roots
 from acker.ledger.verdicts import LossCause, RunCollector, VerdictSet
@@ -100,7 +100,7 @@ class Ledger:
         return self._register.sessions(group)
 
     def open_runs(self, session: Session) -> list[SourceRun]:
-        """Return the open roots of a session as maximal, ascending runs."""
+        """Return the open roots of a session as the fewest runs, ascending."""
         runs = RunCollector()
         for cohort in self._register.cohorts_of(session):
             runs.add(cohort.roots.source, cohort.start, cohort.roots.open_at())
@@ -114,11 +114,11 @@ class Ledger:
     # -- events
 
     def open_run(self, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
-        """Open the roots of a run from the watermark on; positions below it are only counted as
-        ignored.
+        """Open the roots of a run that an init names, from the watermark of its source on.
 
-        Contributions below the offset `ack_from` of ``_ack_ack`` were read before this step, so
-        they are none to these roots.
+        Positions below the watermark have been initialised before, and are only counted as
+        ignored. Contributions below the offset `ack_from` of ``_ack_ack`` were read before this
+        step, so they are none to these roots.
         """
         watermark = self.watermark(run.source)
         start = max(run.start, watermark)
@@ -136,18 +136,21 @@ class Ledger:
             start = end
 
     def _settle_ahead(self, cohort: RootCohort) -> None:
-        """Settle those roots of a new cohort whose verdicts a restart has read before their init."""
+        """Settle those roots of a new cohort whose verdicts a restart has read before their init.
+
+        These verdicts are kept by source in `_runs_ahead`, as runs of settled positions.
+        """
         for settled_run in self._runs_ahead.get(cohort.roots.source, ()):
             if settled_run.start < cohort.end and settled_run.end > cohort.start:
                 settled_indices = cohort.settle_between(settled_run.start, settled_run.end)
-                # the first of these verdicts, or a place before it
+                # a restart reads verdicts from here on: the first of those that are kept
                 first_verdict = self.ahead_pin or self.verdict_next
                 self._record_settled_at(cohort, len(settled_indices), first_verdict)
 
     def adopt(self, roots: Roots, emission: InitEmission, ack_from: int) -> RootCohort:
-        """Add roots as a cohort behind all others of their source.
+        """Add roots that share an init as a cohort, behind all others of their source.
 
-        The watermark does not change.
+        The source's watermark does not change. `ack_from` is as in `open_run`.
         """
         self._serial += 1
         cohort = RootCohort(roots, emission, ack_from, self._serial)
@@ -156,9 +159,9 @@ class Ledger:
         return cohort
 
     def fail(self, session: Session, source: int, failed_positions: I64, cause: LossCause) -> None:
-        """Settle as lost the open roots of a session at some positions.
+        """Settle as lost, for a `cause`, the open roots of a session at some positions of a source.
 
-        The positions ascend, are distinct, and lie in one wire block.
+        The positions ascend, are distinct, and lie in one block.
         """
         settled_count = 0
         for cohort in self._register.cohorts_around(session, source, failed_positions):
@@ -170,7 +173,7 @@ class Ledger:
         self._count_missed(source, missed_count, runs=(), scattered=failed_positions)
 
     def settle_absent(self, session: Session, source: int, runs: Sequence[PositionRun]) -> None:
-        """Settle as ABSENT the open roots of a session in some runs, which all lie in one wire block."""
+        """Settle as ABSENT the open roots of a session in some runs, which all lie in one block."""
         settled_count = 0
         for run in runs:
             for cohort in self._register.cohorts_within(session, source, run.start, run.end):
@@ -183,11 +186,11 @@ class Ledger:
         self._count_missed(source, missed_count, runs=runs, scattered=None)
 
     def fold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
-        """Fold a record's contributions to roots of its session; settle as ACKED those that they
-        complete.
+        """XOR a record's contributions into the values of its session's roots.
 
-        `pin` is the record's place in ``_ack_ack``. Cohorts that it leaves open are pinned there: a
-        restart has to fold it again.
+        Those that become complete are settled as ACKED. `pin` is the record's place in
+        ``_ack_ack``. A cohort
+        that it leaves open keeps that place: a restart has to apply the record again.
         """
         folded_count = 0
         source = contribution.source
@@ -200,7 +203,7 @@ class Ledger:
             folded_count += fold_result.folded_count
             self._pin_contributed(cohort, fold_result.folded_count, pin)
         self.counts.folded += folded_count
-        missed_count = contribution.count - folded_count
+        missed_count = contribution.count - folded_count  # those that met no open root
         if missed_count:
             runs, scattered = contribution.runs, contribution.positions
             self._count_missed(source, missed_count, runs=runs, scattered=scattered)
@@ -208,10 +211,11 @@ class Ledger:
     def touch(
         self, session: Session, source: int, touched_positions: I64, touched_at_ms: int, pin: Pin
     ) -> None:
-        """Move the deadlines of open roots at positions (ascending, distinct) of one wire block.
+        """Move the deadlines of open roots at positions (ascending, distinct) of one block.
 
-        `touched_at_ms` is by the session's clock: a root expires its timeout later. `pin` is the
-        place of the record: a restart has to move the deadlines again.
+        Spark's state holds tuples of these roots since `touched_at_ms` of the session's clock: a
+        root expires its timeout later. `pin` is the place of the record that says so: a restart
+        has to apply it again.
         """
         for cohort in self._register.cohorts_around(session, source, touched_positions):
             if cohort.touch(clip(touched_positions, cohort), touched_at_ms):
@@ -224,7 +228,7 @@ class Ledger:
             self.counts.timed_out += len(settled_indices)
             cause = LossCause.without_operator(Verdict.TIMED_OUT, clock_ms)
             self._record_lost(cohort, settled_indices, cause)
-            if cohort.roots.open_count:
+            if cohort.roots.open_count:  # some have a later deadline
                 self._register.add_deadline(cohort, cohort.next_deadline_ms(clock_ms))
 
     def abandon(self, session: Session, decided_at_ms: int) -> None:
@@ -252,9 +256,9 @@ class Ledger:
     # -- restore: none of these gives a new verdict
 
     def refold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
-        """Fold again, in a restart, contributions that were folded before.
+        """XOR again, in a restart, contributions into the values of roots; no root gets a verdict.
 
-        No root gets a verdict from it.
+        `pin` is the place of their record in ``_ack_ack``.
         """
         source = contribution.source
         start, end = contribution.start, contribution.end
@@ -266,7 +270,7 @@ class Ledger:
     def retouch(
         self, session: Session, source: int, touched_positions: I64, touched_at_ms: int, pin: Pin
     ) -> None:
-        """Move again, in a restart, deadlines that were moved before; see `touch`."""
+        """Move again, in a restart, the deadlines of roots that Spark's state holds; see `touch`."""
         for cohort in self._register.cohorts_around(session, source, touched_positions):
             if not _must_repeat(cohort, pin):
                 continue
@@ -274,22 +278,24 @@ class Ledger:
                 self._pin(cohort, pin)
 
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
-        """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at
-        `pin`.
+        """Settle, in a restart, the roots that have a verdict in a record of the verdict log.
 
-        A verdict above the watermark was committed without the State that has the root's init. It
-        is kept: when the init is read again, `open_run` settles the root. The attribute `ahead_pin`
-        is the place of the first of these.
+        `pin` is the record's place. A verdict above the watermark is of a root whose init State
+        does
+        not have: their transaction was committed in part. It is kept: when the init is read again,
+        `open_run` settles the root. The attribute `ahead_pin` is the place of the first of these.
         """
+        # 1. roots that were acked or absent
         for run in verdicts.done_runs():
             self._keep_ahead(run, pin)
             for cohort in self._register.cohorts_spanning(run):
                 settled_count = len(cohort.settle_between(run.start, run.end))
                 self._record_settled_at(cohort, settled_count, pin)
+        # 2. lost roots, of which there is a list for each cause and source
         for lost in verdicts.lost:
             lost_positions = distinct(positions(lost.positions))
-            positions_ahead = lost_positions[lost_positions >= self.watermark(lost.source)]
-            for run in RootSet.of_positions(lost.source, positions_ahead).runs():
+            positions_without_init = lost_positions[lost_positions >= self.watermark(lost.source)]
+            for run in RootSet.of_positions(lost.source, positions_without_init).runs():
                 self._keep_ahead(run, pin)
             for run in block_runs(lost.source, lost_positions):
                 for cohort in self._register.cohorts_spanning(run):
@@ -303,12 +309,12 @@ class Ledger:
     # -- what a restart needs
 
     def oldest_ack_pinned(self) -> RootCohort | None:
-        """Return the cohort that needs the oldest contribution at a restart; None if none needs
-        any.
+        """Return the cohort that needs the oldest contribution at a restart.
 
-        One that is carried in a bin of State, with its values, needs none.
+        None if none needs any. A cohort whose roots' values are in a bin of
+        State needs none.
         """
-        # those that need none any more were kept until they came first
+        # the oldest comes first; those that need none any more are removed only here
         pinned_cohorts = self._ack_pinned
         while pinned_cohorts and not _needs_its_pin(pinned_cohorts[0]):
             pinned_cohorts.popleft()
@@ -337,7 +343,11 @@ class Ledger:
     # -- private
 
     def _keep_ahead(self, run: SourceRun, pin: Pin) -> None:
-        """Keep the part of a settled run that has no init yet, and the place of the first such verdict."""
+        """Keep the part of a run with verdicts that has no init yet, and the place of the first
+        such verdict.
+
+        `pin` is the place of the record that has the verdicts.
+        """
         start = max(run.start, self.watermark(run.source))
         if start < run.end:
             self._runs_ahead.setdefault(run.source, []).append(run._replace(start=start))
@@ -347,18 +357,21 @@ class Ledger:
     def _count_missed(
         self, source: int, missed_count: int, *, runs: Sequence[PositionRun], scattered: I64 | None
     ) -> None:
-        """Count contributions or fails that met no open root of their session, as `above` or
+        """Count contributions or fails that met no open root of their session: as `above` or
         `late`.
 
-        `runs` and the `scattered` positions (None: there are none) are all that the record has.
-        Those of it that are not below the watermark have no root yet, so they are among the missed
-        ones.
+        `above` are those above the watermark, to which no init came yet; `late` are all others.
+
+        Args:
+            missed_count: how many of the record's positions they are.
+            runs: all runs of the record.
+            scattered: its other positions; None: there are none.
         """
         if missed_count <= 0:
             return
         # 7 of 10 positions were missed, and 3 are not below the watermark: these 3 came before
         # their inits, and the roots of the other 4 had their verdict, or are of another session
-        above_count = at_or_above(self.watermark(source), runs, scattered)
+        above_count = count_at_or_above(self.watermark(source), runs, scattered)
         self.counts.above += min(above_count, missed_count)
         self.counts.late += max(0, missed_count - above_count)
 
@@ -373,12 +386,13 @@ class Ledger:
         if count:
             self._record_settled_at(cohort, count, self.verdict_next)
 
-    def _record_settled_at(self, cohort: RootCohort, count: int, verdict: Pin) -> None:
-        """Record that `count` roots of a cohort were settled by verdicts at `verdict` or behind it.
+    def _record_settled_at(self, cohort: RootCohort, count: int, first_verdict: Pin) -> None:
+        """Record that `count` roots of a cohort were settled, by verdicts at `first_verdict` or
+        behind it.
 
-        A cohort without open roots is dropped. Of another one a restart begins with all roots, and
-        so needs the first of its verdicts: the cohort is pinned there, if it is not yet. A count of
-        0 changes nothing.
+        A cohort without open roots is dropped. Another one begins at a restart with all of its
+        roots open, so that a restart needs its first verdict: the place of that is kept with the
+        cohort, if it has none yet. A count of 0 changes nothing.
         """
         if not count:
             return
@@ -387,14 +401,15 @@ class Ledger:
         if not cohort.roots.open_count:
             self._register.drop(cohort)
         elif cohort.verdict_pin is None:
-            cohort.verdict_pin = verdict
-            pinned = _VerdictPinned(verdict.offset, cohort.serial, cohort)
+            cohort.verdict_pin = first_verdict
+            pinned = _VerdictPinned(first_verdict.offset, cohort.serial, cohort)
             heapq.heappush(self._verdict_pinned, pinned)
 
     def _pin_contributed(self, cohort: RootCohort, folded_count: int, pin: Pin) -> None:
-        """Pin a cohort at a record of which `folded_count` contributions counted.
+        """Record that a restart needs the record at `pin` for a cohort, for which `folded_count`
+        counted.
 
-        Without any, or if no open root can have one of them, a restart does not need the record.
+        If none counted, or if no open root can have one of them, it does not need the record.
         """
         if folded_count and cohort.roots.open_count and cohort.roots.contributed:
             self._pin(cohort, pin)
@@ -413,9 +428,10 @@ def _needs_its_pin(cohort: RootCohort) -> bool:
 
 
 def _must_repeat(cohort: RootCohort, pin: Pin) -> bool:
-    """Return whether a restart applies the contributions at `pin` to a cohort again.
+    """Return whether a restart applies the contributions of the record at `pin` to a cohort again.
 
-    A bin has what its cohorts got of them, and what was read before a cohort's init did not count.
+    If the cohort is in a bin of State, that has its values with all contributions. And what was
+    read before the cohort's init did not count.
     """
     return cohort.bin_number is None and cohort.ack_from <= pin.offset
 
@@ -456,7 +472,9 @@ class _SessionCohorts:
         self.deadlines: list[_Deadline] = []
 
     def remove_settled_deadlines(self) -> None:
-        """Remove the deadlines of settled cohorts once they are most of all, so that memory stays bounded."""
+        """Remove the deadlines of settled cohorts if they are most of all, so that memory stays
+        bounded.
+        """
         if len(self.deadlines) > 4 * len(self.cohorts) + _SETTLED_DEADLINES_KEPT:
             self.deadlines = [deadline for deadline in self.deadlines if deadline.cohort.roots.open_count]
             heapq.heapify(self.deadlines)
@@ -478,8 +496,9 @@ class Register:
         """Add a cohort, behind all others of its source and of its session, with its deadline."""
         cohorts_by_block = self._cohorts_by_source_and_block.setdefault(cohort.roots.source, {})
         cohorts_by_block.setdefault(cohort.start >> WIRE_BLOCK_BITS, []).append(cohort)
-        of_session = self._cohorts_by_session.setdefault(cohort.emission.session, _SessionCohorts())
-        of_session.cohorts[cohort.serial] = cohort
+        session = cohort.emission.session
+        session_cohorts = self._cohorts_by_session.setdefault(session, _SessionCohorts())
+        session_cohorts.cohorts[cohort.serial] = cohort
         self.add_deadline(cohort, cohort.deadline_ms)
 
     def drop(self, cohort: RootCohort) -> None:
@@ -491,21 +510,22 @@ class Register:
             del cohorts_by_block[block]
         if not cohorts_by_block:
             del self._cohorts_by_source_and_block[cohort.roots.source]
-        of_session = self._cohorts_by_session[cohort.emission.session]
-        del of_session.cohorts[cohort.serial]
-        of_session.remove_settled_deadlines()
-        if not of_session.cohorts:
+        session_cohorts = self._cohorts_by_session[cohort.emission.session]
+        del session_cohorts.cohorts[cohort.serial]
+        session_cohorts.remove_settled_deadlines()
+        if not session_cohorts.cohorts:
             del self._cohorts_by_session[cohort.emission.session]
 
     def count(self) -> int:
         """Return how many cohorts there are."""
-        return sum(len(of_session.cohorts) for of_session in self._cohorts_by_session.values())
+        all_session_cohorts = self._cohorts_by_session.values()
+        return sum(len(session_cohorts.cohorts) for session_cohorts in all_session_cohorts)
 
     def all_cohorts(self) -> list[RootCohort]:
         """Return all cohorts, in the order in which they were emitted."""
         cohorts: list[RootCohort] = []
-        for of_session in self._cohorts_by_session.values():
-            cohorts += of_session.cohorts.values()
+        for session_cohorts in self._cohorts_by_session.values():
+            cohorts += session_cohorts.cohorts.values()
         return sorted(cohorts, key=lambda cohort: cohort.serial)
 
     def sessions(self, group: str) -> list[Session]:
@@ -514,11 +534,13 @@ class Register:
 
     def cohorts_of(self, session: Session) -> list[RootCohort]:
         """Return the cohorts of a session, in the order in which they were emitted."""
-        of_session = self._cohorts_by_session.get(session)
-        return list(of_session.cohorts.values()) if of_session else []
+        session_cohorts = self._cohorts_by_session.get(session)
+        return list(session_cohorts.cohorts.values()) if session_cohorts else []
 
     def cohorts_within(self, session: Session, source: int, start: int, end: int) -> Iterable[RootCohort]:
-        """Return the cohorts of a session that overlap [start, end), which lies in one wire block."""
+        """Return the cohorts of a session that overlap the positions [start, end), which lie in
+        one block.
+        """
         cohorts_of_block = self._cohorts_by_source_and_block.get(source, {}).get(start >> WIRE_BLOCK_BITS)
         if not cohorts_of_block or start >= end:
             return ()
@@ -541,7 +563,7 @@ class Register:
         """Return the cohorts of a session that overlap the run from the first to the last of some
         positions.
 
-        The positions ascend, and lie in one wire block.
+        The positions ascend, and lie in one block.
         """
         if not len(some_positions):
             return ()
@@ -552,12 +574,12 @@ class Register:
         """Yield the cohorts of any session that overlap a run of any length."""
         cohorts_by_block = self._cohorts_by_source_and_block.get(run.source, {})
         first_block, last_block = run.start >> WIRE_BLOCK_BITS, (run.end - 1) >> WIRE_BLOCK_BITS
-        candidates: Iterable[int] = range(first_block, last_block + 1)
-        # A run of a verdict may span millions of blocks: then those few are
+        blocks: Iterable[int] = range(first_block, last_block + 1)
+        # A run of a verdict may span millions of blocks: then only those few are
         # looked through that have cohorts.
         if last_block - first_block >= len(cohorts_by_block):
-            candidates = [block for block in cohorts_by_block if first_block <= block <= last_block]
-        for block in candidates:
+            blocks = [block for block in cohorts_by_block if first_block <= block <= last_block]
+        for block in blocks:
             # a copy: the caller may drop the cohort
             for cohort in list(cohorts_by_block.get(block, ())):
                 if cohort.start < run.end and cohort.end > run.start:
@@ -566,17 +588,21 @@ class Register:
     def add_deadline(self, cohort: RootCohort, deadline_ms: int) -> None:
         """Add a deadline, at which `pop_due` returns the cohort; `NEVER` adds none."""
         if deadline_ms != NEVER:
-            of_session = self._cohorts_by_session[cohort.emission.session]
-            heapq.heappush(of_session.deadlines, _Deadline(deadline_ms, cohort.serial, cohort))
+            session_cohorts = self._cohorts_by_session[cohort.emission.session]
+            heapq.heappush(session_cohorts.deadlines, _Deadline(deadline_ms, cohort.serial, cohort))
 
     def pop_due(self, session: Session, clock_ms: int) -> Iterator[RootCohort]:
         """Remove the deadlines that the clock has reached; yield their cohorts with open roots.
 
         A cohort comes once for each `add_deadline`.
         """
-        of_session = self._cohorts_by_session.get(session)
-        while of_session and of_session.deadlines and of_session.deadlines[0].at_ms <= clock_ms:
-            cohort = heapq.heappop(of_session.deadlines).cohort
+        session_cohorts = self._cohorts_by_session.get(session)
+        if session_cohorts is None:
+            return
+        # the attribute is read anew each time: who gets a cohort may drop it, which may replace
+        # the list
+        while session_cohorts.deadlines and session_cohorts.deadlines[0].at_ms <= clock_ms:
+            cohort = heapq.heappop(session_cohorts.deadlines).cohort
             if cohort.roots.open_count:
                 yield cohort
 
@@ -587,7 +613,9 @@ def _start_of(cohort: RootCohort) -> int:
 
 
 def block_runs(source: int, some_positions: I64) -> Iterator[SourceRun]:
-    """Yield for each wire block the run from the first to the last of the given ascending positions in it."""
+    """Yield for each block the run from the first to the last of those of some ascending
+    positions in it.
+    """
     # the rows at which another block begins: 1 for the blocks 0, 1, 1
     block_starts = np.flatnonzero(np.diff(some_positions >> WIRE_BLOCK_BITS)) + 1
     for positions_of_block in np.split(some_positions, block_starts):

@@ -80,10 +80,10 @@ class Marks:
         self._mark_by_lane: dict[SessionLane, LaneMark] = {}
 
     def compare_and_mark(self, lane: SessionLane, content: Content) -> Seen:
-        """Compare a record of a lane with the marks, and mark it if it is NEW: then it must be
-        applied.
+        """Return whether a record of a lane was applied before; if it is NEW, mark it as applied.
 
-        A record that is not NEW changes no mark.
+        The mark of a lane is the number of its last batch, and which of that batch's records were
+        applied. A record that is not NEW changes no mark.
         """
         mark = self._mark_by_lane.get(lane)
         if mark is None:
@@ -133,7 +133,9 @@ class TrailingMarks:
         self._records_after_safe: deque[_MarkedRecord] = deque()
 
     def compare_and_mark(self, offset: int, lane: SessionLane, content: Content) -> Seen:
-        """Compare the record at an offset with the marks, as `Marks.compare_and_mark`."""
+        """Return whether the record at an offset was applied before, as `Marks.compare_and_mark`
+        does.
+        """
         seen = self.latest.compare_and_mark(lane, content)
         if seen is Seen.NEW:
             self._records_after_safe.append(_MarkedRecord(offset, lane, content))
@@ -146,7 +148,7 @@ class TrailingMarks:
             self.safe.compare_and_mark(lane, content)
 
     def forget(self, session: Session) -> None:
-        """Remove the marks of all lanes of a session, from both."""
+        """Remove the marks of all lanes of a session, from `latest` and `safe`."""
         self.latest.forget(session)
         self.safe.forget(session)
         self._records_after_safe = deque(

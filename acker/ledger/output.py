@@ -22,8 +22,9 @@ from acker.wire.stacks import KEPT_MAX, CauseKey, Stacks, key_of, stacks_header
 
 @dataclass(slots=True)
 class Counts:
-    """Totals since the process started, in roots, contributions or records; see
-    docs/reference/metrics.md.
+    """Totals since the process started, in roots, contributions or records.
+
+    See docs/reference/metrics.md.
 
     Attributes:
         refused: positions of an ``Init`` of a lower session, or of a source or generation that no
@@ -63,8 +64,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class AckerStatus:
-    """The state of an acker service at one moment; see docs/reference/metrics.md. It shares
-    nothing with it.
+    """The state of an acker service at one moment.
+
+    See docs/reference/metrics.md. It shares nothing with it.
 
     Attributes:
         partitions: those that the acker owns and has restored, ascending.
@@ -169,7 +171,11 @@ class OutputBuilder:
         self._output.verdicts += [self._codec.encode(event) for event in events]
 
     def add_verdicts(self, settled: VerdictSet, epochs: LeaderEpochs) -> None:
-        """Add verdicts, and to each record the epochs of its lost roots, and the stacks of their causes."""
+        """Add the verdicts of a step, encoded as records of the verdict topic.
+
+        Headers of a record have the leader epochs in which its lost roots were emitted
+        (`epochs`), and the stacks of their causes.
+        """
         if not settled:
             return
         for verdicts in settled.records():
@@ -200,9 +206,9 @@ class OutputBuilder:
         self._output.events.append(AckerEvent(kind, self._partition, detail))
 
     def add_quarantined(self, record: Record, why: str) -> None:
-        """Add a record that cannot be applied.
+        """Add a record that cannot be applied, and `why`; it is written to the quarantine.
 
-        Only the first of each kind is also added as an event.
+        Only the first record with a reason of its kind is also an event.
         """
         self._output.quarantined.append((record, why))
         if self._log_once.add_if_new(record.topic, why):

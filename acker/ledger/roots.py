@@ -78,15 +78,17 @@ class Roots:
     # -- contributions
 
     def fold(self, indices: Indices, values: U64, *, is_distinct: bool = True) -> tuple[int, Indices]:
-        """Fold contributions: uint64, one for each root of `indices`.
+        """XOR contributions into the roots at `indices`, one each.
 
-        Without `is_distinct` the indices may be in any order, and repeat roots. Returns how many
-        counted (not those to settled roots), and the roots settled now.
+        Settles those that become complete. Without `is_distinct` the indices may be in any
+        order, and repeat roots. Returns how many contributions counted (not those to settled
+        roots), and the roots settled now.
         """
         if not self.open_count:
             return 0, _NO_INDICES
         if isinstance(indices, range) and self._sparse_indices is None:
             return self._fold_run(indices.start, indices.stop, values)
+        # what each root misses: a root is complete when it misses nothing, 0
         indices, missing = self._xor_in(as_array(indices), values, is_distinct)
         folded_count = len(indices) - self._count_settled(indices)
         # a settled root may be among them; `settle` leaves it out
@@ -105,8 +107,11 @@ class Roots:
         return len(indices) - self._count_settled(indices)
 
     def _fold_run(self, start: int, end: int, values: U64) -> tuple[int, Indices]:
-        """Fold one contribution for each of the roots [start, end); the form must not be sparse."""
-        missing = self._require_missing()[start:end]
+        """XOR one contribution into each of the roots [start, end); return as `fold` does.
+
+        The form must not be sparse: here each root of the run has a row in the arrays.
+        """
+        missing = self._require_missing()[start:end]  # what each root misses to be complete
         missing ^= values  # `missing` is a view: this changes the roots
         folded_count = end - start
         if self._settled_mask is not None:
@@ -119,9 +124,10 @@ class Roots:
         return folded_count, self.settle(np.flatnonzero(missing == 0) + start)
 
     def _xor_in(self, indices: I64, values: U64, is_distinct: bool) -> tuple[I64, U64]:
-        """Fold values, and return the indices of the roots, with what each of these misses now.
+        """XOR values into the roots at `indices`.
 
-        In the sparse form settled roots miss nothing that is kept, so their indices are left out.
+        Returns the indices, and what each root misses now. In the sparse form there are
+        only rows of open roots, so settled roots are left out.
         """
         all_missing = self._require_missing()
         rows = indices  # the dense form has a row for each root
@@ -167,7 +173,7 @@ class Roots:
 
     def is_open(self, indices: I64) -> npt.NDArray[np.bool_]:
         """Return for each index of `indices`, in any order, whether its root is open: bool, same length."""
-        if not self.open_count:
+        if not self.open_count:  # the arrays are gone, and without them every root would look open
             return np.zeros(len(indices), np.bool_)
         if self._sparse_indices is not None:
             _, is_open = self._find_sparse(indices)
@@ -200,7 +206,7 @@ class Roots:
 
     def settle_run(self, start: int, end: int) -> Indices:
         """Settle those of the roots [start, end) that are open; return them."""
-        if not self.open_count:
+        if not self.open_count:  # the arrays are gone, and without them every root would look open
             return _NO_INDICES
         has_settled = self._settled_mask is not None and self._settled_mask[start:end].any()
         if self._sparse_indices is not None or has_settled:
@@ -269,7 +275,10 @@ class Roots:
         return root_edges(self.source, indices + self.start)
 
     def _require_missing(self) -> U64:
-        """Return `_missing`, what each root misses; make it of the root edges if there is none."""
+        """Return the array of what each root misses; if there is none, make it of the root edges.
+
+        A root without a contribution misses exactly its edge.
+        """
         if self._missing is None:
             indices: Indices = range(self.size)
             if self._sparse_indices is not None:
@@ -291,9 +300,9 @@ class Roots:
         return rows[is_open], is_open
 
     def _remove_sparse(self, rows: I64) -> None:
-        """Remove these rows, of roots that are settled now, from the sparse arrays.
+        """Remove the rows of roots that are settled now from the arrays of the sparse form.
 
-        Sets how many roots are open.
+        `open_count` becomes how many roots are left.
         """
         if self._sparse_indices is None or not len(rows):
             return

@@ -75,7 +75,10 @@ class TickQueue(OrderedDict[QueuedTick, None]):
         self._waiting_by_session_and_kind.setdefault((queued.session, queued.is_take), deque()).append(queued)
 
     def append_tick(self, tick: QueuedTick, ticks_max: int) -> None:
-        """Add a tick; where `ticks_max` of its session wait already, it replaces the last one."""
+        """Add a tick at the end.
+
+        If `ticks_max` of its session wait already, it replaces the last of them.
+        """
         ticks = self._waiting_by_session_and_kind.get((tick.session, False))
         if ticks and len(ticks) >= ticks_max:
             del self[ticks.pop()]
@@ -86,13 +89,14 @@ class TickQueue(OrderedDict[QueuedTick, None]):
         queued, _ = self.popitem(last=False)
         session_and_kind = (queued.session, queued.is_take)
         waiting = self._waiting_by_session_and_kind[session_and_kind]
-        waiting.popleft()  # the same item: of its session and kind it has waited longest, too
+        # it is the same tick or take: of its session and kind it was the first, too
+        waiting.popleft()
         if not waiting:
             del self._waiting_by_session_and_kind[session_and_kind]
         return queued
 
     def withdraw_takes(self, session: Session) -> Iterable[QueuedTick]:
-        """Remove and return the takes of a session."""
+        """Remove from the queue and return the takes of a session, in their order."""
         takes = self._waiting_by_session_and_kind.pop((session, True), ())
         for take in takes:
             del self[take]
@@ -209,7 +213,7 @@ class Sessions:
         """Compare a session with the owner of its group.
 
         `written_ms` is the time of its take's record; None: it is no take. An owner whose epoch no
-        session can have by then is not real, and any take is higher.
+        session can have by then comes from a wrong record, and the session of any take is higher.
         """
         group = self.groups.get(session.group)
         if group is None:
@@ -242,11 +246,12 @@ class Sessions:
         )
 
     def contradiction(self, group: str, source: int, topic: str | None = None) -> str:
-        """Return how a source contradicts earlier records about its input; empty if it does not.
+        """Return how a record contradicts earlier ones about the input of a source.
 
-        Either another group has the input, or it is another topic's. `group` is the one in the
-        record; `topic` is None if the record does not contain it.
+        Empty if it does not. Either another group has the input, or it is another topic's.
+        `group` is the one in the record; `topic` is None if the record does not contain it.
         """
+        # without an earlier record about the input, what this one says agrees with itself
         group_of_input = self._group_by_input_id.get(input_id_of(source), group)
         if group_of_input != group:
             return f"input {input_id_of(source)} {CLAIMED} {group_of_input}, not of {group}"
@@ -258,10 +263,11 @@ class Sessions:
     # -- reading
 
     def add_source(self, group: str, source: TakeSource) -> None:
-        """Keep the description of a source if it is the first of its generation; else ignore it.
+        """Keep what a take says of a source if it is the first of its generation; else ignore it.
 
-        One that was freed goes on in the generation that was kept for it, at the same offset: below
-        it some positions may be initialised.
+        A source that an operator has freed for another group goes on in the generation that was
+        kept
+        for it, at the offset in the take: in lower generations some positions are initialised.
         """
         stored = self.sources.get(source.source)
         was_freed = stored is not None and stored.group == FREE
@@ -270,13 +276,13 @@ class Sessions:
         elif was_freed:  # in the generation that was kept, from the offset that the taker names
             generation = stored.generation
             from_position = position_at(generation, offset_of(source.from_))
-        else:  # a restart of its session, mostly: what is stored counts
+        else:  # no new generation, mostly a restart of its session: what is stored counts
             return
         description = SourceGeneration(group, source.topic, source.topic_id, generation, from_position)
         self.set_source(source.source, description)
 
     def set_source(self, source: int, description: SourceGeneration) -> None:
-        """Set the description of a source, from a `Take` or from State."""
+        """Set what is stored of a source, from a `Take` or from State."""
         self.sources[source] = description
         if description.group != FREE:  # nobody has the input of a free one
             self._topic_by_wire_id[_wire_id(source)] = description.topic
@@ -286,9 +292,9 @@ class Sessions:
         """Take sources from the group that has them; whichever group takes them next gets them.
 
         Args:
-            sources: all of one input.
-            generation_by_source: the sources of which positions are initialised somewhere, each
-                with the generation in which it goes on. It is kept, since positions only rise.
+            sources: all of one input. generation_by_source: the sources of which some acker
+            partition has initialised positions,
+                each with the generation in which it goes on. It is kept, since positions only rise.
                 Sources that are not here are forgotten.
         """
         for source in sources:
@@ -307,7 +313,10 @@ class Sessions:
                 self.set_source(source, freed)
 
     def forget_group(self, name: str) -> None:
-        """Remove a group without sources and open roots, and its queued ticks and takes."""
+        """Remove a group, and its queued ticks and takes.
+
+        It must have no source and no open root.
+        """
         remaining = [queued for queued in self.queue if queued.session.group != name]
         self.queue = TickQueue()
         for queued in remaining:
@@ -315,11 +324,12 @@ class Sessions:
         self.groups.pop(name, None)
 
     def objection_to(self, take: Take) -> str:
-        """Return why a take is refused whoever sends it; empty if it is not.
+        """Return why a take is refused whichever session sends it; empty if it is not.
 
         Its sources contradict earlier records or each other, or jump over generations; or there is
         no room.
         """
+        # by the id that the wire has for an input, or for its replay topic
         topic_by_wire_id: dict[int, str] = {}
         new_source_count = 0
         for source in take.sources:
@@ -339,13 +349,14 @@ class Sessions:
         return ""
 
     def _wrong_generation(self, source: TakeSource) -> str:
-        """Return what is wrong with the generation of a taken source, as a text; empty: nothing is.
+        """Return what is wrong with the generation that a take names for a source.
 
-        A rewind leads to the next few generations, and begins within the one that it names.
+        Empty: nothing is. A rewind leads to one of the next few generations, and its first
+        position is of that one.
         """
         stored = self.sources.get(source.source)
         if stored is not None and source.generation <= stored.generation:
-            return ""  # no new generation: then the stored values count
+            return ""  # no new generation: then what is stored counts, and the take's is ignored
         highest = GENERATION_FIRST_MAX if stored is None else stored.generation + GENERATION_STEP_MAX
         if source.generation > highest:
             return (
@@ -356,10 +367,10 @@ class Sessions:
         return ""
 
     def record_take(self, take: Take) -> Iterable[QueuedTick]:
-        """Make a session the owner of its group, and queue its take.
+        """Make the session of a take the owner of its group, and queue the take.
 
-        The caller has found that it is not lower than the owner. Only the owner's takes wait: those
-        of its predecessor leave the queue here, and are returned, to be refused.
+        The session must not be lower than the owner. Only takes of the owner may wait: those of the
+        former owner are removed from the queue and returned, so that the caller refuses them.
         """
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
@@ -378,6 +389,7 @@ class Sessions:
             # still lives.
             clock = group.clocks[session]
             clock.shared_until_ms = clock.read_ms + SIBLING_MS
+        # a session that had a clock keeps it: it never goes back
         group.clocks.setdefault(session, Clock(take.now, take.now))
         for source in take.sources:
             self.add_source(take.group, source)
@@ -385,23 +397,25 @@ class Sessions:
         return withdrawn_takes
 
     def record_tick(self, session: Session, now_ms: int) -> None:
-        """Move the owner's clock on, and queue its tick.
+        """Move the owner's clock on (`read_ms`), and queue its tick, which expires roots when it
+        counts.
 
-        Of too many of a session the last is replaced.
+        `now_ms` is the time in the tick. If too many ticks of the session wait, it replaces the
+        last.
         """
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
         self.queue.append_tick(QueuedTick(session, clock.read_ms), self._pending_ticks_max)
 
     def record_emission(self, session: Session, now_ms: int) -> int:
-        """Read the owner's clock from an init; return how many ms to add to the timeout of its
-        roots.
+        """Read the owner's clock from an init.
 
-        For some seconds two processes of one session may run at once, with different clocks, and
-        the higher one expires the roots of both. So what one process emits must get its whole
-        timeout by the clock of the other, which stands at most `UNSENT_MS_MAX` above the highest
-        clock that was read before. Example: one process sent 5,000; the other emits at 5,200. The
-        first one's next tick may say 6,000 a moment later, so the root gets 800 ms more.
+        Returns how many ms to add to the timeout of its roots. For some seconds two processes of
+        one session may run at once, with different clocks, and the higher one expires the roots
+        of both. So what one process emits must get its whole timeout by the clock of the other,
+        which stands at most `UNSENT_MS_MAX` above the highest clock that was read before.
+        Example: one process sent 5,000; the other emits at 5,200. The first one's next tick may
+        say 6,000 a moment later, so the root gets 800 ms more.
 
         `read_ms` moves on as well, so that the next process of the session does not start with a
         clock from before the last emission.
@@ -432,22 +446,25 @@ class Sessions:
 
     # -- counting
 
-    def waits_for_ends(self) -> bool:
+    def lacks_barrier(self) -> bool:
         """Return whether a queued tick or take has no barrier yet."""
         newest = next(reversed(self.queue), None)
         return newest is not None and newest.barrier is None
 
     def set_barrier(self, barrier: Barrier) -> None:
-        """Set the barrier of all that has none yet: log ends that were fetched after it was read."""
+        """Set the barrier of the ticks and takes that have none yet: ends fetched after these
+        were read.
+        """
         for queued in reversed(self.queue):
-            if queued.barrier is not None:
+            if queued.barrier is not None:  # those before it have one, too
                 return
             queued.barrier = barrier
 
     def pop_reached(self, reached: Barrier) -> Iterator[QueuedTick]:
         """Remove from the queue and yield, in order, the ticks and takes whose barrier is reached.
 
-        All contributions and fails below `reached` are applied. A tick moves `counted_ms` of its
+        A barrier is the offsets of acks and fails below which all must be applied first;
+        `reached` is those below which all are applied now. A tick moves `counted_ms` of its
         session's clock before it is yielded.
         """
         while (oldest := next(iter(self.queue), None)) is not None:

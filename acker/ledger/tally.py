@@ -126,7 +126,9 @@ class EmissionTimes:
         self._parts_by_source: dict[int, list[_CopyTimes]] = {}
 
     def add(self, source: int, copy_positions: I64, emitted_ms: I64) -> None:
-        """Keep the wall times at which the records of some copies were emitted first."""
+        """Keep the wall times (ms) at which the records of some copies were emitted first, one
+        for one.
+        """
         if not len(copy_positions):
             return
         parts = self._parts_by_source.setdefault(source, [])
@@ -134,30 +136,34 @@ class EmissionTimes:
         kept_count = sum(len(part.positions) for part in parts)
         # joined only at twice the limit: else each header of a full source would cost a sort of all
         if len(parts) > PARTS_MAX or kept_count > 2 * self._limit:
-            self._replace(source, *_joined(parts))
+            self._keep_latest(source, *_join_parts(parts))
 
     def take(self, source: int, copy_positions: I64, default_ms: int) -> I64:
-        """Remove and return the wall times of some positions; `default_ms` where none was kept."""
+        """Remove and return when the records of some copies were emitted first: wall times in ms,
+        one for one.
+
+        `default_ms` stands for a copy of which no time was kept.
+        """
         parts = self._parts_by_source.pop(source, [])
         if not parts:
             return np.full(len(copy_positions), default_ms)
-        kept_positions, emitted_ms = _joined(parts)
+        kept_positions, emitted_ms = _join_parts(parts)
         is_untaken = ~np.isin(kept_positions, copy_positions)
         if is_untaken.any():
-            self._replace(source, kept_positions[is_untaken], emitted_ms[is_untaken])
+            self._keep_latest(source, kept_positions[is_untaken], emitted_ms[is_untaken])
         # The row where each position would be, at most the last one. Of kept 3 and 7, the positions
         # 3, 5 and 9 have the rows 0, 1 and 1, and only the first of them was kept.
         rows = np.minimum(np.searchsorted(kept_positions, copy_positions), len(kept_positions) - 1)
         was_kept = kept_positions[rows] == copy_positions
         return np.where(was_kept, emitted_ms[rows], default_ms)
 
-    def _replace(self, source: int, copy_positions: I64, emitted_ms: I64) -> None:
+    def _keep_latest(self, source: int, copy_positions: I64, emitted_ms: I64) -> None:
         """Replace the times of a source by these, of which the last `limit` are kept."""
         kept = _CopyTimes(copy_positions[-self._limit :], emitted_ms[-self._limit :])
         self._parts_by_source[source] = [kept]
 
 
-def _joined(parts: Sequence[_CopyTimes]) -> _CopyTimes:
+def _join_parts(parts: Sequence[_CopyTimes]) -> _CopyTimes:
     """Join parts to ascending, distinct positions.
 
     Of a position that comes twice the first time counts.
@@ -181,7 +187,7 @@ class VerdictTally:
         self._emission_times = EmissionTimes()
 
     def record_headers(self, records: Sequence[Record]) -> None:
-        """Keep what records of ``_ack_ack`` say of copies: when their records were emitted first.
+        """Keep from headers of ``_ack_ack`` when the records of copies were emitted first.
 
         It is called before the records are applied, so that the verdicts of this step have their
         times.
@@ -193,7 +199,9 @@ class VerdictTally:
                     self._emission_times.add(emitted.source, emitted.positions, emitted.numbers)
 
     def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
-        """Count the verdicts of a step; `now_ms` is wall time."""
+        """Count the verdicts of a step by input, and how long acked roots took; `now_ms` is wall
+        time.
+        """
         for verdicts in settled:
             for copies in verdicts.acked_copies:
                 self._add_copies(copies, now_ms)
@@ -203,6 +211,7 @@ class VerdictTally:
                 took_ms = max(0, now_ms - acked.emission.wall_ms)
                 first_position = acked.start + int(acked.indices[0])
                 first_root = Root(Source(acked.source), Position(first_position))
+                # they were emitted together, so all took the same time; the first is the example
                 tally.ack(took_ms, len(acked.indices), first_root, now_ms)
             for run in verdicts.absent.runs():
                 self._tally_of(run.source).verdicts[Verdict.ABSENT] += run.end - run.start
@@ -238,13 +247,13 @@ class VerdictTally:
         """Count acked copies, and how long it took since their records were emitted first."""
         tally = self._tally_of(copies.source)
         tally.verdicts[Verdict.ACKED] += len(copies.positions)
-        # of each copy the wall time of its record's first emission; of its own, where that is not
-        # known
+        # the wall time of the first emission of each copy's record; where no header said it, of the
+        # copy's own emission
         copy_emitted_ms = copies.emission.wall_ms
         emitted_ms = self._emission_times.take(copies.source, copies.positions, copy_emitted_ms)
-        # records of one batch were emitted at one time, so there are few times
+        # records of one batch were emitted at one time, so there are few different times
         for batch_ms in np.unique(emitted_ms).tolist():
-            (rows,) = np.nonzero(emitted_ms == batch_ms)
+            rows = np.flatnonzero(emitted_ms == batch_ms)
             first_position = int(copies.positions[rows[0]])
             root = Root(Source(copies.source), Position(first_position))
             tally.ack(max(0, now_ms - batch_ms), len(rows), root, now_ms)

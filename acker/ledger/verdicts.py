@@ -99,9 +99,9 @@ class _LostRoots(NamedTuple):
     positions: I64
 
     def sort_key(self) -> tuple[int, int, int, int]:
-        """Return what they are sorted by, see the head of this module.
+        """Return what lost roots are sorted by: verdict, emission time, source, first position.
 
-        No two have the same first root.
+        No two have the same first root, so the order is always the same.
         """
         verdict_rank = LOST_VERDICTS.index(self.cause.reason)
         return verdict_rank, self.emission.at_ms, self.source, int(self.positions[0])
@@ -150,6 +150,8 @@ class VerdictSet:
         """Add roots that were acked, at the positions ``start + i`` for each i of `indices`."""
         if len(indices):
             self.acked.add(source, start, indices)
+            # apart from them, for metrics; of a copy each position is kept, since its record was
+            # emitted first at a time of its own
             if is_replay(source):
                 self.acked_copies.append(AckedCopies(emission, source, as_array(indices) + start))
             else:
@@ -170,7 +172,8 @@ class VerdictSet:
 
     def records(self) -> list[Verdicts]:
         """Return all verdicts as records in canonical order, each below the size limit of the wire."""
-        acked_list, absent_list, lost_list = range(3)  # in the order of the fields of `Verdicts`
+        # the three lists of `Verdicts`, by number in the order of its fields
+        acked_list, absent_list, lost_list = range(3)
         rows: Iterator[ListRow] = chain(
             ((acked_list, run, RUN_BYTES) for run in self.acked.runs()),
             ((absent_list, run, RUN_BYTES) for run in self.absent.runs()),
@@ -214,10 +217,10 @@ def _lost_bytes(lost: Lost) -> int:
 
 
 def split_into_records(list_count: int, rows: Iterable[ListRow]) -> list[tuple[tuple[Any, ...], ...]]:
-    """Distribute rows over records of at most `RECORD_BUDGET_BYTES`, in order.
+    """Distribute values over the lists of records of at most `RECORD_BUDGET_BYTES` each, in order.
 
-    A record has `list_count` lists, to which the rows are appended. Returns of each record its
-    lists, as tuples; without a row there is no record.
+    Each record has `list_count` lists. A row says in which list its value belongs, and how many
+    bytes that takes. Returns the lists of each record, as tuples; without a row there is no record.
     """
     records: list[list[list[Any]]] = []
     used_bytes = RECORD_BUDGET_BYTES  # as if there were a full one: so the first row begins a record

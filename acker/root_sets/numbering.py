@@ -40,15 +40,20 @@ class RootNumbers:
         return int(self._bounds[-1])
 
     def find(self, source: int, positions: I64) -> I64:
-        """Return the number of each position of a source, in any order; -1: it is no root of the set."""
+        """Return the number in the set of each position of a source, in any order.
+
+        -1: it is not in it.
+        """
+        # 1. the runs of the source, which are neighbouring rows of the table
         rows_of_source = self._roots.rows_of_source(source)
         starts = self._roots.table[rows_of_source, 1]
         ends = self._roots.table[rows_of_source, 2]
         shifts = self._shifts[rows_of_source]
-        # what a batch does to roots of earlier ones is below all of its own
+        # mostly none is in the set if the highest is not: what a batch does to roots of earlier
+        # batches is below all roots of its own
         if not len(starts) or not len(positions) or positions.max() < starts[0]:
             return np.full(len(positions), -1)
-        # the last run that begins at a position or before it; before all of them the first one
+        # 2. the last run that begins at a position or before it; before all of them the first one
         rows_of_positions = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
         is_inside = (positions >= starts[rows_of_positions]) & (positions < ends[rows_of_positions])
         numbers: I64 = np.where(is_inside, positions + shifts[rows_of_positions], -1)
@@ -64,27 +69,34 @@ class RootNumbers:
         if not len(numbers):  # as of most kinds of roots in most batches
             return numbers, numbers
         if (numbers[1:] >= numbers[:-1]).all():
-            # each run has a stretch of them: runs are looked up, which are few, and not numbers
+            # they ascend, so those of each run are neighbours: the bounds of the runs, which are
+            # few, are searched among the numbers
             lengths = np.diff(np.searchsorted(numbers, self._bounds))
             rows = np.repeat(np.arange(len(lengths)), lengths)
-        else:
+        else:  # each number is searched among the bounds of the runs
             rows = np.searchsorted(self._bounds, numbers, side="right") - 1
         return self._roots.table[rows, 0], numbers - self._shifts[rows]
 
     def find_roots(self, sources: I64, positions: I64) -> I64:
-        """Return the number of each root, of any sources in any order; -1: it is not in the set."""
+        """Return the number of each root, of any sources in any order; -1: it is not in the set.
+
+        Root i has the source ``sources[i]`` and the position ``positions[i]``.
+        """
         if not len(sources):
             return sources
         numbers = np.full(len(sources), -1)
+        # 1. mostly roots of one source are neighbours: look them up stretch by stretch
         first_rows = np.concatenate(([0], np.flatnonzero(sources[1:] != sources[:-1]) + 1))
         if len(first_rows) <= STRETCHES_MAX:  # as of what one task did, or several
-            ends = [*first_rows[1:].tolist(), len(sources)]
-            for first_row, end in zip(first_rows.tolist(), ends, strict=True):
+            end_rows = [*first_rows[1:].tolist(), len(sources)]
+            for first_row, end_row in zip(first_rows.tolist(), end_rows, strict=True):
                 source = int(sources[first_row])
-                numbers[first_row:end] = self.find(source, positions[first_row:end])
+                numbers[first_row:end_row] = self.find(source, positions[first_row:end_row])
             return numbers
+        # 2. where sources change often, sort by source, and cut where the next one begins
         order = np.argsort(sources, kind="stable")
-        named, first_rows = np.unique(sources[order], return_index=True)
-        for source, rows in zip(named.tolist(), np.split(order, first_rows[1:]), strict=True):
+        sorted_sources, first_rows = np.unique(sources[order], return_index=True)
+        rows_of_sources = np.split(order, first_rows[1:])
+        for source, rows in zip(sorted_sources.tolist(), rows_of_sources, strict=True):
             numbers[rows] = self.find(source, positions[rows])
         return numbers

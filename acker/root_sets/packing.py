@@ -28,7 +28,11 @@ _SOURCE_BYTES: Final = 16
 
 
 def packed_table(table: I64) -> bytes:
-    """Return the bytes of a canonical table."""
+    """Return the bytes of a canonical table of runs; `unpacked_table` reads them.
+
+    They have the steps from each border of runs to the next, in as few bytes each as the largest
+    step needs; the head of this module has the form.
+    """
     sources, first_rows, run_counts = np.unique(table[:, 0], return_index=True, return_counts=True)
     # the borders of [100, 103) and [107, 109) are 100, 103, 107, 109: the steps to them are 100, 3,
     # 4 and 2
@@ -71,7 +75,7 @@ def unpacked_table(packed: bytes) -> I64:
         raise ValueError(f"{len(packed_steps):,} bytes are not the {run_count:,} runs of a packed table")
     steps = np.frombuffer(packed_steps, f"<u{width}").astype(np.int64)
     borders = np.cumsum(steps).reshape(-1, 2)  # (runs, 2): start and end
-    # Here each source goes on where the one before it ended, and has to begin at its own first
+    # So far each source goes on where the one before it ended, and has to begin at its own first
     # position: if that is 100, and its first row has 9, all of its rows are moved by 91.
     first_rows = np.cumsum(run_counts) - run_counts
     moves = first_starts - borders[first_rows, 0]

@@ -70,14 +70,14 @@ class PositionSet:
             return 0
         # Runs that touch the new one merge with it: those that end at its start or behind it, and begin at
         # its end or before it. Of [0, 2), [5, 7) and [9, 12) they are, for [2, 6), the first two.
-        low = bisect_left(self._ends, start)
-        high = bisect_right(self._starts, end)
-        present = sum(self._ends[i] - self._starts[i] for i in range(low, high))
-        if low < high:
-            start = min(start, self._starts[low])
-            end = max(end, self._ends[high - 1])
-        self._starts[low:high] = [start]
-        self._ends[low:high] = [end]
+        first_index = bisect_left(self._ends, start)
+        end_index = bisect_right(self._starts, end)
+        present = sum(self._ends[i] - self._starts[i] for i in range(first_index, end_index))
+        if first_index < end_index:  # there are such runs
+            start = min(start, self._starts[first_index])
+            end = max(end, self._ends[end_index - 1])
+        self._starts[first_index:end_index] = [start]
+        self._ends[first_index:end_index] = [end]
         added = (end - start) - present
         self._size += added
         return added
@@ -95,15 +95,21 @@ class PositionSet:
         removals = [(start, end) for start, end in runs if start < end]
         if not removals:
             return 0
-        low = bisect_right(self._ends, removals[0][0])
-        high = bisect_left(self._starts, removals[-1][1])
-        if low >= high:
+        # 1. the runs of the set that end behind the first removed position and begin before the
+        # last
+        first_removed, end_removed = removals[0][0], removals[-1][1]
+        first_index = bisect_right(self._ends, first_removed)
+        end_index = bisect_left(self._starts, end_removed)
+        if first_index >= end_index:
             return 0
-        touched_runs = list(zip(self._starts[low:high], self._ends[low:high], strict=True))
+        touched_starts = self._starts[first_index:end_index]
+        touched_ends = self._ends[first_index:end_index]
+        touched_runs = list(zip(touched_starts, touched_ends, strict=True))
+        # 2. put what is left of them in their place
         remaining_runs = list(_uncovered(touched_runs, removals))
         removed = _position_count(touched_runs) - _position_count(remaining_runs)
-        self._starts[low:high] = [start for start, _ in remaining_runs]
-        self._ends[low:high] = [end for _, end in remaining_runs]
+        self._starts[first_index:end_index] = [start for start, _ in remaining_runs]
+        self._ends[first_index:end_index] = [end for _, end in remaining_runs]
         self._size -= removed
         return removed
 
@@ -111,10 +117,13 @@ class PositionSet:
         """Return the parts of [start, end) that are in the set, ascending."""
         if start >= end:
             return []
-        low = bisect_right(self._ends, start)
-        high = bisect_left(self._starts, end)
+        # the runs of the set that end behind `start` and begin before `end`
+        first_index = bisect_right(self._ends, start)
+        end_index = bisect_left(self._starts, end)
+        run_starts = self._starts[first_index:end_index]
+        run_ends = self._ends[first_index:end_index]
         parts: list[PositionRun] = []
-        for run_start, run_end in zip(self._starts[low:high], self._ends[low:high], strict=True):
+        for run_start, run_end in zip(run_starts, run_ends, strict=True):
             parts.append(PositionRun(max(run_start, start), min(run_end, end)))
         return parts
 
@@ -133,15 +142,19 @@ def _position_count(runs: Iterable[tuple[int, int]]) -> int:
 def _uncovered(
     runs: Iterable[tuple[int, int]], covers: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the parts of runs that no cover covers, ascending; runs and covers ascend and are disjoint.
+    """Yield the parts of runs [start, end) that are outside all `covers`, which are runs, too;
+    ascending.
 
-    Of the runs [0, 5) and [8, 12) the covers [3, 4) and [4, 9) leave [0, 3) and [9, 12).
+    Runs and covers ascend, and those of each are disjoint. Of the runs [0, 5) and [8, 12) the
+    covers [3, 4) and [4, 9) leave [0, 3) and [9, 12).
     """
     following_covers = iter(covers)
     cover = next(following_covers, None)
     for start, end in runs:
+        # 1. pass covers that end before this run
         while cover is not None and cover[1] <= start:
             cover = next(following_covers, None)
+        # 2. yield what lies before each cover within it, and go on behind the cover
         while cover is not None and cover[0] < end:
             if start < cover[0]:
                 yield start, cover[0]
@@ -149,5 +162,6 @@ def _uncovered(
             if cover[1] > end:
                 break  # it reaches behind this run, so the next one may begin in it
             cover = next(following_covers, None)
+        # 3. what lies behind the last one
         if start < end:
             yield start, end

@@ -57,7 +57,9 @@ class RootSet:
 
     @classmethod
     def of_runs(cls, runs: Iterable[tuple[int, int, int]]) -> RootSet:
-        """Return the union of runs (source, start, end), in any order; they may overlap, or be empty.
+        """Return the set of the roots in runs (source, start, end), which may overlap, or be empty.
+
+        They are in any order.
 
         Raises `ValueError`: a run ends before it starts, or has a negative number.
         """
@@ -210,7 +212,10 @@ class RootSet:
         return {block: tuple(runs[rows]) for block, rows in blocks.items()}
 
     def _cut_by_wire_block(self) -> tuple[I64, dict[tuple[int, int], slice]]:
-        """Return a row for each block of a run, and which rows are of each source and block."""
+        """Cut the runs at the ends of blocks; return their parts, and which are of each block.
+
+        The parts are rows (source, start, end). A block is (source, number of the block).
+        """
         parts = cut_by_block(self.table, WIRE_BLOCK_BITS)
         return parts, rows_by_block(parts[:, 0], parts[:, 1], WIRE_BLOCK_BITS)
 

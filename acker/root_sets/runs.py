@@ -103,7 +103,12 @@ def canonical(table: I64) -> I64:
 
 
 def combined(first: I64, second: I64, counts: Flags) -> I64:
-    """Return a canonical table of what is in two: `IN_BOTH` or `IN_FIRST_ALONE`."""
+    """Return the canonical table of the roots that are in two tables, or in the first alone.
+
+    `counts` is `IN_BOTH` or `IN_FIRST_ALONE`. Both tables are canonical, and neither is empty.
+    """
+    # of each run a start and an end: by the sum of the steps up to an edge, `_stretches` sees which
+    # tables have what follows the edge (see the head of this module)
     run_counts = [len(first), len(second)]
     steps = np.repeat([1, 2, -1, -2], run_counts * 2)
     sources = np.concatenate([first[:, 0], second[:, 0]] * 2)
@@ -112,7 +117,9 @@ def combined(first: I64, second: I64, counts: Flags) -> I64:
 
 
 def table_of_positions(source: int, positions: I64) -> I64:
-    """Return the canonical table of roots of one source, in any order; a root may come twice."""
+    """Return the canonical table of runs of some positions of one source, in any order, perhaps
+    twice.
+    """
     if len(positions) == 1:  # as of a cause with a message of its own
         return _table(source, positions, positions + 1)
     if (positions[1:] < positions[:-1]).any():
@@ -123,7 +130,11 @@ def table_of_positions(source: int, positions: I64) -> I64:
 
 
 def table_of_roots(sources: I64, positions: I64) -> I64:
-    """Return the canonical table of roots, one for one, in any order; a root may come twice."""
+    """Return the canonical table of runs of some roots, in any order; a root may come twice.
+
+    Root i has the source ``sources[i]`` and the position ``positions[i]``.
+    """
+    # all of one source: the comparison of two rows is cheap, and mostly shows that it is not so
     if len(sources) and sources[0] == sources[-1] == sources.max() == sources.min():
         return table_of_positions(int(sources[0]), positions)
     order = np.lexsort((positions, sources))
@@ -236,7 +247,7 @@ def _joined(table: I64) -> I64:
 
 
 def _table_of_ascending(sources: int | I64, positions: I64, breaks: I64) -> I64:
-    """Return the table of roots that ascend.
+    """Return the table of runs of roots that ascend.
 
     Args:
         sources: the source of all of them, or of each one.
@@ -252,7 +263,10 @@ def _table_of_ascending(sources: int | I64, positions: I64, breaks: I64) -> I64:
 
 
 def _stretches(sources: I64, edges: I64, steps: I64, counts: Flags) -> I64:
-    """Return a canonical table of the stretches whose sum of steps counts; see the head of this module.
+    """Return a canonical table of the stretches between edges of runs whose sum of steps counts.
+
+    The sum at an edge is that of the steps of all edges up to it, and is for the positions behind
+    it; see the head of this module.
 
     Args:
         sources: of each edge, in any order.

@@ -37,28 +37,31 @@ class Bins:
         self._written_step_by_bin: dict[int, int] = {}
         self._steps = 0  # how many steps were begun
         self._filling_bin = 0  # the number of the bin that gets further cohorts
-        self._roots_left = 0  # how many more open roots that bin has room for
+        self._filling_bin_room = 0  # for how many more open roots that bin has room
 
     def add(self, cohort: RootCohort) -> None:
-        """Put a cohort into the bin that is being filled, or into a new one if that has no room."""
-        if cohort.roots.open_count > self._roots_left:
+        """Put a cohort into the bin that is being filled, or into another one if that has no room.
+
+        A bin is a record of State with the XOR values of some cohorts' open roots.
+        """
+        if cohort.roots.open_count > self._filling_bin_room:
             self._choose_filling_bin(cohort.roots.open_count)
-        self._roots_left -= cohort.roots.open_count
+        self._filling_bin_room -= cohort.roots.open_count
         self.load(self._filling_bin, cohort)
 
     def load(self, bin_number: int, cohort: RootCohort) -> None:
-        """Put a cohort into a bin, whether there is room or not, and go on filling that one."""
+        """Put a cohort into a bin of State, even beyond its room; `add` goes on to fill it."""
         self._cohorts_by_bin.setdefault(bin_number, []).append(cohort)
-        # a new bin counts as one that was written `REWRITE_STEPS` ago, so it
-        # is due at the next step
+        # A new bin counts as one that was written `REWRITE_STEPS` steps ago,
+        # so that a step soon writes it.
         self._written_step_by_bin.setdefault(bin_number, self._steps - REWRITE_STEPS)
         self._filling_bin = bin_number
         cohort.bin_number = bin_number
 
     def remove_settled(self, bin_number: int) -> list[RootCohort]:
-        """Remove from a bin the cohorts without open roots, and return the others.
+        """Remove from a bin of State the cohorts without open roots; return those that are left.
 
-        A bin of which none are left is removed; then the list is empty.
+        If none is left, the bin is removed, and the list is empty.
         """
         cohorts = self._cohorts_by_bin.get(bin_number, ())
         open_cohorts = [cohort for cohort in cohorts if cohort.roots.open_count]
@@ -72,9 +75,10 @@ class Bins:
     def take_due_bins(self, changed: set[int]) -> set[int]:
         """Begin a step; return the numbers of the bins that it writes, and record them as written.
 
-        These are the `changed` ones, and the one that was written longest
-        ago, if `REWRITE_STEPS` are over. A changed bin may be none any more; then the
-        step removes its record.
+        They are the `changed` bins, and the bin that was written longest ago,
+        if that was more than `REWRITE_STEPS` steps ago. A changed bin may have
+        lost its last open root and be removed here; its number is returned all
+        the same, since the step has to remove its record of State.
         """
         self._steps += 1
         due_bins = set(changed)
@@ -90,18 +94,21 @@ class Bins:
         return due_bins
 
     def _choose_filling_bin(self, needed_roots: int) -> None:
-        """Set the bin to fill: the last one if enough of its roots have settled, else a new one.
+        """Choose the bin of State that gets the next cohorts.
 
-        The roots of a bin are counted only here, since counting them for every
-        cohort would cost too much.
+        It has room for `needed_roots` open roots. It stays the present one if
+        enough of its roots have settled, else it is a new one. The roots of a bin
+        are counted only here, since counting them for every cohort would cost too
+        much.
         """
         open_cohorts = self.remove_settled(self._filling_bin)
-        self._roots_left = BIN_ROOTS - sum(cohort.roots.open_count for cohort in open_cohorts)
-        if needed_roots > self._roots_left:
-            # of n bins one of the numbers 0 to n is free
+        self._filling_bin_room = BIN_ROOTS - sum(cohort.roots.open_count for cohort in open_cohorts)
+        if needed_roots > self._filling_bin_room:
+            # n bins have n numbers, so one of the numbers 0 to n is free
             numbers = range(len(self._cohorts_by_bin) + 1)
-            self._filling_bin = next(number for number in numbers if number not in self._cohorts_by_bin)
-            self._roots_left = BIN_ROOTS
+            free_numbers = (number for number in numbers if number not in self._cohorts_by_bin)
+            self._filling_bin = next(free_numbers)
+            self._filling_bin_room = BIN_ROOTS
 
     def numbers(self) -> Iterable[int]:
         """Return the numbers of the bins, ascending."""

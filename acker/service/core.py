@@ -133,7 +133,7 @@ class PartitionCore:
     def read_inits(self, records: Iterable[Record]) -> None:
         """Apply records of ``_ack_init``: inits, ticks and takes."""
         for record in records:
-            event = self._decode_init(record)
+            event = self._decode_init(record)  # None: it was quarantined, or is an operator's mark
             if isinstance(event, Take):
                 self._read_take(record, event)
             elif isinstance(event, Tick):
@@ -153,8 +153,8 @@ class PartitionCore:
         flaw = checks.wrong_take(take, record.timestamp_ms)
         if flaw:
             self._quarantine(record, flaw)
-            # A session on a machine whose clock is ahead waits for an answer;
-            # who wrote garbage does not.
+            # A flaw of which `AHEAD` is a part: the clock of the session's machine is ahead. Such a
+            # session waits for an answer; who wrote garbage does not.
             if checks.AHEAD in flaw:
                 self._refuse(take.group, take.session, flaw)
             return
@@ -165,7 +165,8 @@ class PartitionCore:
             self._quarantine(record, objection)
             self._refuse(take.group, take.session, objection)
             return
-        # 2. a question gets the answer of a refusal, which names the owner, and counts as none
+        # 2. a take with epoch 0 only asks who owns the group: it is answered as a refused one is,
+        # since that answer names the owner, and is not counted as refused
         session = Session(take.group, take.epoch, take.session)
         if take.epoch <= QUESTION_EPOCH:
             self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")
@@ -177,6 +178,8 @@ class PartitionCore:
         if rank is SessionRank.LOWER:
             self._refuse(take.group, take.session, self._owner_text(take.group))
             return
+        # from here on it is the owner; the former owner's takes that were not answered yet are
+        # refused
         for overtaken_take in self.sessions.record_take(take):
             self._refuse(take.group, overtaken_take.session.id, self._owner_text(take.group))
 
@@ -188,7 +191,10 @@ class PartitionCore:
             self.sessions.record_tick(session, tick.now)
 
     def _read_init(self, record: Record, init: Init) -> None:
-        """Open the roots of an owner's init; an init with a flaw is quarantined as a whole."""
+        """Open the roots that an init of a group's owner names.
+
+        An init with a flaw is quarantined as a whole: none of its roots is opened.
+        """
         # 1. check all of it before anything is opened
         session = Session(init.group, init.epoch, init.session)
         flaw = checks.wrong_init(
@@ -204,14 +210,15 @@ class PartitionCore:
             if objection:
                 self._quarantine(record, objection)
                 return
-        gap_flaw = self._gap_of(init)
+        gap_flaw = self._gap_flaw(init)
         if gap_flaw:
             self._quarantine(record, gap_flaw)
             return
         # 2. what all of its roots share
         grace_ms = self.sessions.record_emission(session, init.now)
-        # a timeout of 0 or less means none
-        timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
+        timeout_ms = init.timeout_ms
+        if timeout_ms > 0:  # 0 or less means that these roots never time out
+            timeout_ms += grace_ms
         wall_ms = checks.emission_wall(init, record.timestamp_ms)
         emission = InitEmission(session, init.topic, init.topic_id, init.now, wall_ms, timeout_ms)
         epochs = read_epochs(record.headers)
@@ -226,46 +233,56 @@ class PartitionCore:
             if first_new < run.end:
                 leader_epoch = epochs.at(run.source, first_new)
                 self.leader_epochs.add(EpochStep(run.source, first_new, leader_epoch))
+            # contributions that were read before this init do not count for its roots
             self.ledger.open_run(emission, run, ack_from=self.ack_next)
 
     def _is_in_generation(self, group: str, run: SourceRun) -> bool:
         """Return whether a run lies in the present generation of a source of its group."""
-        source = self.sessions.sources.get(run.source)
-        if source is None or source.group != group:
+        source_generation = self.sessions.sources.get(run.source)
+        if source_generation is None or source_generation.group != group:
             return False
+        # an empty run has none: its start stands for it
         last_position = max(run.start, run.end - 1)
-        return generation_of(run.start) == source.generation == generation_of(last_position)
+        return (
+            generation_of(run.start) == source_generation.generation
+            and generation_of(last_position) == source_generation.generation
+        )
 
-    def _gap_of(self, init: Init) -> str:
+    def _gap_flaw(self, init: Init) -> str:
         """Return a text on positions that an init would leave out for ever; empty: it leaves out none.
 
         A spout initialises without a gap what it reads. Positions that an
         init leaves out count as initialised: no spout would read them, and
-        they would get no verdict. A gap counts if it has a whole block of
-        this acker partition: between two of its blocks lie those of other
-        partitions.
+        they would get no verdict. A gap counts if it has a whole acker block
+        (65,536 positions) of this acker partition: between two of its blocks
+        lie those of other partitions.
         """
-        reached: dict[int, int] = {}  # by source, the first position behind the runs so far
+        end_by_source: dict[int, int] = {}  # the first position behind the runs so far
         for run in init.runs:
             if not self._is_in_generation(init.group, run):
-                continue
+                continue  # its roots are refused, whatever it leaves out
+            # a source is read from the position that its take names
             source_start = self.sessions.sources[run.source].from_
-            first_allowed = max(reached.get(run.source, self.ledger.watermark(run.source)), source_start)
-            block = checks.left_out_block(
+            end_before = end_by_source.get(run.source, self.ledger.watermark(run.source))
+            first_allowed = max(end_before, source_start)
+            first_left_out = checks.left_out_block(
                 run.source, first_allowed, run.start, self.partition, self.partitions
             )
-            if block is not None:
-                return f"it leaves out positions of source {run.source} from {block} on, before {run.start}"
-            reached[run.source] = max(first_allowed, run.end)
+            if first_left_out is not None:
+                positions_text = f"from {first_left_out} on, before {run.start}"
+                return f"it leaves out positions of source {run.source} {positions_text}"
+            end_by_source[run.source] = max(first_allowed, run.end)
         return ""
 
     def _reject_unless_owner(
         self, record: Record, session: Session, flaw: str, *, refused_count: int
     ) -> bool:
-        """Reject a record with a flaw, or of a session that is no owner; return whether it was.
+        """Reject a record with a flaw, or of a session that does not own its group.
 
-        A lower session may not know yet that it lost the group: `refused_count`
-        is counted as refused. Any other record that is rejected is quarantined.
+        Returns whether it was. `flaw` says what is wrong with the record; empty:
+        nothing. A session below the owner may not know yet that it lost the group:
+        `refused_count` ticks or roots are counted as refused. Any other record
+        that is rejected is quarantined.
         """
         if flaw:
             self._quarantine(record, flaw)
@@ -273,17 +290,19 @@ class PartitionCore:
         rank = self.sessions.rank(session)
         if rank is SessionRank.LOWER:
             self.ledger.counts.refused += refused_count
-        elif rank is not SessionRank.OWNER:
+        elif rank is not SessionRank.OWNER:  # higher than the owner, or nobody owns the group
             self._quarantine(record, "its session has not taken the group")
         return rank is not SessionRank.OWNER
 
     # -- 2. barriers
 
     def set_barrier(self, ack_end: int, fail_end: int) -> None:
-        """Set the barrier of the ticks and takes that have none yet.
+        """Set up to which offsets acks and fails are applied before the waiting ticks and takes
+        count.
 
-        It is the end offsets of ``_ack_ack`` and ``_ack_fail``, fetched after the
-        last `read_inits`: a tick or take counts when both are applied up to there.
+        These offsets are their *barrier*: the ends of ``_ack_ack`` and ``_ack_fail``,
+        fetched after the last `read_inits`. Ticks and takes that have a barrier
+        keep it.
         """
         self.sessions.set_barrier(Barrier(ack_end, fail_end))
 
@@ -292,7 +311,7 @@ class PartitionCore:
     def apply_fails(self, records: Iterable[Record]) -> None:
         """Apply records of ``_ack_fail``."""
         for record in records:
-            event = self._decode(record)
+            event = self._decode(record)  # None: it was quarantined, or is an operator's mark
             if isinstance(event, Fails):
                 self._apply_fails(record, event)
             elif event is not None:
@@ -300,16 +319,20 @@ class PartitionCore:
             self.fail_next = record.offset + 1
 
     def _apply_fails(self, record: Record, fails: Fails) -> None:
-        """Fail the roots that a record names, with their causes; quarantine a record with a flaw."""
+        """Fail the roots that a record names, with their causes.
+
+        A record with a flaw is quarantined, and one that was applied before is not
+        applied again.
+        """
         flaw = checks.wrong_fails(fails, self.partition, self.partitions)
         flaw = flaw or self.sessions.contradiction(fails.group, fails.source)
         if flaw:
             self._quarantine(record, flaw)
             return
         session = Session(fails.group, fails.epoch, fails.session)
-        seen = self._mark_fails(record, session, fails)
+        seen = self._compare_and_mark_fails(record, session, fails)
         if seen is not Seen.NEW:
-            self._record_not_new(seen, record, session, fails)
+            self._record_why_not_applied(seen, record, session, fails)
             return
         decided_at_ms = self.sessions.clock(session).counted_ms
         self.outbox.keep_stacks(read_stacks(record.headers))
@@ -320,7 +343,9 @@ class PartitionCore:
             self.ledger.fail(session, fails.source, failed_positions, loss_cause)
 
     def apply_acks(self, records: Iterable[Record]) -> None:
-        """Apply records of ``_ack_ack``, in sweeps of `SWEEP_BYTES`."""
+        """Apply records of ``_ack_ack``, so many at a time as have `SWEEP_BYTES` together: a
+        *sweep*.
+        """
         sweep: list[Record] = []
         sweep_bytes = 0
         for record in records:
@@ -332,10 +357,10 @@ class PartitionCore:
         self._apply_sweep(sweep)
 
     def _apply_sweep(self, records: Sequence[Record]) -> None:
-        """Apply some contributions: first repeats with other content, then absent roots, then values.
+        """Apply some records of contributions: their repeats, then absent roots, then XOR values.
 
-        Repeats fail their roots, and FAILED goes before ABSENT, and ABSENT
-        before ACKED.
+        A repeat with other content fails its roots. In this order FAILED goes
+        before ABSENT, and ABSENT before ACKED.
         """
         # 1. accept what is new; this fails the roots of repeats with other content
         accepted_records: list[_AcceptedAcks] = []
@@ -345,6 +370,7 @@ class PartitionCore:
                 session = Session(event.group, event.epoch, event.session)
                 contribution = self._mark_and_unpack(record, session, event)
                 if contribution is not None:
+                    # where a restart finds the record: its offset, and the bytes to read before it
                     pin = Pin(record.offset, self.ack_bytes)
                     accepted_records.append(_AcceptedAcks(session, event, contribution, pin))
                     self._forward_notes(record, session)
@@ -365,18 +391,21 @@ class PartitionCore:
                 self.ledger.touch(session, acks.source, touched_positions, acks.touched_at, pin)
 
     def _forward_notes(self, record: Record, session: Session) -> None:
-        """Forward notes in the headers of contributions to the verdict log, and count late rows.
+        """Forward notes in the headers of a record of contributions to the verdict log.
 
-        One note says which rows and roots Spark's event-time watermark dropped. It
-        counts if it is of the group of its `session`, and the session may have roots.
+        It also counts late rows. One note says which rows and roots Spark's event-time
+        watermark dropped. It counts if it is of the group of its `session`, and
+        the session may have roots. Another note says which bolt calls passed when
+        they were made again.
         """
         self._forward_passed_calls(record)
         late_note = read_too_late(record.headers) if record.headers else None
         if late_note is None or late_note.group != session.group:
             return
+        # it never took the group, or lost it: it has no roots
         if not self.sessions.has_clock(session):
             return
-        # a note of tomorrow would stay the last one of its group for ever
+        # a note whose time lies ahead would stay the newest one of its group for ever
         if not checks.wrong_clock(late_note.wall, record.timestamp_ms):
             self.outbox.add_too_late(late_note)
             counts = self.late_counts_by_group.get(late_note.group, LateCounts())
@@ -391,9 +420,10 @@ class PartitionCore:
             self.outbox.add_note(header)
 
     def unpack_contributions(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
-        """Check and unpack contributions; return them and an empty text, or None and the flaw.
+        """Check and unpack a record of contributions.
 
-        `written_ms` is the time of their record, wall time.
+        Returns them and "", or None and what is wrong. `written_ms` is the
+        time of the record, wall time.
         """
         flaw = checks.wrong_acks(acks, self.partition, self.partitions)
         flaw = flaw or checks.wrong_touch(acks, written_ms)
@@ -408,21 +438,24 @@ class PartitionCore:
     def _mark_and_unpack(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
         """Mark a record as applied, and return its contributions; None: they must not be applied.
 
-        A record with a flaw is quarantined; one that was read before is
-        treated by `_record_not_new`.
+        A record with a flaw is quarantined. A repeat is counted, or fails its
+        roots; see `_record_why_not_applied`.
         """
         contribution, flaw = self.unpack_contributions(acks, record.timestamp_ms)
         if contribution is None:
             self._quarantine(record, flaw)
             return None
-        seen = self.mark_acks(record, session, acks)
+        seen = self.compare_and_mark_acks(record, session, acks)
         if seen is not Seen.NEW:
-            self._record_not_new(seen, record, session, acks)
+            self._record_why_not_applied(seen, record, session, acks)
             return None
         return contribution
 
-    def _record_not_new(self, seen: Seen, record: Record, session: Session, event: Acks | Fails) -> None:
-        """Record why a record is not applied.
+    def _record_why_not_applied(
+        self, seen: Seen, record: Record, session: Session, event: Acks | Fails
+    ) -> None:
+        """Count, fail or quarantine a record that is not applied, by what its lane's mark shows
+        (`seen`).
 
         A repeat is counted, one with other content fails its roots, and a record
         for whose lane there is no room is quarantined.
@@ -434,17 +467,27 @@ class PartitionCore:
         elif seen is Seen.DIFFERENT:
             self._fail_repeated(session, event)
 
-    def mark_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
-        """Compare a record of contributions with the marks, and mark it as applied if it is NEW."""
-        # a session that has ended, or never began here, leaves no mark: the ledger passes its roots
-        # over
+    def compare_and_mark_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
+        """Return whether a record of contributions was applied before.
+
+        It is marked as applied if it is NEW. The mark of its lane says which
+        records of the lane's last batch were applied, each by its CRC-32.
+        """
+        # a session that lost its group, or never took it here, leaves no mark: the ledger has no
+        # open root of it
         if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
         return self.ack_marks.compare_and_mark(record.offset, SessionLane(session, acks.lane), content)
 
-    def _mark_fails(self, record: Record, session: Session, fails: Fails) -> Seen:
-        """Compare a record of fails with the marks, as `mark_acks` does."""
+    def _compare_and_mark_fails(self, record: Record, session: Session, fails: Fails) -> Seen:
+        """Return whether a record of fails was applied before; mark it as applied if it is NEW.
+
+        The mark of its lane says which records of the lane's last batch were
+        applied, each by its CRC-32.
+        """
+        # a session that lost its group, or never took it here, leaves no mark: the ledger has no
+        # open root of it
         if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(fails.seq, fails.source, fails.block, isal_zlib.crc32(record.value or b""))
@@ -470,22 +513,26 @@ class PartitionCore:
 
     # -- 4. ticks and takes
 
-    def move_positions(self, init_next: int, fail_next: int, ack_next: int) -> None:
-        """Move the next offsets of the three topics to where reading has come; they never go back.
+    def move_next_offsets(self, init_next: int, fail_next: int, ack_next: int) -> None:
+        """Move the next offsets of the three topics to those up to which they were read.
 
-        That may lie behind the last record applied: behind Kafka's markers of transactions, and
-        aborted records, which no reader gets.
+        They never go back. These may lie behind the last record that was applied: behind
+        Kafka's markers of transactions, and aborted records, which no reader gets.
         """
         self.init_next = max(self.init_next, init_next)
         self.fail_next = max(self.fail_next, fail_next)
         self.ack_next = max(self.ack_next, ack_next)
+        # A restart may have read verdicts before the inits of their roots. The ledger keeps these
+        # verdicts until the inits are read that were in the log at the restart.
         if self.ledger.ahead_pin and self.init_next >= self.ahead_inits_end:
-            self.ledger.forget_verdicts_ahead()  # no init that it was kept for can come any more
+            self.ledger.forget_verdicts_ahead()
 
     def apply_reached_ticks(self) -> bool:
         """Apply the queued ticks and takes whose barrier is reached; return whether there were any.
 
-        A tick expires roots; a take abandons the roots of other sessions, and is answered.
+        The barrier is reached when all acks and fails are applied that were in the log when the
+        tick or take was read. A tick expires roots; a take abandons the roots of other sessions,
+        and is answered.
         """
         has_applied = False
         for queued in self.sessions.pop_reached(Barrier(self.ack_next, self.fail_next)):
@@ -570,13 +617,17 @@ class PartitionCore:
         self.outbox.add_verdicts(self.ledger.take_settled(), self.leader_epochs)
         return self.outbox.take()
 
-    def count_committed(self, verdicts: Sequence[bytes]) -> None:
-        """Move the end of the verdict log behind the records that a transaction appended, and its marker."""
-        if verdicts:
-            offset, size = self.ledger.verdict_next
-            self.ledger.verdict_next = Pin(
-                offset + len(verdicts) + 1, size + sum(map(read_cost_bytes, verdicts))
-            )
+    def move_verdict_end(self, verdicts: Sequence[bytes]) -> None:
+        """Move the end of the verdict log behind what a committed transaction appended.
+
+        `verdicts` are its records, encoded. That is an offset for each record, and one for
+        Kafka's marker of the transaction.
+        """
+        if not verdicts:  # nothing was appended, not even a marker
+            return
+        offset, size_bytes = self.ledger.verdict_next
+        added_bytes = sum(read_cost_bytes(verdict) for verdict in verdicts)
+        self.ledger.verdict_next = Pin(offset + len(verdicts) + 1, size_bytes + added_bytes)
 
     def report_passed_over(self, record: Record, why: str) -> None:
         """Count and report a record that a restart cannot use and does not need."""
@@ -622,7 +673,11 @@ class PartitionCore:
         return f"session {owner.id} (epoch {owner.epoch}) holds group {group}"
 
     def _decode_init(self, record: Record) -> Event | None:
-        """Decode as `_decode` does, and quarantine a record of another cluster: it gives nobody a group."""
+        """Decode a record of ``_ack_init``; return None for one that must not be applied.
+
+        Beside what `_decode` quarantines, a record of another cluster is
+        quarantined: it gives nobody a group.
+        """
         difference = other_cluster(record.headers, self.cluster_id)
         if difference:
             self._quarantine(record, difference)
@@ -631,10 +686,10 @@ class PartitionCore:
 
     def _decode_acks(self, record: Record) -> Event | None:
         """Decode as `_decode` does; a plain record of contributions, as most are, in the quickest way."""
-        if record.unreadable_names:
+        if record.unreadable_names:  # `_decode` quarantines it
             return self._decode(record)
-        acks = read_acks(record.value or b"", self._acks_header)  # None: it is not plain
-        return acks or self._decode(record)
+        acks = read_acks(record.value or b"", self._acks_header)
+        return acks or self._decode(record)  # None: what only the slower decoder reads, or refuses
 
     def _decode(self, record: Record) -> Event | None:
         """Decode a record; one that cannot be decoded is quarantined, and None is returned.
@@ -674,7 +729,7 @@ def read_cost_bytes(value: bytes | None) -> int:
 
 def _positions_in(event: Acks | Fails) -> I64:
     """Return all positions that a record names, in any order, perhaps several times."""
-    arrays = [np.zeros(0, np.int64)]  # there may be no other
+    arrays = [np.zeros(0, np.int64)]  # there may be no other, and `concatenate` needs one
     if isinstance(event, Fails):
         arrays += [positions(cause.positions) for cause in event.causes]
     else:

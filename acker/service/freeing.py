@@ -79,7 +79,11 @@ class Claim:
 
 
 def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
-    """Return the claims of an acker partition that are to be removed, ascending by input id."""
+    """Return which input ids are to be freed in an acker partition, each as a `Claim`, ascending.
+
+    A claim is what the acker partition has learned from takes: this input id is
+    that group's. `is_to_free` decides, by input id and group.
+    """
     # by input id, then by source
     generations_by_input: dict[int, dict[int, SourceGeneration]] = {}
     for source, source_generation in view.sources().items():
@@ -90,13 +94,15 @@ def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
         return []
     open_counts = Counter[int]()  # by input id
     for open_range in view.open_ranges():
+        # `at`: the indices of its open roots
         open_counts[input_id_of(open_range.source)] += len(open_range.at)
     claims: list[Claim] = []
     for input_id, sources in sorted(generations_by_input.items()):
         initialised: dict[int, int] = {}  # by source, a generation
         for source in sources:
             watermark = view.watermark(source)
-            if watermark:  # else no position of it was ever initialised here
+            # 0: no position of it was ever initialised here
+            if watermark:
                 initialised[source] = generation_of(watermark)
         # one group has all sources of an input, so the first source shows it
         group = next(iter(sources.values())).group
@@ -117,10 +123,12 @@ def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
 
 
 def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
-    """Return by source the generation in which it can go on: the one after all that it used.
+    """Return by source the generation in which a freed source goes on: the one after all that it
+    used.
 
-    A source of which no position was initialised is missing. Raises `UsageError`:
-    the last generation is used, so that none can follow.
+    `claims` say which input ids are freed. A source of which no position was
+    initialised is missing. Raises `UsageError`: the last generation is used, so
+    that none can follow.
     """
     generations: dict[int, int] = {}
     for claim in claims:
@@ -137,10 +145,11 @@ def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
 
 
 def remove_claims(core: PartitionCore, claims: Iterable[Claim], generations: Mapping[int, int]) -> None:
-    """Remove claims from an acker partition, and abandon the open roots of their sources.
+    """Free the input ids of some claims in an acker partition, and abandon the open roots of
+    their sources.
 
-    `generations` are by source, as `next_generations` returns them: there the
-    sources go on.
+    `core` is the acker partition. `generations` are by source, as
+    `next_generations` returns them: there the sources go on.
     """
 
     def session_time_ms(session: Session) -> int:
@@ -148,20 +157,22 @@ def remove_claims(core: PartitionCore, claims: Iterable[Claim], generations: Map
         return core.sessions.clock(session).counted_ms
 
     for claim in claims:
-        # before `free_sources`: what is open has a session only as long as its source is claimed
+        # before `free_sources`: an open root has a session only as long as a group has its source
         core.ledger.abandon_sources(set(claim.sources), session_time_ms)
         core.sessions.free_sources(claim.sources, generations)
 
 
 def forget_groups(core: PartitionCore, names: Collection[str]) -> list[str]:
-    """Remove those of the named groups that have no source any more; return their names, sorted.
+    """Remove from an acker partition those of the named groups that have no source any more.
 
-    Their open roots are settled as ABANDONED.
+    `core` is the acker partition. Their open roots are settled as ABANDONED.
+    Returns the names of the removed groups, sorted.
     """
     used_groups = {source_generation.group for source_generation in core.sessions.sources.values()}
     unused_groups = sorted(core.sessions.groups.keys() & set(names) - used_groups)
     for group in unused_groups:
-        # a session may have marks of the records that it wrote without open roots, and the reverse
+        # Marks say which of a session's records were applied. It may have marks and no open root,
+        # or open roots and no mark.
         marked_sessions = core.ack_marks.latest.sessions(group) | core.fail_marks.sessions(group)
         sessions_with_roots = set(core.ledger.sessions(group))
         for session in marked_sessions | sessions_with_roots:
@@ -189,9 +200,10 @@ class Freeing:
     limits: AckerLimits
 
     def read_claims(self, is_to_free: IsToFree) -> list[Claim]:
-        """Return the claims of all acker partitions that `free` would remove; change nothing.
+        """Return what `free` would remove, of all acker partitions; change nothing.
 
-        An acker partition that never wrote State has none.
+        A claim is that an input id is a group's, as one acker partition has it. An
+        acker partition that never wrote State has none.
         """
         reader = ViewReader(self.log, self.topics, self.partitions, self.limits)
         claims: list[Claim] = []
@@ -202,11 +214,13 @@ class Freeing:
         return claims
 
     def free(self, is_to_free: IsToFree, claims: Iterable[Claim], groups: Collection[str]) -> int:
-        """Remove claims in every acker partition, and forget those of `groups` that have no source any more.
+        """Free input ids in every acker partition, and forget those of `groups` that have no
+        source any more.
 
-        Returns how many acker partitions were changed. `claims` is what
-        `read_claims` returned: they decide in which generations inputs go on. The
-        call may be repeated.
+        Returns how many acker partitions were changed. `is_to_free` decides which
+        ids are freed, by input id and group. `claims` is what `read_claims`
+        returned: they decide in which generations the freed sources go on. The call
+        may be repeated.
 
         Raises:
             Fenced: an acker took a partition back, time and again.
@@ -222,10 +236,11 @@ class Freeing:
     def _free_with_retries(
         self, partition: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
     ) -> bool:
-        """Remove claims and groups from an acker partition; return whether it had any of them.
+        """Free input ids and forget groups in an acker partition.
 
-        It is tried again while the acker takes the partition back, `TRIES` times
-        in all; the last try raises `Fenced` or `Aborted`.
+        Returns whether it had any of them. The arguments are those of `_free_once`.
+        It is tried again while the acker takes the partition back, `TRIES` times in
+        all; the last try raises `Fenced` or `Aborted`.
         """
         for _ in range(TRIES - 1):
             try:
@@ -239,7 +254,8 @@ class Freeing:
     ) -> bool:
         """Become the owner of an acker partition, restore it, change it, and write its State.
 
-        It removes claims, and the `groups` that have no source any more. Returns
+        It frees the input ids for which `is_to_free` is true of the id and its
+        group, and removes those of `groups` that have no source any more. Returns
         whether there was anything to remove; else nothing is written.
 
         Args:
@@ -257,7 +273,7 @@ class Freeing:
                 self.log, self.topics, self.partitions, self.limits, wire_codec(), state_codec()
             )
             core = restore.restore(partition)
-            # of the view only the sources, watermarks and open ranges are looked at, and no times
+            # `claims_of` reads sources, watermarks and open ranges of the view, and no times
             view = AckerView(core, at_ms=0, notes=StateNotes(), is_behind=False)
             claims = claims_of(view, is_to_free)
             for source, generation in next_generations(claims).items():
@@ -273,5 +289,5 @@ class Freeing:
             if not claims and not forgotten:
                 return False
             owned_partition = PartitionAcker(core, transactions, self.topics, self.limits, state_codec())
-            owned_partition.write()
+            owned_partition.write()  # the changed State, and the verdicts of what was abandoned
         return True

@@ -125,7 +125,7 @@ class PartitionAcker:
         self._transactions = transactions
         self._topics = topics
         self.needed_offsets: dict[TopicPartition, int] = {}
-        self.read_offsets = self._read_offsets()
+        self.read_offsets = self._current_read_offsets()
         self._limits = limits
         self._state_codec = state_codec
         self._last_restore: LastRestore | None = None  # None: it was not timed yet
@@ -170,7 +170,11 @@ class PartitionAcker:
         return is_late or self._has_read_acks or self.core.has_output
 
     def _must_write_restore(self, now_ms: int) -> bool:
-        """Return whether State is written only to say when the partition was restored."""
+        """Return whether State is written only to say when the partition was restored.
+
+        That is so if nothing else made it be written for `RESTORE_WRITTEN_AFTER_MS` after the
+        restore.
+        """
         last_restore = self._last_restore
         # a partition of which nothing was ever read has no State yet, and needs none
         if last_restore is None or self._has_written_restore or not self.core.init_next:
@@ -178,29 +182,36 @@ class PartitionAcker:
         return abs(now_ms - last_restore.at_ms) >= RESTORE_WRITTEN_AFTER_MS
 
     def write(self, now_ms: int | None = None) -> StepOutput:
-        """Write the output of the core, and return it when it has committed; see `commit`."""
+        """Write the output of the core in a transaction; return it when that has committed.
+
+        `now_ms` is as in `prepare`. Raises what `write_transaction` raises.
+        """
         write = self.prepare(now_ms)
-        self.commit(write)
-        return self.record_commit(write)
+        self.write_transaction(write)
+        return self.record_written(write)
 
     def prepare(self, now_ms: int | None = None) -> PreparedWrite:
-        """Take the output of the core, as records to write; `commit` writes them, then call `record_commit`.
+        """Take the output of the core, and return it as the records of a transaction.
 
-        Nothing may be applied to the core in between.
+        The caller passes them to `write_transaction`, then to `record_written`. Nothing may be
+        applied to the core in between.
 
-        Where State is larger than what can be read again, nothing is written, and the output is
-        kept: State and verdicts are of one transaction. What is read from then on makes room, since
-        acks, timeouts and takes close ranges, and sessions without verdicts stop to emit at
-        `max_spout_pending`. State has `now_ms`, wall time, as the time of this machine's clock;
-        None: it has none.
+        Where State is larger than what can be read again, nothing is to be written, and the core
+        keeps its output: State and verdicts are of one transaction. What is read from then on
+        makes room, since acks, timeouts and takes settle roots, and sessions without verdicts
+        stop to emit at `max_spout_pending`.
+
+        Args:
+            now_ms: wall time that State has as the time of this machine's clock; None: it has none.
         """
-        # 1. State
+        # 1. State; first the values of old roots go into bins, so that a restart need not read
+        # far back
         core = self.core
         carry_old_cohorts(core)
         state = take_snapshot(core)
         encoded = encode_state(self._state_codec, state)
-        if encoded.size.share > 1:
-            return self._hold_back(encoded.size)
+        if encoded.size.share > 1:  # more than a limit allows
+            return self._keep_output_since_full(encoded.size)
         # 2. verdicts, answers and what is quarantined
         output = core.take_output()
         output.events += self._record_fitting_size(encoded.size)
@@ -216,7 +227,7 @@ class PartitionAcker:
             has_restore=self._last_restore is not None,
         )
 
-    def commit(self, write: PreparedWrite) -> None:
+    def write_transaction(self, write: PreparedWrite) -> None:
         """Write in one transaction, and wait until it has committed; any thread may call it.
 
         Raises:
@@ -227,18 +238,21 @@ class PartitionAcker:
             Unreachable: the transaction may have committed or not; restore the partition.
         """
         if write.records:
-            self._commit(write.records)
+            self._write_in_transaction(write.records)
 
-    def record_commit(self, write: PreparedWrite) -> StepOutput:
-        """Record that a write has committed; return its output."""
+    def record_written(self, write: PreparedWrite) -> StepOutput:
+        """Take note that the transaction of a write has committed; return the step's output.
+
+        The caller reports the events of that output.
+        """
         core, output = self.core, write.output
-        if not write.records:
+        if not write.records:  # State was full, so nothing was written
             return output
-        self.read_offsets = self._read_offsets()
+        self.read_offsets = self._current_read_offsets()
         # each note is a record of the verdict topic, too, with a short value; see
         # `_transaction_records`
         note_values = [b""] * (len(output.too_late) + len(output.notes))
-        core.count_committed([*output.verdicts, *note_values])
+        core.move_verdict_end([*output.verdicts, *note_values])
         self._has_written_restore = write.has_restore
         self.unwritten_since_ms = None
         self._has_read_acks = False
@@ -261,8 +275,12 @@ class PartitionAcker:
             ]
         return output
 
-    def _hold_back(self, size: StateSize) -> PreparedWrite:
-        """Return a write of nothing, and keep the output of the core; report once that State is full."""
+    def _keep_output_since_full(self, size: StateSize) -> PreparedWrite:
+        """Return a write without records, since State is too large.
+
+        An event says so, only at the first time. `size` is that of the State.
+        From now on `why_full` has the reason.
+        """
         was_full = bool(self.why_full)
         self.why_full = (
             f"State would have {size}. Verdicts are held back until there is room, by acks or timeouts:"
@@ -273,12 +291,14 @@ class PartitionAcker:
         events: list[AckerEvent] = []
         if not was_full:
             events.append(AckerEvent(AckerEventKind.FULL, self.core.partition, self.why_full))
+        # the core's own output stays in the core, for the next `prepare`
         return PreparedWrite(records=(), output=StepOutput(events=events))
 
     def _record_fitting_size(self, size: StateSize) -> list[AckerEvent]:
-        """Record that State can be written, and how full it is; return what to report.
+        """Record that State is small enough to be written.
 
-        `size.share` is the part that it takes of the limit to which it is nearest.
+        Returns events: it was full, or is half full now. `size.share` is the part that it
+        takes of the limit to which it is nearest. Most often there is no event.
         """
         events: list[AckerEvent] = []
         if self.why_full:
@@ -298,7 +318,7 @@ class PartitionAcker:
     def close(self) -> None:
         self._transactions.close()
 
-    def _read_offsets(self) -> dict[TopicPartition, int]:
+    def _current_read_offsets(self) -> dict[TopicPartition, int]:
         """Return the offsets up to which the core has read its three topics."""
         core, topics = self.core, self._topics
         return {
@@ -308,9 +328,11 @@ class PartitionAcker:
         }
 
     def _take_bin_parts(self) -> list[tuple[int, StatePart | None]]:
-        """Return the bins to write, each with its part number, and record them as written.
+        """Return the bins that this step writes, each with its part number; record them as written.
 
-        None stands for a bin without an open root: its record is removed.
+        A bin is a record of State with the XOR values of some open roots. None stands for a bin
+        that
+        has no open root any more: its record is removed.
         """
         core = self.core
         numbered_parts: list[tuple[int, StatePart | None]] = []
@@ -318,7 +340,7 @@ class PartitionAcker:
         for bin_number in sorted(core.bins.take_due_bins(changed_bins)):
             cohorts = core.bins.remove_settled(bin_number)
             part = None
-            if cohorts:
+            if cohorts:  # those that have open roots
                 part = bin_part(self._state_codec, core.partition, bin_number, carried_of(cohorts))
             numbered_parts.append((BIN_PART + bin_number, part))
         return numbered_parts
@@ -351,7 +373,8 @@ class PartitionAcker:
             headers = (*cluster, note_header)
             records.append(Outgoing(verdict_topic, partition, no_verdict, headers=headers))
         if self.quarantine_form is not QuarantineForm.NOTHING:
-            records += [self._quarantine_copy(record, why) for record, why in output.quarantined]
+            for record, why in output.quarantined:
+                records.append(self._record_for_quarantine(record, why))
         # bins before the State that names them; the first piece of State (0) has its headers
         numbered_parts = [*bins, *((part.part, part) for part in parts)]
         for part_number, part in numbered_parts:
@@ -362,7 +385,11 @@ class PartitionAcker:
         return records
 
     def _state_headers(self) -> Headers:
-        """Return the headers of a State's first piece; what each means is said where it is made."""
+        """Return the headers of a State's first piece.
+
+        They have the cluster, notes for people, sessions of which two processes may live, and the
+        leader epochs in which roots were emitted.
+        """
         core = self.core
         # a group of which nothing was late gets zeros
         late_counts = {
@@ -374,21 +401,33 @@ class PartitionAcker:
         cluster = cluster_header(core.cluster_id)
         return (*cluster, *notes.headers(), *shared, *core.leader_epochs.headers())
 
-    def _quarantine_copy(self, record: Record, why: str) -> Outgoing:
-        """Return the copy of a record that cannot be applied, in the present form and cut to size."""
+    def _record_for_quarantine(self, record: Record, why: str) -> Outgoing:
+        """Return what is written to the quarantine for a record that cannot be applied, and `why`.
+
+        By the present `quarantine_form` that is its key and value, cut to `QUARANTINE_BYTES`
+        together, or neither of the two. Its headers say where the record is, and why it cannot be
+        applied.
+        """
+        topic, partition = self._topics.quarantine, self.core.partition
+        why_bytes_max = QUARANTINE_BYTES // 10  # headers have room beside key and value
         headers = (
             (ORIGIN_HEADER, record.place.encode()),
-            (WHY_HEADER, why.encode()[: QUARANTINE_BYTES // 10]),
+            (WHY_HEADER, why.encode()[:why_bytes_max]),
         )
         if self.quarantine_form is QuarantineForm.PLACE:
-            return Outgoing(self._topics.quarantine, self.core.partition, None, None, headers)
+            return Outgoing(topic, partition, None, None, headers)
         key = None if record.key is None else record.key[:QUARANTINE_BYTES]
         value_bytes_max = QUARANTINE_BYTES - len(key or b"")
         value = None if record.value is None else record.value[:value_bytes_max]
-        return Outgoing(self._topics.quarantine, self.core.partition, value, key, headers)
+        return Outgoing(topic, partition, value, key, headers)
 
-    def _commit(self, records: Sequence[Outgoing]) -> None:
-        """Write records in one transaction: verdicts are in the log before State is sent; see the module."""
+    def _write_in_transaction(self, records: Sequence[Outgoing]) -> None:
+        """Write records in one transaction, and wait until it has committed.
+
+        Raises what `write_transaction` raises. All others are in the log before State is sent: a
+        delayed request to commit may commit a part of the transaction, and State without the
+        verdicts that it counts on would lose them.
+        """
         timeout_ms = self._limits.operation_ms
         self._transactions.begin()
         self._transactions.send_all(record for record in records if record.topic != self._topics.state)

@@ -37,20 +37,25 @@ class PartitionCounts:
         self._check()
 
     def check_if_due(self, now_ms: int) -> None:
-        """Check again if `CHECK_EVERY_MS` are over, by wall time; raises the errors of `__init__`, too."""
-        # a clock that was set back ends the wait
-        if self._checked_ms is not None and 0 <= now_ms - self._checked_ms < CHECK_EVERY_MS:
-            return
-        if self._checked_ms is not None:  # the first step comes just after the check of `__init__`
-            self._check()
-        self._checked_ms = now_ms
-
-    def require(self, numbers: Iterable[int]) -> None:
-        """Check at once if the group assigned a partition number that is not below N.
+        """Check again whether each topic has N partitions, if `CHECK_EVERY_MS` are over by wall
+        time.
 
         Raises the errors of `__init__`.
         """
-        if any(number >= self._partitions for number in numbers):
+        # a clock that was set back ends the wait
+        if self._checked_ms is not None and 0 <= now_ms - self._checked_ms < CHECK_EVERY_MS:
+            return
+        # the first call comes just after the check of `__init__`, and only sets the time
+        if self._checked_ms is not None:
+            self._check()
+        self._checked_ms = now_ms
+
+    def require(self, assigned_partitions: Iterable[int]) -> None:
+        """Check at once if the group has assigned a partition number that is not below N.
+
+        Raises the errors of `__init__`.
+        """
+        if any(partition >= self._partitions for partition in assigned_partitions):
             self._check()
 
     def _check(self) -> None:

@@ -43,7 +43,7 @@ UNTIL_HEADER: Final = "windhover.until"
 WAIT_MS: Final = 10_000
 """How long a read waits for a record before it gives up."""
 
-_TAIL_RECORDS: Final = 1_000
+_FIRST_PIECE_RECORDS: Final = 1_000
 """So many last records of a partition are searched for a mark first; then 8 times as many, and so on."""
 
 DAMAGE_CURE: Final = (
@@ -55,9 +55,11 @@ CURE: Final = "if none did, `windhover topics repair` shows it, and --execute --
 
 
 def passed_over_mark(place: TopicPartition, offset: int, why: str, by: str, until: int = 0) -> Outgoing:
-    """Return the mark by which all pass over an offset of a partition, or the offsets [`offset`, `until`).
+    """Return the record (a *mark*) that lets all readers pass over an unreadable offset of an ack
+    topic.
 
-    `why` is the operator's reason, and `by` the operator's name.
+    With an `until` it is for the offsets [`offset`, `until`). `why` is the
+    operator's reason, and `by` the operator's name.
     """
     headers: Headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
     if until > offset + 1:
@@ -95,10 +97,8 @@ def marked_offsets(record: Record) -> range:
 
 
 def _number(digits: bytes) -> int | None:
-    """Return the number that decimal digits are; None for other bytes, and for 20 digits or more.
-
-    The largest offset has 19 digits.
-    """
+    """Return the number that decimal digits are; None for other bytes, and for 20 digits or more."""
+    # the largest offset of Kafka has 19 digits
     if not digits.isdigit() or len(digits) >= 20:
         return None
     return int(digits)
@@ -113,8 +113,9 @@ def is_passed_over(log: Log, record: Record, *, wait_ms: int) -> bool:
 def damage_handler(log: Log, wait_ms: int = WAIT_MS) -> OnDamage:
     """Return the function that readers of ack topics call at each damaged batch.
 
-    It returns the offset from which to read on: where the mark for the batch ends.
-    Without a mark it raises `Damaged` with the way out.
+    It searches for an operator's mark, a later record that lets all pass over
+    the batch, and returns the offset behind what the mark is for: the reader goes
+    on there. Without a mark it raises `Damaged` with the way out.
     """
 
     def offset_to_read_on(damage: Damaged) -> int | None:
@@ -136,28 +137,42 @@ def read_ack_topic(
     *,
     committed: bool,
     wait_ms: int,
-    alive: Callable[[], None] = lambda: None,
+    report_alive: Callable[[], None] = lambda: None,
 ) -> Iterator[Record]:
-    """Yield the records of an ack topic's partition in [`start`, `end`).
+    """Yield the records of an ack topic's partition in the offsets [`start`, `end`).
 
-    A damaged batch is left out if it is marked. The other arguments are those of `read_piece`:
-    `committed` leaves out records of aborted transactions, and `alive` is its `report_alive`.
-    Raises `Damaged`: a damaged batch is not marked; the error names the way out.
+    A damaged batch is left out if an operator has marked it as to be passed over.
+
+    Args:
+        committed: whether records of aborted transactions are left out.
+        wait_ms: how long to wait for the next record at most.
+        report_alive: is called before each poll, so that a long read does not count as hung.
+
+    Raises:
+        Damaged: a damaged batch is not marked; the error names the way out.
     """
     on_damage = damage_handler(log, wait_ms)
     return read_piece(
-        log, place, start, end, committed=committed, wait_ms=wait_ms, report_alive=alive, on_damage=on_damage
+        log,
+        place,
+        start,
+        end,
+        committed=committed,
+        wait_ms=wait_ms,
+        report_alive=report_alive,
+        on_damage=on_damage,
     )
 
 
 def _end_of_mark(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> int | None:
-    """Find the mark for one offset; return where its offsets end. None: there is no mark.
+    """Find an operator's mark, which lets all pass over one offset; return where its offsets end.
 
-    A mark is a later record of the same partition. So the partition is searched from its end back
-    to the offset, in pieces that grow; damaged batches there are passed over.
+    None: there is no mark. A mark is a later record of the same partition, for one offset or
+    several. So the partition is searched from its end back to the offset, in pieces that grow;
+    damaged batches there are passed over.
     """
     piece_end = log.stable_ends([place])[place]
-    piece_records = _TAIL_RECORDS
+    piece_records = _FIRST_PIECE_RECORDS
     while True:
         piece_start = max(offset + 1, piece_end - piece_records, log.starts([place])[place])
         piece = read_piece(
@@ -183,21 +198,26 @@ def require_passed_over(
     record: Record,
     error: UnknownVersion,
     cure: str,
-    kind: type[WindhoverError] = UnknownVersion,
+    error_class: type[WindhoverError] = UnknownVersion,
     wait_ms: int = WAIT_MS,
 ) -> str:
-    """Require a mark for a record of an unknown version; return the text of `error`, to report it.
+    """Require that an operator has marked a record of an unknown version as to be passed over.
 
-    Raises an error of the class `kind` if there is no mark; `cure` is what to do
-    if a newer Windhover wrote the record.
+    Returns the text of `error`, to report it. Raises an error of the class
+    `error_class` if there is no mark; `cure` is what to do if a newer Windhover
+    wrote the record.
     """
     if is_passed_over(log, record, wait_ms=wait_ms):
         return str(error)
-    raise kind(f"{record.place}: {error}: if {cure}; {CURE}") from error
+    raise error_class(f"{record.place}: {error}: if {cure}; {CURE}") from error
 
 
 def likely_writer(value: bytes | None) -> str:
-    """Return what an unreadable record may be, in words: of a newer Windhover, or garbage."""
+    """Return what a record that cannot be decoded may be, in words: a newer Windhover's, or
+    garbage.
+    """
+    # the header, C3 01 and a fingerprint, is as our records have it: then only the version is
+    # unknown
     if value is not None and value[:2] == MAGIC and len(value) >= HEADER_BYTES:
         return "perhaps a newer Windhover's: C3 01 and a fingerprint that this version does not know"
     return "garbage: it does not begin with C3 01 as all records of Windhover do"

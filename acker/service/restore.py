@@ -51,16 +51,17 @@ from acker.wire.events import Acks, Event, Verdicts, positions
 
 
 def _load_last_state(core: PartitionCore, last_state: LastState) -> None:
-    """Load a State into a new core, with its bins and its headers."""
+    """Load a State into a new acker partition (`core`), with what its bins and headers have."""
     load_state(core, last_state.state, last_state.bins)
+    # sessions of which two processes may live until their clock shows `until_ms`
     for session, until_ms in last_state.shared.items():
         core.sessions.set_shared_until(session, until_ms)
     core.late_counts_by_group = dict(last_state.notes.too_late)
     core.leader_epochs = last_state.leader_epochs
     if not last_state.is_last:
-        # Behind this State there may be bins with other values, of a
-        # transaction that was committed in part. They do not count: the next
-        # step writes all bins again.
+        # Behind this State there may be bins (records with the values of
+        # roots) of a transaction that was committed in part. They do not
+        # count: the next step writes all bins again.
         for cohort in core.ledger.cohorts():
             core.ledger.mark_bin_changed(cohort)
 
@@ -108,10 +109,13 @@ class Restore:
             raise
 
     def _restore(self, partition: int) -> PartitionCore:
-        """Restore in the three steps of this module; raises what `restore` raises, and `OutOfRange`."""
+        """Restore an acker partition, once, after its former owner's transaction has ended.
+
+        Raises what `restore` raises, and `OutOfRange`.
+        """
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
         core.cluster_id = self.log.cluster_id()
-        # 1. State; without one the partition is new
+        # 1. State; without one the partition is new, and its logs must have no verdict
         with disagreement_unless_sound(TopicPartition(self.topics.state, partition)):
             last_state = self._read_state(partition)
             state = last_state.state if last_state else None
@@ -130,8 +134,10 @@ class Restore:
                 core.ahead_inits_end = self.log.ends([init_place])[init_place]
             # 3. contributions
             self._refold_contributions(core, state)
+        # the next verdict gets this offset; the bytes that were read up to it stay
         core.ledger.verdict_next = Pin(verdict_end, core.ledger.verdict_next.bytes)
-        core.ledger.take_settled()  # drops these verdicts: the verdict log has them already
+        # the ledger has collected what it settled: drop that, since the log has these verdicts
+        core.ledger.take_settled()
         return core
 
     # -- 1. State
@@ -157,7 +163,10 @@ class Restore:
     # -- checks of the logs
 
     def _require_logs(self, core: PartitionCore, state: State | None) -> None:
-        """Raise `DataLoss` if a log begins behind the first record that is still needed of it."""
+        """Raise `DataLoss` if a log begins behind the first record that the restore needs of it.
+
+        `state` None: there is no State, so that all contributions are needed and no verdict.
+        """
         self._require_start(core, self.topics.init, core.init_next, "takes and inits")
         self._require_start(core, self.topics.ack, state.safe if state else 0, "contributions")
         self._require_start(core, self.topics.fail, core.fail_next, "fails")
@@ -191,7 +200,9 @@ class Restore:
     ) -> None:
         """Read the verdicts that State does not contain, up to `end`, and settle their roots."""
         first_offset = first_verdict_to_read(self.log, place, state, end)
-        bytes_read = 0  # the bytes of pins count from the first verdict that was read
+        # A pin, the place of a record, has also the bytes before it. They count from the first
+        # verdict that is read here, since only differences of two pins matter.
+        bytes_read = 0
         wait_ms = self.limits.operation_ms
         for record in read_ack_topic(self.log, place, first_offset, end, committed=True, wait_ms=wait_ms):
             self.name_operation("restoring: verdicts")
@@ -202,7 +213,11 @@ class Restore:
         core.ledger.verdict_next = Pin(end, bytes_read)
 
     def _verdicts_of(self, core: PartitionCore, record: Record) -> Verdicts | None:
-        """Return the verdicts of a record; None for an answer to a take, and for a record to pass over."""
+        """Return the verdicts of a record of the verdict topic; None if it has none that count.
+
+        An answer to a take has none. A record that no acker can have written is
+        reported and passed over.
+        """
         event = self._decode(core, record)
         if not isinstance(event, Verdicts):
             return None
@@ -213,10 +228,10 @@ class Restore:
         return event
 
     def _decode(self, core: PartitionCore, record: Record) -> Event | None:
-        """Decode a record of the verdict topic; report one that is passed over, and return None.
+        """Decode a record of the verdict topic; None: it is passed over.
 
-        No acker wrote it, or it is marked; a mark itself is passed over without
-        a report.
+        That is so if no acker wrote it, or an operator marked it as to be passed
+        over, which is reported. A mark itself is passed over without a report.
 
         Raises:
             Disagreement: perhaps a newer acker wrote it, and the roots that
@@ -232,7 +247,7 @@ class Restore:
                 record,
                 error,
                 cure="a newer acker wrote it, run that version",
-                kind=Disagreement,
+                error_class=Disagreement,
                 wait_ms=self.limits.operation_ms,
             )
             core.report_passed_over(record, why)
@@ -244,24 +259,28 @@ class Restore:
     # -- 3. contributions
 
     def _refold_contributions(self, core: PartitionCore, state: State) -> None:
-        """Read again the contributions that State does not contain, and fold them."""
+        """Read again the contributions that State does not contain, and XOR them into their
+        roots' values.
+        """
         place = TopicPartition(self.topics.ack, core.partition)
         wait_ms = self.limits.operation_ms
-        # not only committed records, so that these are the same as when they were applied first
+        # `committed=False` also reads records of aborted transactions: they were applied, too
         records = read_ack_topic(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms)
         for record in records:
             self.name_operation("restoring: contributions")
-            # in this order, as when it was applied first: a root is pinned
-            # by the bytes that lie before its record
+            # in this order, as when it was applied first: `ack_bytes` are
+            # those that lie before the record
             self._refold_record(core, record)
             core.ack_bytes += read_cost_bytes(record.value)
 
     def _refold_record(self, core: PartitionCore, record: Record) -> None:
-        """Fold the contributions of a record, and move the deadlines that it touches.
+        """Apply a record of contributions again: XOR them into their roots' values, and move
+        deadlines.
 
         A record that was quarantined when it was read first changes nothing, and
         so does a repeat.
         """
+        # 1. what was quarantined or counted as a repeat, by the same checks
         if wrong_headers(record):
             return
         try:
@@ -274,8 +293,9 @@ class Restore:
         if contribution is None:
             return
         session = Session(acks.group, acks.epoch, acks.session)
-        if core.mark_acks(record, session, acks) is not Seen.NEW:
+        if core.compare_and_mark_acks(record, session, acks) is not Seen.NEW:
             return
+        # 2. apply it; the pin is its place in the log
         pin = Pin(record.offset, core.ack_bytes)
         core.ledger.refold(session, contribution, pin)
         if acks.touched:

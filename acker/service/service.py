@@ -72,7 +72,7 @@ class Retention:
 
     def delete_if_due(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
         """Delete what no restart and no replay worker needs, if `interval_ms` are over, by wall time."""
-        if self._deleted_at_ms is None:
+        if self._deleted_at_ms is None:  # the first call begins the interval
             self._deleted_at_ms = now_ms
         # a clock that was set back makes it due
         if 0 <= now_ms - self._deleted_at_ms < self.interval_ms:
@@ -87,7 +87,7 @@ class Retention:
         for place in verdict_places:
             if place in deletable_ends:
                 first_needed[place] = min(first_needed[place], deletable_ends[place])
-            else:
+            else:  # it has no leader that could say it: keep all
                 del first_needed[place]
         # 2. delete below these offsets, where that is more than was deleted before
         new_ends = {
@@ -239,13 +239,16 @@ class AckerService:
         return has_worked
 
     def close(self) -> None:
-        """Commit what steps have put off, end what is under way, and leave the group.
+        """Write what steps have put off, wait for transactions that are under way, and leave the
+        group.
 
         What an error has cut short is not written: contributions may be read and not folded, or
         verdicts given that were in the transaction that failed. A restart reads it all again.
         """
         try:
             self._write_last()
+            # partitions whose former owner is fenced while we leave: nothing of them was restored
+            # yet
             for fencing_under_way in self._fencings.values():
                 self._name_operation("leaving a partition that was not taken over yet")
                 with suppress(WindhoverError):  # another process is the owner by now
@@ -259,11 +262,12 @@ class AckerService:
             self._membership.close()
 
     def _write_last(self) -> None:
-        """Commit what steps have put off, and wait for all transactions that are under way."""
+        """Write what steps have put off, and wait for all transactions that are under way."""
         to_write: list[PartitionAcker] = []
         if not self._is_amid_step:  # what a step has left half done must not be written
             to_write = [acker for acker in self._ready_ackers() if acker.unwritten_since_ms is not None]
         for ackers in self._commit_turns(to_write, "last commit of"):
+            # None: no wall time is known here, so that State says nothing of this machine's clock
             self._writes.begin(ackers, now_ms=None)
             self._writes.wait(_partitions_of(ackers), self._limits.operation_ms)
         if self._writes.partitions():
@@ -346,9 +350,10 @@ class AckerService:
         return has_stepped or has_changed_owner or has_finished
 
     def _step_partitions(self, now_ms: int) -> bool:
-        """Fetch, apply, count and commit for all partitions; return whether anything was done.
+        """Fetch, apply, let ticks and takes count, and write, for all partitions.
 
-        Partitions whose transaction is under way are left out.
+        Returns whether it did any. Partitions whose transaction is under way
+        are left out.
         """
         ready_ackers = self._ready_ackers()
         if not ready_ackers:
@@ -376,7 +381,9 @@ class AckerService:
         return [acker for partition, acker in self._owned_ackers.items() if partition not in self._writes]
 
     def _waits_for_writes(self) -> bool:
-        """Return whether no partition can do anything before a transaction is over."""
+        """Return whether each partition has a transaction under way, so that none can do
+        anything.
+        """
         return bool(self._owned_ackers) and not self._ready_ackers()
 
     def _report_standing(self, news: StandingNews) -> None:
@@ -401,7 +408,7 @@ class AckerService:
         self._tally.record_headers(fetched.acks)
         core.apply_acks(fetched.acks)
         offsets = self._reader.taken_offsets(partition)
-        core.move_positions(init_next=offsets.init, fail_next=offsets.fail, ack_next=offsets.ack)
+        core.move_next_offsets(init_next=offsets.init, fail_next=offsets.fail, ack_next=offsets.ack)
         has_read_acks = bool(fetched.fails or fetched.acks)
         has_read = has_read_acks or bool(fetched.inits)
         if has_read:
@@ -409,13 +416,15 @@ class AckerService:
         return has_read
 
     def _set_barriers(self, ready_ackers: Iterable[PartitionAcker]) -> None:
-        """Give ticks and takes that were read their barrier: where contributions and fails end now.
+        """Set where contributions and fails end now as the barrier of ticks and takes that were
+        just read.
 
-        Contributions and fails below it are applied before the tick or take counts. One request
-        asks for the barriers of all partitions; there is none if no tick or take waits for one.
+        Contributions and fails below the barrier are applied before the tick or take counts. One
+        request asks for the ends of all partitions; there is none if no tick or take waits for it.
         """
-        waiting_ackers = [acker for acker in ready_ackers if acker.core.sessions.waits_for_ends()]
-        waiting_partitions = _partitions_of(waiting_ackers)
+        waiting_partitions = [
+            acker.core.partition for acker in ready_ackers if acker.core.sessions.lacks_barrier()
+        ]
         if waiting_partitions:
             self._name_operation("looking for the ends of contributions")
             for partition, barrier in self._reader.read_barriers(waiting_partitions).items():
@@ -429,9 +438,10 @@ class AckerService:
         return has_applied
 
     def _commit(self, due: list[PartitionAcker], now_ms: int) -> None:
-        """Commit partitions, some at a time; a commit that takes long is finished by a later step.
+        """Write the output of some partitions, each in a transaction, some of them at a time.
 
-        Until then its partition is not read.
+        A transaction that takes longer than `PATIENCE_MS` is finished by a later step. Until then
+        its partition is not read.
         """
         for ackers in self._commit_turns(due, "committing"):
             self._writes.begin(ackers, now_ms)
@@ -440,7 +450,8 @@ class AckerService:
         self._reader.pause(self._writes.partitions())
 
     def _commit_turns(self, due: list[PartitionAcker], doing: str) -> Iterator[list[PartitionAcker]]:
-        """Yield the partitions that are committed side by side, `commits_at_once` in each turn.
+        """Yield the partitions whose transactions are made side by side, `commits_at_once` in
+        each turn.
 
         Each waits for the broker some 20 ms, and computes little. `doing` begins the name of the
         operation that the watchdog reports if a turn hangs.
@@ -451,14 +462,17 @@ class AckerService:
             yield ackers
 
     def _finish_writes(self, now_ms: int) -> bool:
-        """Report what has committed, give up partitions whose commit failed; return whether any was over."""
+        """Take note of transactions that are over; return whether there were any.
+
+        What was written is reported. A partition whose transaction failed is given up.
+        """
         overdue_partitions = self._writes.overdue(self._limits.hung_ms)
         if overdue_partitions:
             # past all their deadlines: this thread waits, so that its watchdog sees that they hang
             self._name_operation(f"committing {_partitions_text(overdue_partitions)}")
             self._writes.wait(overdue_partitions, 2 * self._limits.hung_ms)
-        finished = self._writes.take_finished()
-        # errors are handled after all successes are recorded: handling one may raise it
+        finished = self._writes.take_finished_outcomes()
+        # to handle an error may raise it, so all that was written is recorded first
         failed: list[tuple[int, WindhoverError]] = []
         for acker, outcome in finished:
             partition = acker.core.partition
@@ -472,9 +486,13 @@ class AckerService:
         return bool(finished)
 
     def _record_commit(self, acker: PartitionAcker, output: StepOutput, now_ms: int) -> None:
-        """Count, report and publish to the group what a partition has committed."""
+        """Count and report what a partition has written.
+
+        Lets the group commit up to where the partition has been read.
+        """
         partition = acker.core.partition
         self._membership.commit_soon(acker.read_offsets)
+        # only failures in a row are counted
         self._failed_commits.pop(partition, None)
         if acker.has_quarantined:  # the broker took it: the next records may be copied whole again
             self._quarantine_forms.pop(partition, None)
@@ -485,7 +503,7 @@ class AckerService:
             self._report(event)
 
     def _handle_failed_commit(self, partition: int, error: WindhoverError, now_ms: int) -> None:
-        """Give a partition up whose commit failed; a later step restores it.
+        """Give a partition up whose transaction failed; a later step restores it.
 
         Raises `error` if a restore cannot help, or if `restore_attempts` of them did not.
         """
@@ -507,9 +525,9 @@ class AckerService:
             raise error
 
     def _reduce_quarantine_copies(self, partition: int, error: RecordRefused) -> None:
-        """Make a partition copy less of what it quarantines, from its next restore on.
+        """Make a partition write less of each record to the quarantine, from its next restore on.
 
-        The broker has refused what it copies now, and no copy must end the acker.
+        The broker has refused what it wrote there, and that must not end the acker.
         """
         form = self._quarantine_forms[partition] = self._owned_ackers[partition].quarantine_form.lesser()
         detail = f"of records that cannot be applied {form.name.lower()} is copied now: {error.reason}"
@@ -543,7 +561,7 @@ class AckerService:
         )
         # one at a time: a restore may take seconds, in which the others wait
         new = [partition for partition in to_try if partition not in self._fencings][:1]
-        has_fenced = self._restore_fenced(assigned_partitions, now_ms)
+        has_fenced = self._own_after_fencing(assigned_partitions, now_ms)
         for partition in new:
             self._try_to_own(partition, now_ms)
         has_changed = bool(new or has_fenced or gone)
@@ -552,9 +570,11 @@ class AckerService:
         return has_changed
 
     def _forget_partitions_of_others(self, assigned_partitions: frozenset[int], now_ms: int) -> None:
-        """Forget what is known of partitions that are not ours any more.
+        """Forget what is recorded of partitions that the group no longer assigns to us.
 
-        A partition from which another owner fenced us may be tried again when `fenced_ms` are over.
+        A partition from which another owner fenced us may be tried again when `fenced_ms` are
+        over. While
+        the group has put us out, it is not: what we were assigned is not ours then.
         """
         for partition, since_ms in list(self._fenced_at_ms.items()):
             # a clock that was set back ends the wait, too
@@ -567,7 +587,6 @@ class AckerService:
         }
         not_restored = assigned_partitions - self._owned_ackers.keys()
         still_damaged = self._damage_by_partition.keys() & not_restored
-
         self._damage_by_partition = {
             partition: self._damage_by_partition[partition] for partition in still_damaged
         }
@@ -575,8 +594,8 @@ class AckerService:
     def _try_to_own(self, partition: int, now_ms: int) -> None:
         """Fence a partition's former owner and restore it; leave it alone for a while if that fails.
 
-        The fencing waits for the former owner's transaction. If that takes long, `_restore_fenced`
-        goes on in a later step.
+        The fencing waits for the former owner's transaction. If that takes long,
+        `_own_after_fencing` goes on in a later step.
 
         Raises `Unreachable` if this process owns no other partition, and `Damaged` if none of those
         that are assigned to it can be read.
@@ -602,8 +621,12 @@ class AckerService:
         except (Fenced, Unreachable, Damaged) as error:
             self._handle_failed_ownership(partition, error, now_ms)
 
-    def _restore_fenced(self, assigned_partitions: frozenset[int], now_ms: int) -> bool:
-        """Restore partitions whose former owner is fenced by now; return whether there were any."""
+    def _own_after_fencing(self, assigned_partitions: frozenset[int], now_ms: int) -> bool:
+        """Restore partitions whose former owner's fencing is over by now.
+
+        Returns whether there were any. If the fencing failed, the partition is left alone for a
+        while; `_handle_failed_ownership` may raise its error.
+        """
         fenced = [
             partition
             for partition, fencing_under_way in self._fencings.items()
@@ -615,6 +638,7 @@ class AckerService:
                 undo.callback(transactions.close)  # unless `pop_all` takes it out
                 try:
                     fencing.result()  # raises what has ended the fencing
+                    # else the group has taken it back meanwhile
                     if partition in assigned_partitions:
                         self._name_operation(f"restoring partition {partition}")
                         self._require_leaders(partition)  # again: leaders may have changed meanwhile
@@ -627,7 +651,8 @@ class AckerService:
     def _handle_failed_ownership(self, partition: int, error: _OwnershipError, now_ms: int) -> None:
         """Report that a partition cannot be owned now, and leave it alone for a while.
 
-        Raises `error` as `_try_to_own` says.
+        Raises an `Unreachable` if this process owns no other partition, and a `Damaged` if none of
+        those that are assigned to it can be read.
         """
         if isinstance(error, Fenced):
             self._fenced_at_ms[partition] = now_ms
@@ -656,6 +681,7 @@ class AckerService:
         if not shortened:
             raise error
         for partition in sorted(shortened):
+            # as if it had fenced us: it is left alone for a while
             self._fenced_at_ms[partition] = now_ms
             taken = Fenced(
                 f"partition {partition}: {error}; another acker has taken the partition over and shortened"
@@ -674,7 +700,10 @@ class AckerService:
             raise error
 
     def _record_restore_times(self, assigned_partitions: frozenset[int], now_ms: int) -> None:
-        """Record how long partitions that the last step restored had waited, and which wait from now on."""
+        """Record how long the partitions that the last step restored took since their assignment.
+
+        Also record since when each partition waits that is assigned and not restored.
+        """
         no_longer_waiting = [
             partition
             for partition in self._waiting_since_ms

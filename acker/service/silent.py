@@ -27,9 +27,11 @@ from acker.waits import SteadyMs
 
 
 class _Try(NamedTuple):
-    """When a partition was tried last, wall time, and how long it is left alone from then on."""
+    """When it was tried last to own a partition, wall time, and how long it is left alone from
+    then on.
+    """
 
-    at_ms: int
+    tried_ms: int
     wait_ms: int
 
 
@@ -43,15 +45,18 @@ class SilentPartitions:
         self._last_tries: dict[int, _Try] = {}  # by partition; one that was never tried is missing
 
     def partitions_to_try(self, partitions: Collection[int], now_ms: int, *, others_work: bool) -> list[int]:
-        """Return the partitions to be tried now, the one that was tried longest ago first.
+        """Return which of `partitions` the process tries to own now, the one tried longest ago
+        first.
 
-        If no others work, none is left alone, since there is nobody to hold up. The tries of all but
-        `partitions` are forgotten: those came up, or are another process's.
+        `partitions` are those that it should own and does not. A partition that failed is left
+        alone for a while, since each try holds up the partitions that work. If there are no such
+        (`others_work`), none is left alone. The tries of all but `partitions` are forgotten:
+        those came up, or are another process's.
         """
         self._last_tries = {
             partition: last_try for partition, last_try in self._last_tries.items() if partition in partitions
         }
-        longest_ago_first = sorted(partitions, key=self._order)
+        longest_ago_first = sorted(partitions, key=self._sort_key_of)
         if not others_work:
             return longest_ago_first
         return [partition for partition in longest_ago_first if not self._is_left_alone(partition, now_ms)]
@@ -62,16 +67,16 @@ class SilentPartitions:
         wait_ms = self._wait_ms if last_try is None else 2 * last_try.wait_ms
         self._last_tries[partition] = _Try(now_ms, min(wait_ms, self._wait_ms_max))
 
-    def _order(self, partition: int) -> tuple[int, int, int]:
-        """Return what partitions are sorted by: those that were never tried come first."""
-        at_ms, wait_ms = self._last_tries.get(partition, _Try(-1, 0))
-        return at_ms, wait_ms, partition
+    def _sort_key_of(self, partition: int) -> tuple[int, int, int]:
+        """Return what a partition is sorted by: those that were never tried come first."""
+        tried_ms, wait_ms = self._last_tries.get(partition, _Try(-1, 0))
+        return tried_ms, wait_ms, partition
 
     def _is_left_alone(self, partition: int, now_ms: int) -> bool:
         """Return whether it is too early to try a partition again."""
         last_try = self._last_tries.get(partition)
         # a clock that went back ends the wait
-        return last_try is not None and 0 <= now_ms - last_try.at_ms < last_try.wait_ms
+        return last_try is not None and 0 <= now_ms - last_try.tried_ms < last_try.wait_ms
 
 
 class FencingUnderWay(NamedTuple):
@@ -86,23 +91,27 @@ class FencingUnderWay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A transaction that is under way, since `begun_ms` of the steady clock."""
+    """The transaction of one acker partition, which another thread makes since `begun_ms` (steady
+    clock).
+    """
 
     acker: PartitionAcker
     prepared: PreparedWrite
-    commit: UnderWay[None]
+    transaction: UnderWay[None]
     begun_ms: int
 
-    def outcome(self) -> StepOutput | WindhoverError:
-        """Wait until the commit is over; return what was written, or the error of the commit.
+    def wait_for_output_or_error(self) -> StepOutput | WindhoverError:
+        """Wait until the transaction has ended.
 
-        It is returned, not raised: one failed commit must not hide the outcomes of other partitions.
+        Returns the step's output, or why it was not written. If it was written, the partition's
+        `acker` takes note of that. An error is returned, not raised: one failed transaction
+        must not hide those of other partitions.
         """
         try:
-            self.commit.result()
+            self.transaction.result()  # waits, and raises what has ended the transaction
         except WindhoverError as error:
             return error
-        return self.acker.record_commit(self.prepared)
+        return self.acker.record_written(self.prepared)
 
 
 class WritesUnderWay:
@@ -118,43 +127,54 @@ class WritesUnderWay:
         return partition in self._writes
 
     def partitions(self) -> tuple[int, ...]:
-        """Return the partitions with a transaction; the one that was begun first comes first."""
+        """Return the partitions with a transaction under way.
+
+        The one that was begun first comes first.
+        """
         return tuple(self._writes)
 
     def begin(self, ackers: Iterable[PartitionAcker], now_ms: int | None) -> None:
-        """Begin to write the output of partitions, each in a thread of its own.
+        """Begin to write the output of partitions, each by a transaction in a thread of its own.
 
-        `now_ms` is the wall time that State shall have; None: it has none. Until a write is over,
-        nothing may be applied to its partition.
+        `now_ms` is the wall time that State shall have; None: it has none. Until its transaction is
+        over, nothing may be applied to a partition.
         """
         for acker in ackers:
             prepared = acker.prepare(now_ms)
-            commit = self._log.begin(partial(acker.commit, prepared))
-            write = _Write(acker, prepared, commit, self._clock_ms())
+            # another thread makes the transaction; this one does not wait for it
+            transaction = self._log.begin(partial(acker.write_transaction, prepared))
+            write = _Write(acker, prepared, transaction, self._clock_ms())
             self._writes[acker.core.partition] = write
 
     def wait(self, partitions: Iterable[int], wait_ms: int) -> None:
-        """Wait until transactions are over, `wait_ms` at most for all of them together."""
+        """Wait until the transactions of some partitions are over, `wait_ms` at most for all
+        together.
+        """
         until_ms = self._clock_ms() + wait_ms
         for partition in partitions:
-            self._writes[partition].commit.is_over(max(0, until_ms - self._clock_ms()))
+            ms_left = max(0, until_ms - self._clock_ms())
+            self._writes[partition].transaction.is_over(ms_left)  # waits up to `ms_left`
 
     def overdue(self, limit_ms: int) -> list[int]:
-        """Return the partitions whose transaction has taken longer than a limit, and is not over."""
+        """Return the partitions whose transaction has taken longer than a limit (ms), and is not
+        over.
+        """
         now_ms = self._clock_ms()
         return [
             partition
             for partition, write in self._writes.items()
-            if now_ms - write.begun_ms > limit_ms and not write.commit.is_over()
+            if now_ms - write.begun_ms > limit_ms and not write.transaction.is_over()
         ]
 
-    def take_finished(self) -> list[tuple[PartitionAcker, StepOutput | WindhoverError]]:
+    def take_finished_outcomes(self) -> list[tuple[PartitionAcker, StepOutput | WindhoverError]]:
         """Remove the transactions that are over; return what was written, or why it was not."""
-        finished = [partition for partition, write in self._writes.items() if write.commit.is_over()]
-        writes = [self._writes.pop(partition) for partition in finished]
-        return [(write.acker, write.outcome()) for write in writes]
+        finished: list[_Write] = []
+        for partition, write in list(self._writes.items()):
+            if write.transaction.is_over():
+                finished.append(self._writes.pop(partition))
+        return [(write.acker, write.wait_for_output_or_error()) for write in finished]
 
     def take_all(self) -> list[tuple[PartitionAcker, StepOutput | WindhoverError]]:
-        """Wait for all transactions, each until its own deadline; see `take_finished`."""
+        """Wait for all transactions, each until its own deadline; see `take_finished_outcomes`."""
         writes, self._writes = self._writes, {}
-        return [(write.acker, write.outcome()) for write in writes.values()]
+        return [(write.acker, write.wait_for_output_or_error()) for write in writes.values()]

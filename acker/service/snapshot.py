@@ -45,22 +45,25 @@ from acker.service.state import (
 
 
 def carry_old_cohorts(core: PartitionCore) -> None:
-    """Move into bins the cohorts for which a restart would have to read more of a log than it may.
+    """Put into bins of State the cohorts for which a restart would have to read more of a log
+    than it may.
 
-    An event reports them, if there are any.
+    A bin has the XOR values of their roots, so a restart needs nothing of the
+    logs for them. If there are any, an event reports it.
     """
     bytes_max = core.limits.refold_bytes
     ledger = core.ledger
     carried_cohorts: list[RootCohort] = []
-    # A carried cohort pins no log any more. So each call returns another one:
-    # the one whose pin is the oldest by then.
+    # The pin of a cohort is the place of the first record that a restart
+    # needs for it. A cohort in a bin needs none, so each call returns another
+    # one: the one whose pin is the oldest by then.
     # 1. those whose first contribution is too far back
     cohort = ledger.oldest_ack_pinned()
     while cohort is not None and _bytes_since(cohort.ack_pin, core.ack_bytes) > bytes_max:
         _carry_cohort(core, cohort)
         carried_cohorts.append(cohort)
         cohort = ledger.oldest_ack_pinned()
-    # 2. those whose first verdict is
+    # 2. those whose first verdict is too far back
     verdict_bytes = ledger.verdict_next.bytes
     cohort = ledger.oldest_verdict_pinned()
     while cohort is not None and _bytes_since(cohort.verdict_pin, verdict_bytes) > bytes_max:
@@ -91,17 +94,20 @@ def _carry_cohort(core: PartitionCore, cohort: RootCohort) -> None:
 
 
 def take_snapshot(core: PartitionCore) -> State:
-    """Return the State of an acker partition, and move the safe position of the contributions forward.
+    """Return the State of an acker partition; this also moves the marks of contributions forward.
 
     State has each session and emission once; its other parts name them by
     their numbers.
     """
-    # a restart reads contributions again from the first one to a root that is
-    # open and in no bin
+    # A restart reads contributions again from `safe_offset` on: that is the
+    # first one to a root that is open and in no bin, or where reading is now.
     pinned_cohort = core.ledger.oldest_ack_pinned()
     safe_offset = core.ack_next
     if pinned_cohort and pinned_cohort.ack_pin:
         safe_offset = pinned_cohort.ack_pin.offset
+    # The marks say which records were applied. State has them as they were
+    # before `safe_offset`, or a restart would take what it reads again for
+    # repeats. Fails are not read again, so their marks are those of now.
     core.ack_marks.move_safe_position(safe_offset)
     # owners and sessions with a clock get the first numbers
     numbers = _Numbers()
@@ -166,9 +172,9 @@ def _first_verdict_needed(ledger: Ledger) -> int:
 def _stored_ranges(
     cohorts: Iterable[RootCohort], emission_numbers: dict[InitEmission, int]
 ) -> list[StoredRange]:
-    """Return the ranges of cohorts, and give numbers to their emissions.
+    """Return the cohorts as the ranges of State; an emission without a number gets the next one.
 
-    A State may have a million ranges: hence one comprehension, and arguments by their place.
+    A State may have a million ranges: hence one comprehension, and arguments without their names.
     """
     return [
         StoredRange(
@@ -196,7 +202,7 @@ def _stored_emission(emission: InitEmission, numbers: _Numbers) -> StoredEmissio
 
 
 def _stored_lanes(marks: Marks, numbers: _Numbers) -> tuple[StoredLane, ...]:
-    """Return the marks of lanes as State has them."""
+    """Return the marks of lanes as State has them; a session without a number gets the next one."""
     stored_lanes: list[StoredLane] = []
     for lane, mark in marks.items():
         session_number = numbers.number_session(lane.session)
@@ -247,9 +253,12 @@ def _stored_session(session: Session, group: Group | None) -> StoredSession:
 
 
 def _stored_lane(session_number: int, name: str, mark: LaneMark) -> StoredLane:
-    """Return the mark of a lane as State has it, by the number of its session."""
-    # three columns of one length: source, block, and CRC-32 of each record of
-    # the lane's last batch
+    """Return the mark of a lane, by its name and the number of its session, as State has it.
+
+    The mark says which records of the lane's last batch were applied.
+    """
+    # three columns of one length: source, block, and CRC-32 of each of these
+    # records
     sources = np.array([source for source, _ in mark.applied_crcs], "<i4")
     blocks = np.array([block for _, block in mark.applied_crcs], "<i8")
     crcs = np.array(list(mark.applied_crcs.values()), "<u4")
@@ -267,7 +276,7 @@ def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
     """Return the cohorts of a bin with the values of their open roots, as State carries them."""
     ranges: list[CarriedRange] = []
     for cohort in cohorts:
-        # touched: their deadline was moved, since Spark's state holds a tuple of them
+        # the roots whose deadline was moved, since Spark's state holds a tuple of them
         touched_indices, deadlines_ms = cohort.touched()
         carried_range = CarriedRange(
             source=cohort.roots.source,
@@ -282,14 +291,17 @@ def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
 
 
 def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
-    """Load a State into a new core, with its bins, by their numbers.
+    """Load a State into a new acker partition (`core`).
 
-    The contributions and verdicts that it does not contain must still be read again.
+    `bins` are those of State, by their numbers. The contributions and verdicts that
+    it does not contain must still be read again.
     """
+    # 1. the next offsets of the three topics
     core.init_next = state.init
     core.ack_next = state.ack
     core.fail_next = state.fail
-    # the rows of State name a session by its place in this list
+    # 2. sessions, sources, and the ticks and takes that wait; the rows of
+    # State name a session by its index in this list
     sessions = [Session(stored.group, stored.epoch, stored.session) for stored in state.sessions]
     _load_sessions(core, state, sessions)
     for stored_source in state.sources:
@@ -308,6 +320,7 @@ def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -
             sessions[pending.session], pending.now, is_take=pending.take, former_clock_ms=former_clock_ms
         )
         core.sessions.queue.append(queued)
+    # 3. which records were applied, and the open roots
     for lane in state.acks:
         core.ack_marks.load(SessionLane(sessions[lane.session], lane.name), _lane_mark(lane))
     for lane in state.fails:
@@ -316,9 +329,10 @@ def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -
 
 
 def _load_sessions(core: PartitionCore, state: State, sessions: Sequence[Session]) -> None:
-    """Load the groups with their owners, then the clocks of sessions: a clock is kept in its group.
+    """Load the groups of a State with their owners, then the clocks of sessions.
 
-    `sessions` are those of State, in its order.
+    A clock is kept in its group, so the groups come first. `sessions` are those
+    of State, in its order.
     """
     for session, stored in zip(sessions, state.sessions, strict=True):
         if stored.holds:  # it owns its group
@@ -332,7 +346,11 @@ def _load_sessions(core: PartitionCore, state: State, sessions: Sequence[Session
 def _load_ranges(
     core: PartitionCore, state: State, sessions: Sequence[Session], bins: Mapping[int, Carried]
 ) -> None:
-    """Open the ranges of a State in a new core; those of bins with the values in them."""
+    """Open the roots of a State in a new acker partition (`core`).
+
+    A range of State is a cohort; of one in a bin the roots get the values that
+    the bin has.
+    """
     emissions = [_init_emission(emission, sessions) for emission in state.emissions]
     carried_ranges: dict[tuple[int, int], CarriedRange] = {}  # by source and start
     for carried_bin in bins.values():
@@ -344,7 +362,8 @@ def _load_ranges(
         if stored.bin == NO_BIN:
             core.ledger.adopt(roots, emission, stored.ack_from)
             continue
-        # the values before `adopt`, which counts the roots that are open
+        # before `adopt`, which counts the open roots: of a range in a bin some
+        # may be settled
         carried_range = carried_ranges[stored.source, stored.start]
         roots.load(_unpack_int32(carried_range.at), np.frombuffer(carried_range.missing, "<u8"))
         cohort = core.ledger.adopt(roots, emission, stored.ack_from)
@@ -366,12 +385,16 @@ def _init_emission(emission: StoredEmission, sessions: Sequence[Session]) -> Ini
 
 
 def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None:
-    """Set moved deadlines, by the numbers of their ranges in a State that was just loaded.
+    """Set the deadlines of cohorts that were moved, in an acker partition whose State was just
+    loaded.
 
-    They are ms of the session's clock. Only a view needs it: a restart reads the records again that
-    moved them. A carried range has its deadlines in its bin.
+    Args:
+        deadlines_ms: ms of the session's clock, by the number of a cohort in State. Only a view
+        needs
+            them: a restart reads the records again that moved them.
     """
     for number, cohort in enumerate(core.ledger.cohorts()):
+        # a cohort in a bin got its deadlines with the bin
         if number in deadlines_ms and cohort.bin_number is None:
             cohort.deadline_ms = max(cohort.deadline_ms, deadlines_ms[number])
 

@@ -254,18 +254,20 @@ def state_codec() -> Codec[Stored]:
 
 
 def pack_ranges(ranges: Iterable[StoredRange]) -> bytes:
-    """Pack ranges as columns, which compress well, since neighbouring values of a column are similar."""
+    """Pack ranges as bytes, column by column: similar values are neighbours then, which
+    compresses well.
+    """
     rows = np.array([tuple(stored) for stored in ranges], _RANGE)
     return b"".join(rows[name].tobytes() for name in StoredRange._fields)
 
 
 def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
-    """Unpack what `pack_ranges` packed; `CodecError` if the columns are of different lengths."""
+    """Unpack what `pack_ranges` packed; `CodecError` if the bytes are no whole number of ranges."""
     range_count, extra_bytes = divmod(len(packed), _RANGE.itemsize)
     if extra_bytes:
         raise CodecError(f"live ranges of State: {len(packed)} bytes are not a multiple of {_RANGE.itemsize}")
     columns: list[list[int]] = []
-    column_start = 0
+    column_start = 0  # in bytes
     for name in StoredRange._fields:
         column: npt.NDArray[np.signedinteger] = np.frombuffer(packed, _RANGE[name], range_count, column_start)
         columns.append(column.tolist())
@@ -279,7 +281,10 @@ def part_key(partition: int, part: int) -> bytes:
 
 
 def part_of_key(partition: int, key: bytes | None) -> int | None:
-    """Return the part number in a key; None for a key that is not of this partition's State."""
+    """Return the part number in the key of a record of State, such as 0 for ``3/0``.
+
+    None: it is not a key of this acker partition's State.
+    """
     _, _, digits = (key or b"").rpartition(b"/")
     if len(digits) > _PART_DIGITS or not digits.isdigit() or not digits.isascii():
         return None
@@ -331,10 +336,10 @@ class EncodedState(NamedTuple):
     size: StateSize
 
     def parts(self) -> list[StatePart]:
-        """Return the State, compressed, in pieces that fit into records.
+        """Return the State, compressed, in pieces that each fit into a record.
 
-        Raises `CodecError`: it is larger than what can be read again; then
-        nothing is written.
+        Raises `CodecError`: it is larger than what can be read again, so that it
+        must not be written.
         """
         if self.size.share > 1:
             raise CodecError(f"State of acker partition {self.partition} would have {self.size}: {FULL_CURE}")
@@ -369,8 +374,9 @@ def bin_part(codec: Codec[Stored], partition: int, number: int, carried: Carried
 def unpack_state(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | None:
     """Join the pieces of a State, and unpack it; None if one of them is missing in `parts`.
 
-    `parts` are by their numbers. Raises `CodecError`: it does not unpack, or
-    to more than `STATE_BYTES_MAX`, or has too many items.
+    `parts` are records of State by their numbers, of which pieces have 0, 1, 2
+    and so on. Raises `CodecError`: it does not unpack, or to more than
+    `STATE_BYTES_MAX`, or has too many items.
     """
     first_piece = parts.get(0)
     if first_piece is None:
@@ -400,13 +406,17 @@ class UnpackLimits(NamedTuple):
 
 
 def _unpack(codec: Codec[Stored], body: bytes, kind: type[S], limits: UnpackLimits) -> S:
-    """Unpack and decode a body, which may be of anybody; `CodecError`: it is no `kind` within the limits."""
+    """Unpack and decode the body of a State or a bin, whoever wrote it.
+
+    Raises `CodecError`: it is no value of the class `kind`, or has more bytes or
+    items than `limits` allow.
+    """
     try:
         unpacking = zlib.decompressobj()
         unpacked = unpacking.decompress(body, limits.bytes_max)
     except zlib.error as error:
         raise CodecError(f"{kind.__name__} cannot be unpacked: {error}") from error
-    if not unpacking.eof:
+    if not unpacking.eof:  # the end of the compressed bytes was not reached
         raise CodecError(
             f"{kind.__name__} of {len(body):,} bytes is cut off, or unpacks to more than {limits.bytes_max:,}"
         )
@@ -420,8 +430,8 @@ def _unpack(codec: Codec[Stored], body: bytes, kind: type[S], limits: UnpackLimi
     return value
 
 
-_TAIL_RECORDS: Final = 64
-"""So many last records of the state log are read first; each further try reads 8 times as many."""
+_FIRST_READ_RECORDS: Final = 64
+"""So many last records of the state log are read first; each further read is of 8 times as many."""
 
 
 SHARED_HEADER: Final = "windhover.shared"
@@ -494,29 +504,30 @@ def read_last_state(
     """
     end = log.stable_ends([place])[place]
     start = log.starts([place])[place]
-    tail_records = _TAIL_RECORDS
+    records_to_read = _FIRST_READ_RECORDS
     while True:
-        # the last records of the log, and more of them in each turn
-        tail_start = max(start, end - tail_records)
-        records = _read_last_records(log, place, codec, tail_start, end, wait_ms)
+        # the last records of the log, 8 times as many of them in each turn
+        read_start = max(start, end - records_to_read)
+        records = _read_last_records(log, place, codec, read_start, end, wait_ms)
         # This raises if the latest cannot be read, also if an older State is
         # complete: a newer version may have written it.
         parts = _decode_parts(codec, records.latest)
-        # False: behind the last whole State there are pieces or bins of another one
+        # `complete` has the parts of the last State of which all pieces are there. False: behind it
+        # there are pieces or bins of another one
         is_last = records.complete == records.latest
         if not is_last:
             parts = _decode_parts(codec, records.complete)
         last_state = _unpack_last_state(log, codec, records.complete, parts, is_last=is_last)
         if last_state is not None:
             return last_state
-        if tail_start == start:  # nothing is left to read
+        if read_start == start:  # nothing is left to read
             if not records.latest:
                 return None
             raise Disagreement(
                 f"{place.topic}/{place.partition} holds pieces of a State but not all of them; is its"
                 " cleanup.policy compact? Begin anew under another acker.topic_prefix"
             )
-        tail_records *= 8
+        records_to_read *= 8
 
 
 def _unpack_last_state(
@@ -529,13 +540,17 @@ def _unpack_last_state(
 ) -> LastState | None:
     """Return the State that is in some records, with its bins; None: a piece or bin is missing.
 
-    Bins are written when they change, so some are older than the State,
-    perhaps older than what was read.
+    A State is cut into pieces. Its bins, records with the values of roots, are
+    written when they change: some are older than the State, perhaps older than
+    what was read.
 
     Args:
-        records: by the numbers of their parts.
+        records: of ``_ack_state``, by the numbers of their parts (pieces or bins).
         parts: what the records decode to, by the same numbers.
         is_last: whether no newer State was begun.
+
+    Raises:
+        Disagreement: it cannot be read, or was written in another cluster.
     """
     with _disagreement_naming(records.get(0)):
         state = unpack_state(codec, parts)
@@ -576,7 +591,8 @@ def _disagreement_naming(record: Record | None) -> Iterator[None]:
 
 
 def not_needed_from(offset: int) -> int:
-    """Return what `State.verdict` is if no range needs a verdict: -2 for the offset 0, -3 for 1 and so on.
+    """Return what `State.verdict` is if a restart needs no verdict before State: -2 for 0, -3 for
+    1, ...
 
     `offset` is where the verdicts of the State's own transaction begin. A
     former version wrote -1 in any such case.
@@ -585,10 +601,11 @@ def not_needed_from(offset: int) -> int:
 
 
 def first_verdict_to_read(log: Log, place: TopicPartition, state: State, end: int) -> int:
-    """Return the offset of the first verdict that a restart reads, of those up to `end`.
+    """Return the offset of the first verdict that a restart reads; it reads up to `end`.
 
-    If no range of `state` needs a verdict, these are the verdicts of State's
-    own transaction and those behind it. Verdicts before it may be deleted.
+    `place` is the partition of the verdict topic. If no open root of `state`
+    needs an older verdict, it reads those of State's own transaction and those
+    behind it. Verdicts before these may be deleted.
     """
     if state.verdict >= 0:
         return state.verdict
@@ -615,14 +632,15 @@ class _LastRecords(NamedTuple):
 def _read_last_records(
     log: Log, place: TopicPartition, codec: Codec[Stored], start: int, end: int, wait_ms: int
 ) -> _LastRecords:
-    """Read the state log in [start, end), without what an operator's marks let pass over.
+    """Return the last records of State in the offsets [start, end), without those to be passed
+    over.
 
-
-    A mark is only for what cannot be read: to pass over a sound State would
-    lose what it says. A mark comes after its record, so all is read once more
-    if a marked record was taken for one that counts.
+    An operator's mark lets all pass over a record that cannot be read. A record
+    that can be read counts all the same: to pass over it would lose what it
+    says. A mark comes after its record, so all is read once more if a marked
+    record was taken for one that counts.
     """
-    marked_offsets: set[int] = set()  # each turn adds those of the marks that it reads
+    marked_offsets: set[int] = set()  # `_read_parts` adds those of the marks that it reads
     while True:
         records = _read_parts(log, place, codec, start, end, wait_ms, marked_offsets)
         must_repeat = any(
@@ -642,10 +660,11 @@ def _read_parts(
     wait_ms: int,
     marked_offsets: set[int],
 ) -> _LastRecords:
-    """Read the state log once, in [start, end), without what an operator's marks let pass over.
+    """Read the offsets [start, end) of the state log once; return its last records, without some.
 
-    A record is passed over if its offset is in `marked_offsets` and it is not
-    sound. The marks that are read are added to `marked_offsets`.
+    A record is passed over if its offset is in `marked_offsets` and it cannot be
+    read. The offsets that an operator's marks name are added to
+    `marked_offsets`.
     """
     latest: dict[int, Record] = {}  # by part number
     complete: dict[int, Record] = {}  # by part number
@@ -659,7 +678,8 @@ def _read_parts(
             latest[part_number] = record
             if part_number == 0:
                 next_piece, piece_count = 0, _piece_count_of(codec, record)
-            # a piece out of turn, or a bin, begins the count anew: then this State is not whole
+            # a piece out of turn, or a bin among them, begins the count anew: that State is not
+            # whole
             next_piece = next_piece + 1 if part_number == next_piece else 0
             if next_piece == piece_count:
                 complete = dict(latest)
@@ -679,10 +699,12 @@ def _piece_count_of(codec: Codec[Stored], first_piece: Record) -> int:
 
 
 def is_sound_part(codec: Codec[Stored], number: int | None, record: Record) -> bool:
-    """Return whether a record is the piece or bin that its key names, and can be read.
+    """Return whether a record of the state log is the piece or bin that its key names, and can be
+    read.
 
-    A bin, and a State of one piece, must unpack, too. `number` is the part
-    number in the key; None: the key has none.
+    A bin, and a State of one piece, must unpack, too; of one of several pieces
+    only all of them together unpack. `number` is the part number in the key;
+    None: the key has none.
     """
     if number is None:
         return False
@@ -704,7 +726,10 @@ def _decode_parts(codec: Codec[Stored], records: Mapping[int, Record]) -> dict[i
 
 
 def _decode_part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
-    """Decode the record of a part; raise `Disagreement` if it is not that part."""
+    """Decode a record of the state log.
+
+    Raises `Disagreement` if it is not the part with this number.
+    """
     try:
         part = codec.decode(record.value)
     except CodecError as error:
@@ -716,7 +741,11 @@ def _decode_part(codec: Codec[Stored], number: int, record: Record) -> StatePart
 
 @contextmanager
 def disagreement_unless_sound(place: TopicPartition) -> Iterator[None]:
-    """Turn errors of a State's content, while it is read and loaded, into `Disagreement`."""
+    """Turn what a State with wrong content raises, while it is read and loaded, into
+    `Disagreement`.
+
+    `place` is the partition of the state topic that holds it.
+    """
     try:
         yield
     except (CodecError, LookupError, ValueError, OverflowError) as error:
@@ -728,7 +757,9 @@ def disagreement_unless_sound(place: TopicPartition) -> Iterator[None]:
 
 
 def _unreadable(record: Record, why: str) -> Disagreement:
-    """Return the error of a record that is not what its key names, with the ways out."""
+    """Return the error of a record that is not the part of State that its key names, with the
+    ways out.
+    """
     return Disagreement(
         f"{record.place} cannot be read as State: {why}. If a newer"
         f" version of Windhover wrote it, run that; {CURE}, so that the State before it counts. Where the"

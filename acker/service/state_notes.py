@@ -75,7 +75,11 @@ class StateNotes:
     too_late: Mapping[str, LateCounts] = field(default_factory=dict)
 
     def headers(self) -> Headers:
-        """Return the headers for State, one for each kind of note that there is."""
+        """Return the headers of State: last restore, moved deadlines, and what came too late by
+        group.
+
+        A note that is missing or empty has none.
+        """
         headers: list[tuple[str, bytes | None]] = []
         if self.restored is not None:
             headers.append((RESTORED_HEADER, json.dumps(self.restored).encode()))
@@ -90,45 +94,51 @@ class StateNotes:
 
 
 def moved_deadlines(cohorts: Iterable[RootCohort]) -> dict[int, int]:
-    """Return the moved deadlines of cohorts, by their numbers in State.
+    """Return the deadlines (session clock) that were moved for all roots of a cohort, by its
+    number in State.
 
-    A cohort that State carries by value is missing: its bin has its deadlines.
+    `cohorts` are in the order of State. A cohort that is in a bin is missing: its
+    bin has its deadlines.
     """
-    return {
-        number: cohort.first_deadline_ms()
-        for number, cohort in enumerate(cohorts)
-        if cohort.bin_number is None and cohort.is_moved
-    }
+    deadlines_ms: dict[int, int] = {}
+    for number, cohort in enumerate(cohorts):
+        if cohort.bin_number is None and cohort.is_moved:
+            deadlines_ms[number] = cohort.first_deadline_ms()
+    return deadlines_ms
 
 
 def read_notes(headers: Headers) -> StateNotes:
     """Return the notes in the headers of a State; those that are missing or wrong are left empty."""
     values = dict(headers)
     return StateNotes(
-        restored=_restored(values.get(RESTORED_HEADER)),
-        deadlines_ms=_deadlines(values.get(DEADLINES_HEADER)),
-        too_late=_too_late(headers),
+        restored=_read_last_restore(values.get(RESTORED_HEADER)),
+        deadlines_ms=_unpack_deadlines(values.get(DEADLINES_HEADER)),
+        too_late=_read_late_counts(headers),
     )
 
 
-def _too_late(headers: Headers) -> dict[str, LateCounts]:
-    """Return the counts of each group, with its last note, if that is the header behind them."""
+def _read_late_counts(headers: Headers) -> dict[str, LateCounts]:
+    """Return by group how much came too late for a watermark, with the last note on it.
+
+    The counts of a group are one header; the note, if there is one, is the
+    header behind it. A header with something wrong is left out.
+    """
     counts_by_group: dict[str, LateCounts] = {}
-    no_header: Headers = (("", None),)  # follows the last one
+    no_header: Headers = (("", None),)  # follows the last one, so that this comes as a pair, too
     for (name, value), next_header in pairwise((*headers, *no_header)):
         if name != LATE_HEADER:
             continue
         try:
             group, roots, rows = json.loads(value or b"")
-            last_note = read_too_late([next_header])
+            last_note = read_too_late([next_header])  # None: it is another header
             counts_by_group[str(group)] = LateCounts(int(roots), int(rows), last_note)
         except (ValueError, TypeError, OverflowError):
             continue
     return counts_by_group
 
 
-def _restored(value: bytes | None) -> LastRestore | None:
-    """Return the last restore that a header has; None if it is missing or wrong."""
+def _read_last_restore(value: bytes | None) -> LastRestore | None:
+    """Return the last restore that the value of a header says; None if it is missing or wrong."""
     try:
         at_ms, took_ms = json.loads(value or b"")
         return LastRestore(int(at_ms), int(took_ms))
@@ -148,20 +158,23 @@ def _pack_deadlines(deadlines_ms: Mapping[int, int]) -> bytes:
         # Numbers and deadlines mostly ascend in even steps, and so shrink to
         # a tenth: of 3, 4, 5 the steps are 3, 1, 1.
         steps = np.diff(rows, axis=0, prepend=np.zeros((1, 2), np.int64))
-        packed = zlib.compress(steps.T.astype("<i8").tobytes(), 1)
+        columns = steps.T.astype("<i8")  # all numbers, then all deadlines
+        packed = zlib.compress(columns.tobytes(), 1)
         if len(packed) <= DEADLINES_BYTES_MAX:
             return packed
         rows = rows[: len(rows) // 2]
 
 
-def _deadlines(value: bytes | None) -> dict[int, int]:
+def _unpack_deadlines(value: bytes | None) -> dict[int, int]:
     """Return what `_pack_deadlines` packed; empty if it is missing, wrong, or more than `DEADLINES_MAX`."""
     try:
         unpacking = zlib.decompressobj()
         unpacked = unpacking.decompress(value or b"", _DEADLINE_BYTES * DEADLINES_MAX)
-        if not unpacking.eof:
+        if not unpacking.eof:  # it is longer, or cut off
             return {}
-        numbers, deadlines_ms = np.cumsum(np.frombuffer(unpacked, "<i8").reshape(2, -1), axis=1)
+        # those of the numbers, of the deadlines
+        steps = np.frombuffer(unpacked, "<i8").reshape(2, -1)
+        numbers, deadlines_ms = np.cumsum(steps, axis=1)
     except (zlib.error, ValueError):
         return {}
     return dict(zip(numbers.tolist(), deadlines_ms.tolist(), strict=True))

@@ -132,13 +132,14 @@ class StepReader:
         self._fetch_began_ms = 0
         self._contributions_fetched_ms = 0
         # the wall time until which the fetches so far would have taken, at `pace_ms` each; see
-        # `_rest_ms`
+        # `_ms_until_contributions`
         self._paced_until_ms = 0
         # whether the last fetch left contributions or fails to apply
         self._had_records_to_apply = False
 
     def assign(self, starts: Mapping[int, StepOffsets]) -> None:
-        """Set the partitions to read, each with the offsets from which its three logs are read.
+        """Set the acker partitions to read, each with the offsets from which its three logs are
+        read.
 
         A partition that was assigned before goes on where it is; its offsets here are ignored.
         """
@@ -153,7 +154,7 @@ class StepReader:
         self._must_reassign = False
 
     def pause(self, partitions: Iterable[int]) -> None:
-        """Read nothing of partitions until `resume`.
+        """Read nothing of some acker partitions until `resume`.
 
         What was fetched of them waits, and does not count against the limits of a step of the
         others.
@@ -164,7 +165,9 @@ class StepReader:
         self._paused |= newly_paused
         for partition in newly_paused:
             for place in self._step_places(partition):
-                self._control_end_by_place.pop(place, None)  # what waits gets new ends after `resume`
+                # what was fetched no longer waits for these ends; after `resume` new ones are
+                # asked for
+                self._control_end_by_place.pop(place, None)
         self._reassign()
 
     def resume(self, partition: int) -> None:
@@ -187,15 +190,17 @@ class StepReader:
     def fetch(self, now_ms: int, *, is_quiet: bool = False) -> StandingNews:
         """Fetch contributions and what must be applied before them, and add them to `records`.
 
-        It waits up to `poll_ms` when there is nothing. While all is quiet, since no root is open
-        and nothing waits to be written, it waits up to `quiet_ms`, and for what comes first then:
-        an init or a take.
+        The latter are the records of the control topics: ``_ack_init`` and ``_ack_fail``. It
+        waits up to `poll_ms` when there is nothing. While all is quiet (`is_quiet`: no root is
+        open, and nothing waits to be written) it waits up to `quiet_ms`, and for what comes first
+        then: an init or a take.
 
         Contributions may come a few at a time, in one fetch after the other. Then for a while only
         the control topics are polled, so that more contributions share a transaction: each
         transaction costs the broker several requests.
 
-        Returns which places stand from now on, or go on again; sets `clock_news`.
+        Returns which places do not go on from now on although their logs do (they *stand*), and
+        which go on again; sets `clock_news`.
 
         Raises:
             Unreachable: the broker does not answer; what was fetched stays here.
@@ -207,28 +212,32 @@ class StepReader:
         # An error may come when a client has passed records that are not in `records`. Then the
         # next fetch assigns both anew; without an error this is taken back at the end.
         self._must_reassign = True
-        self._fetch_began_ms, self.clock_news = now_ms, ""
+        self._fetch_began_ms = now_ms
+        self.clock_news = ""
         standing_news = StandingNews()
         if self._stalled:
             self._resume_stalled(now_ms)
         if self._control_end_by_place:  # the last fetch did not come to these ends
             self._read_control_topics(now_ms)
         else:
-            if now_ms < self._contributions_fetched_ms:  # the clock was set back: no rest of hours
+            # the clock was set back: without this, contributions would rest for as long as that
+            if now_ms < self._contributions_fetched_ms:
                 self._paced_until_ms = now_ms
-            rest_ms = self._rest_ms(now_ms)
+            rest_ms = self._ms_until_contributions(now_ms)
             if rest_ms:
                 self._poll_control_topics(min(rest_ms, self._limits.poll_ms))
             else:
                 is_still_quiet = is_quiet and not self._had_records_to_apply
-                standing_news = self._fetch_all(now_ms, is_quiet=is_still_quiet)
+                standing_news = self._fetch_all_topics(now_ms, is_quiet=is_still_quiet)
         self._must_reassign = False
         return standing_news
 
-    def _fetch_all(self, now_ms: int, *, is_quiet: bool) -> StandingNews:
+    def _fetch_all_topics(self, now_ms: int, *, is_quiet: bool) -> StandingNews:
         """Fetch contributions, then fails and inits up to the ends that their topics have by then.
 
-        Returns which places stand from now on, or go on again.
+        The topics of fails and inits are the *control topics*. While all is quiet (`is_quiet`) it
+        waits for an init or a take, and for contributions not at all. Returns which places do not
+        go on from now on although their logs do (they *stand*), and which go on again.
         """
         # 1. contributions; while all is quiet an init or take comes first, so that is waited for
         self._contributions_fetched_ms = now_ms
@@ -247,19 +256,20 @@ class StepReader:
         if self._had_records_to_apply:
             self._control_end_by_place = self._ask_control_ends(active)
             partitions_with_ends = {place.partition for place in self._control_end_by_place}
-            for partition in set(active) - partitions_with_ends:
+            for partition in set(active) - partitions_with_ends:  # a topic of it has no leader
                 self._set_stalled(partition, _StalledPartition(now_ms))
             self._read_control_topics(now_ms)
+            # while there are more contributions they fill a step, so there is no rest between steps
             if is_drained:
                 self._paced_until_ms = max(self._paced_until_ms, now_ms) + self._limits.pace_ms
-        watched_offsets = self._watched_offsets()
+        watched_offsets = self._read_offsets_to_watch()
         return self._standing_watch.check_positions(watched_offsets, now_ms, is_drained=is_drained)
 
     def take_ready(self, partition: int) -> StepRecords:
-        """Remove from `records` and return what may be applied to a partition now.
+        """Remove from `records` and return what may be applied to an acker partition now.
 
-        Call it after a `fetch` without error. While the control topics are not read to their ends,
-        only inits may be applied.
+        Call it after a `fetch` without error. While its control topics (``_ack_init``,
+        ``_ack_fail``) are not read to their ends, only inits may be applied.
         """
         fetched = self.records[partition]
         if self._must_wait_for_inits(partition):
@@ -274,9 +284,11 @@ class StepReader:
         return StepRecords(fetched.inits, ready_fails, fetched.acks, fetched.fail_end)
 
     def taken_offsets(self, partition: int) -> StepOffsets:
-        """Return the offsets up to which `take_ready` has returned the records of a partition.
+        """Return the offsets up to which `take_ready` has returned the records of an acker
+        partition.
 
         They are those of the first records that still wait in `records`, or of what is read next.
+        Call it after `take_ready`, which leaves no init.
         """
         fetched = self.records[partition]
         places = self._step_places(partition)
@@ -310,9 +322,11 @@ class StepReader:
         self._control_reader.close()
 
     def _poll_control_topics(self, timeout_ms: int) -> int:
-        """Poll the control topics once, store what comes, and return how many records came.
+        """Poll ``_ack_init`` and ``_ack_fail`` once, store what comes, and return how many
+        records came.
 
-        Their times are compared with this machine's clock; a difference is set as `clock_news`.
+        It waits up to `timeout_ms` for the first one. The times of the records are compared with
+        this machine's clock; `clock_news` gets a sentence on a difference.
         """
         records = poll_past_damage(self._control_reader, timeout_ms, _POLL_RECORDS, self._on_damage)
         # Only here: ticks come each second. Contributions may have waited in the client, so they
@@ -321,12 +335,12 @@ class StepReader:
         self._store_fetched(records)
         return len(records)
 
-    def _rest_ms(self, now_ms: int) -> int:
-        """Return how long only the control topics are polled, so that contributions come `pace_ms` apart.
+    def _ms_until_contributions(self, now_ms: int) -> int:
+        """Return for how many ms no contributions are fetched, so that they come `pace_ms` apart.
 
-        Each fetch with contributions moves `_paced_until_ms` on by `pace_ms`. It may be up to
-        `BURST` fetches ahead of the clock: at 1,000 ms, with a pace of 20 ms, a rest begins when it
-        is above 1,200.
+        0: none. Each fetch with contributions moves `_paced_until_ms` on by `pace_ms`. It may be
+        up to `BURST` fetches ahead of the clock: at 1,000 ms, with a pace of 20 ms, a rest begins
+        when it is above 1,200.
         """
         return max(0, self._paced_until_ms - BURST * self._limits.pace_ms - now_ms)
 
@@ -335,26 +349,26 @@ class StepReader:
 
         `wait_ms` is how long it waits for the first one; it does not wait for others.
         """
-        # what was fetched before and is not applied counts, too
+        # what was fetched before and is not applied counts against the limits, too
         fetched_bytes = fetched_count = 0
         for partition in self._active_partitions():
             contributions = self.records[partition].acks
             fetched_count += len(contributions)
             fetched_bytes += _value_bytes(contributions)
         timeout_ms = 0 if fetched_count else wait_ms
-        records_max = self._records_left(fetched_count, fetched_bytes)
+        records_max = self._next_poll_records_max(fetched_count, fetched_bytes)
         while records_max > 0:
             records = poll_past_damage(self._ack_reader, timeout_ms, records_max, self._on_damage)
-            if not records:
+            if not records:  # there are no more
                 return True
             self._store_fetched(records)
             fetched_count += len(records)
             fetched_bytes += _value_bytes(records)
             timeout_ms = 0
-            records_max = self._records_left(fetched_count, fetched_bytes)
+            records_max = self._next_poll_records_max(fetched_count, fetched_bytes)
         return False
 
-    def _records_left(self, fetched_count: int, fetched_bytes: int) -> int:
+    def _next_poll_records_max(self, fetched_count: int, fetched_bytes: int) -> int:
         """Return how many contributions the next poll may bring before a step's limits are reached.
 
         0 or less: none, a limit is reached.
@@ -370,12 +384,14 @@ class StepReader:
     # -- the control topics
 
     def _ask_control_ends(self, partitions: Collection[int]) -> dict[TopicPartition, int]:
-        """Ask where the control topics of partitions end, and return the offsets by place.
+        """Ask where ``_ack_init`` and ``_ack_fail`` end for some acker partitions.
 
-        A partition is missing if one of its two topics has no leader that says it.
+        Returns the offsets by place. A partition is missing if one of its two
+        topics has no leader that says it.
         """
         places_of_partitions = [self._step_places(partition) for partition in partitions]
-        # in this order: the init of each root in a fail was written before the fail
+        # The ends of the fails first: the init of each root in a fail was written before the
+        # fail, so it lies below the end of the inits that is asked later.
         fail_ends = self._log.bounds(Bound.END, [places.fail for places in places_of_partitions])
         init_ends = self._log.bounds(Bound.END, [places.init for places in places_of_partitions])
         ends: dict[TopicPartition, int] = {}
@@ -386,10 +402,12 @@ class StepReader:
         return ends
 
     def _read_control_topics(self, now_ms: int) -> None:
-        """Read the control topics up to their ends, but no more than a step's records.
+        """Read ``_ack_init`` and ``_ack_fail`` up to the ends in `_control_end_by_place`.
 
-        The ends that were reached leave `_control_end_by_place`, and the fails below them may be
-        applied. Partitions that do not go on in `STALLED_POLLS` polls are stalled from now on.
+        It reads no more than a step's records. Ends that were reached are removed there, and the
+        fails below them may be applied. A partition of which nothing comes in `STALLED_POLLS`
+        polls is
+        *stalled* from now on: the others no longer wait for it.
         """
         timeout_ms = min(STALLED_POLL_MS, self._limits.operation_ms)
         record_count, idle_polls = 0, 0
@@ -404,7 +422,6 @@ class StepReader:
                         places.fail: self._control_end_by_place.pop(places.fail),
                     }
                     self._set_stalled(partition, _StalledPartition(now_ms, ends))
-
                 break
             offsets_before = [self._control_reader.position(place) for place in unread]
             record_count += self._poll_control_topics(timeout_ms)
@@ -412,15 +429,19 @@ class StepReader:
             is_idle = offsets_before == [self._control_reader.position(place) for place in unread]
             idle_polls = idle_polls + 1 if is_idle else 0
             unread = self._unread_places(self._control_end_by_place)
-        self._release_read_fails(self._control_end_by_place)
+        self._release_fails_up_to(self._control_end_by_place)
         self._control_end_by_place = self._unreached_ends(self._control_end_by_place)
 
     def _unread_places(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the places that were not read up to these ends yet."""
         return [place for place, end in ends.items() if self._read_offset(place) < end]
 
-    def _release_read_fails(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Release the fails of partitions whose control topics were both read up to their ends."""
+    def _release_fails_up_to(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Release fails below these ends, of partitions that were read up to both of theirs.
+
+        `ends` are those of ``_ack_init`` and ``_ack_fail``, by place: the init of each root in
+        such a fail was read then.
+        """
         unread_partitions = {place.partition for place in self._unread_places(ends)}
         for place, end in ends.items():
             if place.topic == self._topics.fail and place.partition not in unread_partitions:
@@ -439,7 +460,9 @@ class StepReader:
         return [partition for partition in self.records if partition not in left_out]
 
     def _must_wait_for_inits(self, partition: int) -> bool:
-        """Return whether contributions and fails of a partition wait for its control topics."""
+        """Return whether contributions and fails of a partition wait until its control topics are
+        read.
+        """
         init_place = TopicPartition(self._topics.init, partition)
         return partition in self._stalled or init_place in self._control_end_by_place
 
@@ -449,7 +472,11 @@ class StepReader:
         self._reassign()
 
     def _resume_stalled(self, now_ms: int) -> None:
-        """Make partitions active again that were read up to their ends; ask for ends that are unknown."""
+        """Make stalled partitions active again whose control topics were read up to their ends.
+
+        A partition stalls when ``_ack_init`` or ``_ack_fail`` of it cannot be read. Where nobody
+        could say the ends by then, they are asked for here.
+        """
         # 1. ask for the ends of partitions where nobody could say them, once in `STALLED_ASK_MS`
         partitions_to_ask: list[int] = []
         for partition, stalled in self._stalled.items():
@@ -466,7 +493,7 @@ class StepReader:
         resumed: list[int] = []
         for partition, stalled in self._stalled.items():
             if partition not in self._paused and stalled.ends:
-                self._release_read_fails(stalled.ends)
+                self._release_fails_up_to(stalled.ends)
                 if not self._unread_places(stalled.ends):
                     resumed.append(partition)
         for partition in resumed:
@@ -477,10 +504,14 @@ class StepReader:
     # -- what is read
 
     def _reassign(self) -> None:
-        """Assign to the readers the three topics of each partition, each from its next offset.
+        """Make the Kafka clients read the three topics of each acker partition.
 
-        Of a stalled partition only the control topics, and its fails only up to the end that it
-        waits for: contributions and fails behind it would fill the memory. A paused one is left
+        They go on at their next offsets.
+
+        Of a *stalled* partition, whose control topics (``_ack_init``, ``_ack_fail``) could not be
+        read,
+        they read only these, and its fails only up to the end that it waits for: contributions and
+        fails behind it would fill the memory. A *paused* one, whose transaction takes long, is left
         out.
         """
         ack_offsets: dict[TopicPartition, int] = {}
@@ -493,6 +524,7 @@ class StepReader:
             control_offsets[init] = self._next_offsets[init]
             if stalled is None:
                 ack_offsets[ack] = self._next_offsets[ack]
+            # the fails of a stalled partition wait for an end only if that is known and not reached
             if stalled is None or fail in self._unread_places(stalled.ends):
                 control_offsets[fail] = self._next_offsets[fail]
         self._ack_reader.assign(ack_offsets)
@@ -502,19 +534,21 @@ class StepReader:
     def _read_offset(self, place: TopicPartition) -> int:
         """Return the offset up to which a place was read.
 
-        The reader knows it, also behind markers. Of a place that is not assigned it is the offset
-        behind the last record fetched.
+        The Kafka client knows it, also where the log ends in markers of transactions. It does not
+        know a
+        place that it does not read: then it is the offset behind the last record fetched.
         """
         if place not in self._assigned_places:
             return self._next_offsets[place]
         reader = self._ack_reader if place.topic == self._topics.ack else self._control_reader
         return reader.position(place)
 
-    def _watched_offsets(self) -> dict[TopicPartition, int]:
-        """Return the offsets up to which the places were read that the standing watch looks at.
+    def _read_offsets_to_watch(self) -> dict[TopicPartition, int]:
+        """Return the offsets up to which those places were read that are watched for whether they
+        go on.
 
         Beside what is read that is the fail topic of a stalled partition without known ends: it is
-        not read, since no leader says its end, and so it stands.
+        not read, since no leader says its end, so it does not go on.
         """
         places = set(self._assigned_places)
         for partition, stalled in self._stalled.items():

@@ -155,15 +155,16 @@ class AckerView:
         """Return the range in which a root is open; None when it is not open."""
         for open_range in self.open_ranges():
             index = position - open_range.start
+            # `at`: the indices of its open roots
             if open_range.source == source and index in open_range.at:
                 return open_range
         return None
 
     def _open_range(self, cohort: RootCohort) -> OpenRange:
-        """Return the open roots of a cohort; times are as of the view."""
+        """Return the open roots of a cohort, with the time that is left to them as of the view."""
         emission = cohort.emission
         session = emission.session
-        left_ms = None
+        left_ms = None  # it never expires
         deadline_ms = None
         expires_ms = cohort.first_deadline_ms()  # by the session's clock
         if expires_ms != NEVER:
@@ -198,10 +199,11 @@ class _SettledRuns:
         self._last_run_indices: dict[int, int] = {}  # by source: the index in `runs`
 
     def can_go_on(self, start: int, end: int) -> bool:
-        """Return whether of [`start`, `end`) only the verdicts in [`next_offset`, `end`) are missing.
+        """Return whether the runs can be completed to the verdicts in the offsets [`start`, `end`).
 
-        If not, the log was cut or begins anew, or the runs are too many to be
-        kept: then all are read anew.
+        Then only those in [`next_offset`, `end`) are missing. If not, the log was
+        cut or begins anew, or the runs are too many to be kept, and all are read
+        anew.
         """
         return self.start <= start <= self.next_offset <= end and len(self.runs) <= RUNS_MAX
 
@@ -214,7 +216,10 @@ class _SettledRuns:
                 self._add_run(run)
 
     def _add_run(self, run: SourceRun) -> None:
-        """Add a run; one that begins where the last run of its source ends makes that longer."""
+        """Add a run of settled positions.
+
+        If it begins where the last run of its source ends, join them.
+        """
         index = self._last_run_indices.get(run.source)
         if index is not None and self.runs[index].end == run.start:
             self.runs[index] = self.runs[index]._replace(end=run.end)
@@ -235,19 +240,20 @@ class ViewReader:
     _settled_runs: dict[int, _SettledRuns] = field(default_factory=dict, repr=False, compare=False)
 
     def view(self, partition: int) -> AckerView | None:
-        """Return a view of an acker partition; None without a State.
+        """Read State and the verdicts behind it, and return what an acker partition has.
 
-        The first one reads the verdicts since the oldest open root, at most about
-        `AckerLimits.refold_bytes`, and a later one those since the view before.
+        None: it has no State. The first view reads the verdicts since the oldest
+        open root, at most about `AckerLimits.refold_bytes`, and a later one those
+        since the view before.
 
         Raises:
             Disagreement: its State was written with another N, or cannot be read.
             OutOfRange: the logs were shortened during each of several tries.
         """
         for _ in range(_TRIES - 1):
-            with suppress(OutOfRange):
+            with suppress(OutOfRange):  # an acker shortened a log while it was read: read it again
                 return self._read_view(partition)
-        return self._read_view(partition)
+        return self._read_view(partition)  # the last time the error is raised
 
     def _read_view(self, partition: int) -> AckerView | None:
         """Read a view once; None without a State. Raises what `view` raises.
@@ -304,6 +310,7 @@ class ViewReader:
                 settled.add_verdicts(verdicts)
         settled.next_offset = end
         self._settled_runs[core.partition] = settled
-        # as runs without a cause: only that they are settled counts here, and a view needs no pins
+        # All as acked: a view only needs that they are settled. A pin is what a restart needs,
+        # and of a view none is used.
         settled_verdicts = Verdicts(acked=tuple(settled.runs), absent=(), lost=())
         core.ledger.settle_logged(settled_verdicts, Pin(start, bytes=0))

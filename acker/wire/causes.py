@@ -59,7 +59,7 @@ TEXT_BYTES_MAX: Final = 500
 """Operator, error and message are cut to so many bytes of UTF-8: 256 causes fit into a record of the wire."""
 
 _BASE_CLASSES: Final = ("Exception", "BaseException")
-_PLACE: Final = re.compile(r"(?:\A| )\([^()\n]{1,60}:[0-9]{1,9}\)\Z")
+_CODE_LINE: Final = re.compile(r"(?:\A| )\([^()\n]{1,60}:[0-9]{1,9}\)\Z")
 
 
 class Cause(NamedTuple):
@@ -76,8 +76,9 @@ class Cause(NamedTuple):
 
     @classmethod
     def of(cls, operator: str, error: str, message: str) -> Self:
-        """Make a cause: each of its texts is cut to `TEXT_BYTES_MAX`, and the place in its message
-        stays.
+        """Make a cause: each of its texts is cut to `TEXT_BYTES_MAX` bytes of UTF-8.
+
+        The line of code at the end of its message stays, such as `` (split.py:12)``.
 
         >>> Cause.of("split", "ValueError", "x" * 1_000 + " (split.py:12)").message[-20:]
         'xxxxxx (split.py:12)'
@@ -88,15 +89,15 @@ class Cause(NamedTuple):
 def cut_text(text: str) -> str:
     """Cut a text to `TEXT_BYTES_MAX` bytes of UTF-8, never inside a character.
 
-    A place at its end stays, such as `` (split.py:12)``: the file and line where an exception was
-    raised. What is no character becomes a question mark: a file's name may have some, and no
-    record of the wire can.
+    A line of code at its end stays, such as `` (split.py:12)``, where an exception was raised.
+    What is no character becomes a question mark: a file's name may have some, and no record of
+    the wire can.
     """
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= TEXT_BYTES_MAX:
         return encoded.decode()
-    message, place = without_place(text)
-    return clipped(message, TEXT_BYTES_MAX - len(place.encode("utf-8", "replace"))) + place
+    message, code_line = without_code_line(text)
+    return clipped(message, TEXT_BYTES_MAX - len(code_line.encode("utf-8", "replace"))) + code_line
 
 
 def clipped(text: str, bytes_max: int) -> str:
@@ -105,10 +106,12 @@ def clipped(text: str, bytes_max: int) -> str:
 
 
 def error_text(kind: type[BaseException]) -> str:
-    """Return an exception's class as the wire has it.
+    """Return an exception's class as the wire has it: its name, and those parents that a reader
+    cannot know.
 
     ``ValueError``, ``NoSuchOrder(OrderError, LookupError)``, or ``Lone`` for a class of a user
-    that stands directly below Exception.
+    that stands directly below Exception. A reader of the wire cannot import a user's classes; the
+    parents of a built-in class it finds by itself.
     """
     name = class_name(kind)[:NAME_CHARACTERS_MAX]
     if _is_built_in(kind):
@@ -144,16 +147,17 @@ def error_class(error: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def error_classes(error: str) -> tuple[str, ...]:
-    """Return the names of the class and of all its parents; of a cause of Windhover's own its name
-    alone.
+    """Return the names of the class and of all its parents, by a text that `error_text` made.
+
+    Of a cause of Windhover's own, written in capitals, that is its name alone.
 
     >>> error_classes("NoSuchOrder(LookupError)")
     ('NoSuchOrder', 'LookupError', 'Exception', 'BaseException')
     """
     name, has_parents, parent_names = error.partition("(")
-    if name.isupper() and not has_parents:
+    if name.isupper() and not has_parents:  # Windhover's own: no rule for exceptions fits it
         return (name,)
-    if not name:
+    if not name:  # a bolt failed the tuple without an exception
         return (EXPLICIT, *_BASE_CLASSES)
     # a class with parents is no built-in one, whatever it is called
     class_names = [name] if has_parents else _with_built_in_parents(name)
@@ -164,22 +168,22 @@ def error_classes(error: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*class_names, *_BASE_CLASSES]))
 
 
-def with_place(message: str, place: str) -> str:
+def with_code_line(message: str, code_line: str) -> str:
     """Write behind a message where its exception was raised, ``split.py:12``; empty: nobody knows."""
-    if not place:
+    if not code_line:
         return message
-    return f"{message} ({place})" if message else f"({place})"
+    return f"{message} ({code_line})" if message else f"({code_line})"
 
 
-def without_place(message: str) -> tuple[str, str]:
-    """Return a message without the place at its end, and that end.
+def without_code_line(message: str) -> tuple[str, str]:
+    """Return a message without the line of code at its end, and that end: `` (split.py:12)``.
 
-    Put together they are the message.
+    Put together they are the message. Without a line the end is empty.
     """
-    place = _PLACE.search(message)
-    if place is None:
+    match = _CODE_LINE.search(message)
+    if match is None:
         return message, ""
-    return message[: place.start()], place[0]
+    return message[: match.start()], match[0]
 
 
 def _is_built_in(kind: type) -> bool:

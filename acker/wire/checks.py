@@ -137,7 +137,10 @@ def wrong_source(source: int) -> str:
 
 
 def wrong_take(record: Take | Tick, written_ms: int) -> str:
-    """Return what is wrong with a take or a tick that the broker has since `written_ms`; empty: nothing."""
+    """Return what is wrong with a take or a tick; empty: nothing.
+
+    `written_ms` is the wall time at which the broker got it.
+    """
     if not (record.group and record.session):
         return "it names no group, or no session"
     names = [record.group, record.session]
@@ -158,9 +161,10 @@ def wrong_take(record: Take | Tick, written_ms: int) -> str:
 
 
 def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, written_ms: int) -> str:
-    """Return what is wrong with an init that acker partition `partition` of `partitions` has read.
+    """Return what is wrong with an init; empty: nothing.
 
-    The broker has it since `written_ms`.
+    Acker partition `partition` of `partitions` has read it. It may name `roots_max` roots;
+    `written_ms` is the wall time at which the broker got it.
     """
     flaw = (
         wrong_names(init.group, init.session, init.topic, init.topic_id)
@@ -178,8 +182,9 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, writ
     root_count = sum(run.end - run.start for run in init.runs)
     if root_count > roots_max:
         return f"{root_count} positions, more than {roots_max}"
+    # each block of each run must be of this acker partition
     for run in init.runs:
-        if run.start == run.end:
+        if run.start == run.end:  # it has no position
             continue
         first_block = run.start >> ACKER_BLOCK_BITS
         last_block = (run.end - 1) >> ACKER_BLOCK_BITS
@@ -202,14 +207,18 @@ def emission_wall(init: Init, written_ms: int) -> int:
 def left_out_block(
     source: int, first_allowed: int, start: int, partition: int, partitions: int
 ) -> int | None:
-    """Return the first position of an acker block that an init leaves out; None: it leaves out
-    none.
+    """Return the first position of an acker block that an init leaves out.
 
-    Its roots could never be initialised any more, since an init only goes on above the one before
-    it. Before the init, `first_allowed` was the first position that may be initialised; it begins
-    at `start`. Of the blocks between the blocks of these two, some are other acker partitions'.
-    Example, with one acker partition: after position 10 an init may begin at 131,071, in the next
-    block, and not at 131,072.
+    None: it leaves out none. An acker block is 65,536 neighbouring positions of a source, which
+    have one acker partition. What is left out could never be initialised any more, since an init
+    only goes on above the one before it. Example, with one acker partition: after position 10 an
+    init may begin at 131,071, in the next acker block, and not at 131,072.
+
+    Args:
+        first_allowed: the first position that might be initialised before the init. start: the
+        first position of the init. partition: the acker partition that reads it, one of
+        `partitions`. Between the acker blocks of
+            the two positions some may be other partitions'.
     """
     first_between = (first_allowed >> ACKER_BLOCK_BITS) + 1
     end_between = start >> ACKER_BLOCK_BITS
@@ -222,11 +231,12 @@ def left_out_block(
 
 
 def wrong_touch(acks: Acks, written_ms: int) -> str:
-    """Return what is wrong with a record that moves deadlines too far ahead: its roots would never
-    time out.
+    """Return what is wrong with a record that moves deadlines too far ahead; empty: nothing.
 
-    See `wrong_clock`. What Spark's state holds may wait for as long as the longest `held_timeout`;
-    only the lanes that contribute for it (`HELD_LANE`) may say so.
+    Its roots would never time out. A deadline counts from `acks.touched_at`, a time of the
+    session's clock, so that may be ahead of the record's time `written_ms` only as far as a clock
+    may. What Spark's state holds may wait for as long as the longest `held_timeout`; only the
+    lanes that contribute for it (`HELD_LANE`) may say so.
     """
     if not acks.touched:  # it moves no deadline
         return ""
@@ -236,11 +246,10 @@ def wrong_touch(acks: Acks, written_ms: int) -> str:
 
 
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
-    """Return what is wrong with contributions that acker partition `partition` of `partitions` has
-    read.
+    """Return what is wrong with a record of contributions; empty: nothing.
 
-    Whether packed positions lie in the block is checked by `Contribution.is_outside`, which reads
-    them anyway.
+    Acker partition `partition` of `partitions` has read it. Whether packed positions lie in the
+    block is checked by `Contribution.is_outside`, which reads them anyway.
     """
     if len(acks.positions) != len(acks.values):
         return "positions and values differ in length"
@@ -263,10 +272,10 @@ def wrong_fails(fails: Fails, partition: int, partitions: int) -> str:
 
 
 def _wrong_common_fields(record: Acks | Fails, partition: int, partitions: int) -> str:
-    """Return the first flaw in what acks and fails have in common; empty: there is none.
+    """Return the first flaw in what records of acks and of fails have in common.
 
-    A block is 32,768 neighbouring positions of one source; all of them have the same acker
-    partition.
+    Empty: there is none. Acker partition `partition` of `partitions` has read the record. All
+    positions of its block have the same acker partition.
     """
     if not 0 <= record.block < _BLOCK_COUNT:
         return f"block {record.block} does not exist"
@@ -348,7 +357,7 @@ def _wrong_lost(lost: Lost) -> str:
 
 
 def wrong_taken(taken: Taken) -> str:
-    """Return what is wrong with an acker's answer to a take."""
+    """Return what is wrong with an acker's answer to a take; empty: nothing."""
     # a long answer comes in several records, its parts
     if not 0 <= taken.part < taken.parts:
         return f"part {taken.part} of {taken.parts}"
@@ -385,10 +394,10 @@ class LogOnce:
         self._kinds: set[tuple[str, str]] = set()  # topic, and text without its last number
 
     def add_if_new(self, topic: str, why: str) -> bool:
-        """Remember the kind of a flaw; return whether it was not remembered yet, so that the flaw
-        is logged.
+        """Remember the kind of a flaw in records of a topic.
 
-        Texts that differ in a last number are one kind. After `KINDS_MAX` kinds none is new.
+        Returns whether it is new, so that it is logged. `why` is the flaw. Texts that differ
+        only in a number at their end are one kind. After `KINDS_MAX` kinds none is new.
         """
         kind = (topic, why.rstrip("0123456789 "))
         if kind in self._kinds or len(self._kinds) >= KINDS_MAX:

@@ -43,12 +43,12 @@ def cluster_header(cluster_id: str) -> Headers:
 
 
 def cluster_of(headers: Headers) -> str:
-    """Return the cluster's id in headers.
+    """Return the id of the cluster that headers say a record was written in.
 
     It is `UNKNOWN_CLUSTER` if there is none, or none that we wrote.
     """
     value = dict(headers).get(CLUSTER) or b""
-    if len(value) > CLUSTER_BYTES_MAX:
+    if len(value) > CLUSTER_BYTES_MAX:  # another program wrote it
         return UNKNOWN_CLUSTER
     try:
         return value.decode()
@@ -62,10 +62,9 @@ def is_of_another(written_in: str, cluster_id: str) -> bool:
 
 
 def other_cluster(headers: Headers, cluster_id: str) -> str:
-    """Return a text that names both clusters, if a record was written in another one; empty: it
-    was not.
+    """Return a text that names both clusters, if the headers of a record name another one; else "".
 
-    A record that names no cluster counts as written in this one.
+    `cluster_id` is that of this cluster. A record that names none counts as written in this one.
     """
     written_in = cluster_of(headers) if headers else UNKNOWN_CLUSTER
     if not is_of_another(written_in, cluster_id):
@@ -74,11 +73,12 @@ def other_cluster(headers: Headers, cluster_id: str) -> str:
 
 
 def require_cluster(place: str, headers: Headers, value: bytes | None, cluster_id: str) -> None:
-    """Raise `Disagreement` if a record was written in another cluster; `place` names it:
-    ``topic/3@1042``.
+    """Raise `Disagreement` if a record was written in another cluster than `cluster_id`.
 
-    What does not begin as our records do was written by no acker or replay worker, in no cluster.
-    Its headers mean nothing: each reader passes over it, or says that it is garbage.
+    `place` names the record, ``topic/3@1042``, with these headers and this value. What does not
+    begin as our records do was written by no acker or replay worker, in no cluster. Its headers
+    mean
+    nothing: each reader passes over it, or says that it is garbage.
     """
     is_ours = value is not None and value.startswith(MAGIC)
     difference = other_cluster(headers, cluster_id) if is_ours else ""

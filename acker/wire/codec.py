@@ -113,7 +113,7 @@ def _is_record(kind: Any) -> bool:
 
 
 def _writer_of(kind: Any) -> _Convert:
-    """Make the function that turns a value of a type into what fastavro writes."""
+    """Make the function that turns a value of the type `kind` into what fastavro writes."""
     if get_origin(kind) is tuple:
         write_item = _writer_of(get_args(kind)[0])
         if write_item is _unchanged:
@@ -133,7 +133,7 @@ def _writer_of(kind: Any) -> _Convert:
 
 
 def _reader_of(kind: Any, names_read: Container[str] | None = None) -> _Convert:
-    """Make the function that turns what fastavro reads into a value of a type.
+    """Make the function that turns what fastavro reads into a value of the type `kind`.
 
     `names_read` are the fields that the schema has, by their names on the wire; None: all of the
     type's.
@@ -152,7 +152,7 @@ def _reader_of(kind: Any, names_read: Container[str] | None = None) -> _Convert:
 
 
 def _record_reader(kind: Any, names_read: Container[str] | None) -> _Convert:
-    """Make the function that turns a record, as fastavro's dict, into a value of a type.
+    """Make the function that turns a record, as fastavro's dict, into a value of the type `kind`.
 
     `names_read` is as for `_reader_of`.
     """
@@ -234,7 +234,10 @@ class Codec(Generic[E]):
         types: Mapping[type[E], Mapping[str, Any]],
         older: Mapping[type[E], Iterable[Mapping[str, Any]]] = MappingProxyType({}),
     ) -> None:
-        """Prepare for record types with their schemas, and for `older` schemas of some of them."""
+        """Prepare to encode and decode record types by their schemas.
+
+        Records of `older` schemas of some of them are decoded, too.
+        """
         # a header here is the ten bytes that a record begins with; it names the schema
         self._encoders: dict[type, _Encoder] = {}
         self._decoder_by_header: dict[bytes, _Decoder] = {}
@@ -319,8 +322,8 @@ class _Unusual(Exception):
     """What only the generic decoder reads: garbage, a form of others, or over `RUNS_MAX` runs."""
 
 
-class _Cursor:
-    """Reads one encoded record part by part.
+class _FieldReader:
+    """Reads the fields of one encoded record, one after the other.
 
     `next_index` is that of the first byte that is not read yet.
     """
@@ -334,7 +337,7 @@ class _Cursor:
         self.next_index = HEADER_BYTES
 
     def long(self) -> int:
-        """Read a number: zigzag, seven bits to a byte, the lowest first.
+        """Read the next number of the record: zigzag, seven bits to a byte, the lowest first.
 
         Raises `_Unusual`: it has more than 64 bits.
         """
@@ -360,7 +363,10 @@ class _Cursor:
         return cast("bytes", self._view[start : self.next_index])
 
     def _skip(self) -> int:
-        """Read a length, go behind so many bytes, and return the index of the first of them."""
+        """Read a length, go behind so many bytes, and return the index of the first of them.
+
+        Raises `_Unusual`: the record has fewer bytes.
+        """
         length = self.long()
         start, end = self.next_index, self.next_index + length
         if length < 0 or end > len(self._data):
@@ -374,7 +380,10 @@ class _Cursor:
         return self._data[start : self.next_index].decode()
 
     def runs(self) -> tuple[events.PositionRun, ...]:
-        """Read an array of runs in one block, as our writers write it: its count, the runs, and a 0."""
+        """Read an array of runs as our writers write it: how many there are, the runs, and a 0.
+
+        Raises `_Unusual`: another program wrote it in parts, or it has more than `RUNS_MAX` runs.
+        """
         count = self.long()
         if count == 0:
             return ()
@@ -401,14 +410,14 @@ def read_acks(data: bytes, header: bytes) -> events.Acks | None:
     """
     if not data.startswith(header) or len(data) > READ_BYTES_MAX:
         return None
-    cursor = _Cursor(data)
+    reader = _FieldReader(data)
     try:
         # in the order of the schema's fields, which is that of the class
         record = events.Acks(
-            cursor.text(), cursor.long(), cursor.text(), cursor.text(), cursor.long(), cursor.long(),
-            cursor.long(), cursor.runs(), cursor.packed(), cursor.packed(), cursor.runs(), cursor.packed(),
-            cursor.long(),
+            reader.text(), reader.long(), reader.text(), reader.text(), reader.long(), reader.long(),
+            reader.long(), reader.runs(), reader.packed(), reader.packed(), reader.runs(), reader.packed(),
+            reader.long(),
         )  # fmt: skip
     except (IndexError, UnicodeDecodeError, _Unusual):
         return None
-    return record if cursor.next_index == len(data) else None
+    return record if reader.next_index == len(data) else None

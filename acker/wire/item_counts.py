@@ -15,21 +15,22 @@ from acker.errors import CodecError
 
 
 def require_few_items(data: bytes, begin: int, schema: Mapping[str, Any], items_max: int) -> None:
-    """Refuse a record, encoded from `begin` on, whose arrays have more than `items_max` items
-    altogether.
+    """Refuse a record whose arrays have more than `items_max` items altogether.
+
+    Its Avro encoding begins at index `begin` of `data`, behind the header.
 
     Raises:
         CodecError: they have more, or the record ends too early.
     """
-    walk = _Walk(data, begin, schema["name"], items_max)
+    counter = _ItemCounter(data, begin, schema["name"], items_max)
     try:
-        walk.skip(schema)
+        counter.skip(schema)
     except IndexError:
         raise CodecError(f"{schema['name']} is cut off") from None
 
 
-class _Walk:
-    """A place in a record, and how many more items may follow."""
+class _ItemCounter:
+    """Goes through an encoded record, and counts the items of its arrays."""
 
     def __init__(self, data: bytes, begin: int, name: str, items_max: int) -> None:
         """Begin at an index of the data; `name` is that of the record's type, for errors."""
@@ -40,7 +41,10 @@ class _Walk:
         self._items_left = items_max
 
     def skip(self, schema: Any) -> None:
-        """Go behind a value of a type."""
+        """Move the index behind the next value, which is of the type that the schema names.
+
+        Raises `CodecError`: its arrays have too many items, or it is cut off.
+        """
         kind = schema["type"] if isinstance(schema, Mapping) else schema
         if kind == "record":
             for field in schema["fields"]:

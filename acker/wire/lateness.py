@@ -46,10 +46,10 @@ class Mover(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """What a watermark dropped of one batch, as one block of its positions says it; see
-    `too_late.avsc`.
+    """What a watermark dropped of one batch, as one block of its positions says it.
 
-    The fields are the schema's. A batch is number `seq` of its *lane*, one writer's sequence.
+    See `too_late.avsc`. The fields are the schema's. A batch is number `seq` of its *lane*,
+    one writer's sequence.
 
     Attributes:
         first: whether it is the first block of its batch, whose `rows` count for all blocks.
@@ -117,9 +117,9 @@ class LateCounts:
     newest_note: TooLate | None = None
 
     def plus(self, note: TooLate) -> LateCounts:
-        """Return the counts with a note's.
+        """Return the counts with those of a note added, which becomes the newest one.
 
-        The newest note is kept without the roots that it names.
+        It is kept without the roots that it names, since these may be many.
         """
         newest_note = replace(note, moved_by=note.moved_by[:MOVED_BY_MAX], roots=(), batch=())
         return LateCounts(self.roots + note.root_count, self.rows + note.rows_counted, newest_note)

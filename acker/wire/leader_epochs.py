@@ -72,10 +72,10 @@ class LeaderEpochs:
             self.add(step)
 
     def add(self, step: EpochStep) -> None:
-        """Add a step behind all others of its source; the oldest of more than `STEPS_MAX` are
-        forgotten.
+        """Add a step: the leader epoch in which roots of a source were emitted, from a position on.
 
-        A step is left out if it does not begin behind the last one, or has its epoch.
+        A step is left out if it does not begin behind the last one of its source, or has its
+        epoch. The oldest of more than `STEPS_MAX` of a source are forgotten.
         """
         steps = self._steps.setdefault(step.source, [])
         if steps and step.epoch == steps[-1].epoch:
@@ -106,13 +106,17 @@ class LeaderEpochs:
         return epochs_header(sorted(steps))
 
     def _steps_of(self, lost: Lost) -> Iterator[EpochStep]:
-        """Yield the steps in which lost roots of one source and cause were emitted."""
+        """Yield the steps, each a leader epoch from a position on, in which some lost roots were
+        emitted.
+
+        The roots are of one source and cause.
+        """
         steps = self._steps.get(lost.source)
         if not steps:
             return
         lost_positions = positions(lost.positions)  # they ascend
         first_lost, last_lost = int(lost_positions[0]), int(lost_positions[-1])
-        # the step in which the first of them lies began before it, if any did
+        # the number of steps that begin at the first of them or before it; the last of these has it
         steps_begun = bisect_right(steps, first_lost, key=_first_position)
         for step in steps[max(0, steps_begun - 1) :]:
             if step.first_position <= last_lost:
@@ -130,7 +134,9 @@ def epochs_header(steps: Iterable[EpochStep], rows_max: int = ROWS_MAX) -> Heade
 
 
 def epochs_of_runs(runs: Iterable[SourceRun], epochs: Mapping[int, int]) -> Headers:
-    """Return the header of an `Init`: a step for each of its sources whose epoch is known.
+    """Return the header of an init that says in which leader epochs it emits.
+
+    A step, an epoch from a position on, is written for each source whose epoch is known.
 
     Args:
         runs: that the init emits, in any order; the step of a source begins with the lowest of
@@ -149,7 +155,10 @@ def epochs_of_runs(runs: Iterable[SourceRun], epochs: Mapping[int, int]) -> Head
 
 
 def read_epochs(headers: Headers) -> LeaderEpochs:
-    """Return the epochs in the header; none at all if any part of it is not as we write it."""
+    """Return the leader epochs in a header of a record.
+
+    None at all if any part is not as we write it.
+    """
     value = dict(headers).get(LEADER_EPOCHS) or b""
     if len(value) % _ROW_BYTES or len(value) > ROWS_READ_MAX * _ROW_BYTES:
         return LeaderEpochs()

@@ -40,10 +40,10 @@ _POSITION_END: Final = 1 << 63
 
 
 class PassedCall(NamedTuple):
-    """A call that hung, or ended its process, and passed when its rows came again.
+    """A call of a bolt that hung, or ended its process, and passed when its rows came again.
 
-    `error` is ``HUNG`` or the like, and `explanation` says it in words, both as in a poison
-    tuple's cause.
+    `error` is ``HUNG`` or the like, and `explanation` says it in words, both as in the cause of a
+    tuple whose call does so each time.
     """
 
     bolt: str
@@ -77,7 +77,11 @@ def _row_of(call: PassedCall) -> list[object]:
 
 
 def read_passed_calls(headers: Iterable[tuple[str, bytes | None]]) -> PassedCalls | None:
-    """Return the note in the headers of a record; None: it has none, or one that no program of ours wrote."""
+    """Return the note of bolt calls that passed when they were made again, from the headers of a
+    record.
+
+    None: it has no such note, or one that no program of ours wrote.
+    """
     value = first_value(headers, PASSED_CALLS)
     if not value or len(value) > NOTE_BYTES_MAX:
         return None

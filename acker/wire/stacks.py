@@ -1,8 +1,7 @@
-"""Carries the stacks of exceptions with failed roots to their dead letters; no verdict depends on
-them.
+"""Carries the stacks of exceptions with failed roots to their dead letters.
 
-The schemas of `Fails` and `Verdicts` are published and stay as they are. So stacks travel in a
-header, which readers of former versions pass over:
+No verdict depends on them. The schemas of `Fails` and `Verdicts` are published and stay as
+they are. So stacks travel in a header, which readers of former versions pass over:
 
 1. A task writes `STACKS` to its record of `_ack_fail`: the stacks of all causes there.
 2. An acker copies them to the verdicts of the same step, again as `STACKS`.
@@ -13,9 +12,9 @@ header, which readers of former versions pass over:
 
 Where a stack is lost on its way, the letter has none, and all else of it.
 
-A stack belongs to a cause by the cause's operator, error, and place: `split`, `ValueError`,
-`split.py:12` (`acker.wire.causes` says how the place stands in the message). The value of `STACKS`
-is a list in JSON, whose rows are operator, error, place and stack.
+A stack belongs to a cause by the cause's operator, error, and line of code: `split`, `ValueError`,
+`split.py:12` (`acker.wire.causes` says how the line stands in the message). The value of `STACKS`
+is a list in JSON, whose rows are operator, error, line of code and stack.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -26,7 +25,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Self
 
-from acker.wire.causes import Cause, without_place
+from acker.wire.causes import Cause, without_code_line
 from acker.wire.headers import Headers, first_value
 
 STACKS: Final = "windhover.stacks"
@@ -55,35 +54,37 @@ _CUT_MARK: Final = b"\n... cut ...\n"
 class CauseKey(NamedTuple):
     """What a cause's stack is found by.
 
-    `place` is the file and line where the exception was raised, ``split.py:12``; empty: nobody
+    `code_line` is the file and line where the exception was raised, ``split.py:12``; empty: nobody
     knows.
     """
 
     operator: str
     error: str
-    place: str
+    code_line: str
 
     @classmethod
-    def of(cls, operator: str, error: str, place: str) -> Self:
-        """Return the key of an exception that was raised at a place, ``split.py:12``.
+    def of(cls, operator: str, error: str, code_line: str) -> Self:
+        """Return the key of an exception that was raised at a line of code, ``split.py:12``.
 
-        The place is empty where no line of the bolt's author raised it.
+        `code_line` is empty where no line of the bolt's author raised it.
         """
         cause = Cause.of(operator, error, "")  # as ackers write it in their verdicts
-        return cls(cause.operator, cause.error, place)
+        return cls(cause.operator, cause.error, code_line)
 
 
 def key_of(operator: str, error: str, message: str) -> CauseKey:
-    """Return the key of a cause, whose message ends with its place: ``bad word (split.py:12)``."""
-    _text, place = without_place(message)
-    return CauseKey.of(operator, error, place.strip(" ()"))
+    """Return the key of a cause, whose message ends with its line of code: ``bad word
+    (split.py:12)``.
+    """
+    _text, code_line = without_code_line(message)
+    return CauseKey.of(operator, error, code_line.strip(" ()"))
 
 
 Stacks = Mapping[CauseKey, str]
 
 
 def cut_stack(text: str, bytes_max: int = STACK_BYTES_MAX) -> str:
-    """Cut a stack in its middle to `bytes_max` of UTF-8.
+    """Cut the text of an exception's stack in its middle to `bytes_max` bytes of UTF-8.
 
     >>> len(cut_stack("x" * 10_000)) == STACK_BYTES_MAX
     True
@@ -100,17 +101,23 @@ def cut_stack(text: str, bytes_max: int = STACK_BYTES_MAX) -> str:
     return cut.decode("utf-8", "ignore")
 
 
-def stacks_header(keys: Iterable[CauseKey], stacks: Stacks, room: int = STACKS_BYTES_MAX) -> Headers:
-    """Return the header with the stacks of some causes, as many as fit; no header if no cause has
-    one.
+def stacks_header(
+    keys: Iterable[CauseKey],
+    stacks: Stacks,
+    room_bytes: int = STACKS_BYTES_MAX,
+) -> Headers:
+    """Return the header with the stacks of some causes, as many as fit.
+
+    No header if no cause has one.
 
     Args:
         keys: of the causes; the first ones find room first, and a key may come again.
-        room: how many bytes the record has left for the header's name and value.
+        stacks: the stacks that there are, by the keys of their causes.
+        room_bytes: how many bytes the record has left for the header's name and value.
     """
     rows: list[tuple[str, ...]] = []
-    brackets_bytes = 2
-    bytes_left = min(room, STACKS_BYTES_MAX) - len(STACKS) - brackets_bytes
+    brackets_bytes = 2  # of the JSON list
+    bytes_left = min(room_bytes, STACKS_BYTES_MAX) - len(STACKS) - brackets_bytes
     distinct_keys = dict.fromkeys(keys)
     for key in distinct_keys:
         stack = stacks.get(key)
@@ -140,13 +147,15 @@ def read_stacks(headers: Headers) -> dict[CauseKey, str]:
     if not isinstance(rows, list) or not all(map(_is_row, rows)):
         return {}
     stacks: dict[CauseKey, str] = {}
-    for operator, error, place, stack in rows:
-        stacks[CauseKey(operator, error, place)] = cut_stack(stack)
+    for operator, error, code_line, stack in rows:
+        stacks[CauseKey(operator, error, code_line)] = cut_stack(stack)  # whoever wrote it
     return stacks
 
 
 def _is_row(row: object) -> bool:
-    """Return whether a value is a row as we write it: operator, error, place and stack, all texts."""
+    """Return whether a value is a row as we write it: operator, error, line of code and stack,
+    all texts.
+    """
     return isinstance(row, list) and len(row) == _ROW_PARTS and all(isinstance(part, str) for part in row)
 
 

@@ -84,11 +84,11 @@ class Partition:
             self._finish_step()
 
     def _finish_step(self) -> None:
-        if self._core.sessions.waits_for_ends():
+        if self._core.sessions.lacks_barrier():
             self._core.set_barrier(self._offsets["ack"], 0)
         self._core.apply_reached_ticks()
         output = self._core.take_output()
-        self._core.count_committed(output.verdicts)
+        self._core.move_verdict_end(output.verdicts)
 
     def _record(self, topic: str, value: bytes) -> Record:
         offset = self._offsets[topic]

@@ -157,7 +157,7 @@ def _stored_records(worker: Worker, due_partition: TopicPartition) -> Iterator[R
         end,
         committed=True,
         wait_ms=worker.limits.operation_timeout_ms,
-        alive=lambda: worker.note_operation(operation),
+        report_alive=lambda: worker.note_operation(operation),
     )
 
 

@@ -23,7 +23,7 @@ from acker.notation import is_visible
 from acker.terminal import as_written, writes_all
 from acker.units import rounded_duration_text
 from acker.untrusted import sentence_line
-from acker.wire.causes import without_place
+from acker.wire.causes import without_code_line
 
 Row = Mapping[str, Any]
 
@@ -105,7 +105,7 @@ def cut_message(limit: int) -> Callable[[Any], str]:
         text = str(value)
         if len(text) <= limit:
             return text
-        message, place = without_place(text)  # a message ends with the place in the code
+        message, place = without_code_line(text)  # a message ends with the place in the code
         return message[: max(0, limit - 1 - len(place))] + "…" + place
 
     return text_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from acker.errors import TupleError
 from acker.wire.causes import Cause as Cause
-from acker.wire.causes import class_name, error_text, with_place
+from acker.wire.causes import class_name, error_text, with_code_line
 from spout.tuples.poison import Isolated
 from spout.tuples.raised import Tracebacks, place_of
 from spout.tuples.tuple import short_repr, text_of
@@ -114,7 +114,7 @@ def cause_of(
     place = place_of(why)
     was_raised = why.__traceback__ is not None
     if not was_raised or tracebacks is None:
-        return Cause.of(operator, error_text(type(why)), with_place(text, place))
+        return Cause.of(operator, error_text(type(why)), with_code_line(text, place))
     # where no line of the author's raised it, its place is where the bolt's
     # code begins
     return _keep_traceback(operator, why, text, place or tracebacks.code_place, tracebacks)
@@ -139,6 +139,6 @@ def _keep_traceback(
 
     `text` and `place` are the cause's.
     """
-    cause = Cause.of(operator, error_text(type(why)), with_place(text, place))
+    cause = Cause.of(operator, error_text(type(why)), with_code_line(text, place))
     tracebacks.keep(cause.operator, cause.error, place, why)
     return cause

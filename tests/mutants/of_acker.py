@@ -367,8 +367,9 @@ MUTANTS = (
     Mutant(
         "an-init-belongs-to-the-generation-of-its-source",
         "acker/service/core.py",
-        "return generation_of(run.start) == source.generation == generation_of(last_position)",
-        "return last_position >= 0",
+        "generation_of(run.start) == source_generation.generation\n"
+        "            and generation_of(last_position) == source_generation.generation",
+        "last_position >= 0",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_only_a_take_raises_a_generation_and_open_roots_of_the_old_one_live_on",
         "after a rewind a query from before it could open roots of the old generation",
@@ -457,7 +458,7 @@ MUTANTS = (
     Mutant(
         "an-init-leaves-no-block-out",
         "acker/service/core.py",
-        "if block is not None:",
+        "if first_left_out is not None:",
         "if False:",
         "tests/unit/acker/service/test_forged_records.py"
         "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
@@ -573,9 +574,9 @@ MUTANTS = (
     Mutant(
         "verdicts-and-state-are-one-transaction",
         "acker/service/partition.py",
-        "self._commit(write.records)",
-        "self._commit(write.records[len(write.output.verdicts) :])\n"
-        "            self._commit(write.records[: len(write.output.verdicts)])",
+        "self._write_in_transaction(write.records)",
+        "self._write_in_transaction(write.records[len(write.output.verdicts) :])\n"
+        "            self._write_in_transaction(write.records[: len(write.output.verdicts)])",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_an_unknown_outcome_of_a_commit_with_verdicts_is_looked_up",
         "a crash between the two would lose the verdicts",
@@ -602,7 +603,7 @@ MUTANTS = (
         "a-restart-settles-what-state-carries-too",
         "acker/ledger/ledger.py",
         "        if not count:\n            return\n        self.open_count -= count",
-        "        if not count or (verdict is not self.verdict_next and cohort.bin_number is not None):\n"
+        "        if not count or (first_verdict is not self.verdict_next and cohort.bin_number is not None):\n"
         "            return\n        self.open_count -= count",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_of_carried_roots_without_their_state_are_not_given_again",
@@ -996,8 +997,8 @@ MUTANTS = (
     Mutant(
         "what-is-held-is-not-waited-for",
         "acker/service/step_reader.py",
-        "                self._control_end_by_place.pop(place, None)  # what waits",
-        "                pass  # what waits",
+        "                self._control_end_by_place.pop(place, None)\n        self._reassign()",
+        "                pass\n        self._reassign()",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_contributions_that_wait_for_their_inits_wait_on_behind_the_transaction",
         "the others would be fetched no more before it goes on",
@@ -1059,7 +1060,7 @@ MUTANTS = (
     Mutant(
         "partitions-come-up-in-turn",
         "acker/service/silent.py",
-        "return at_ms, wait_ms, partition",
+        "return tried_ms, wait_ms, partition",
         "return 0, 0, partition",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_partition_without_a_leader_does_not_hold_up_the_others",

@@ -1716,7 +1716,7 @@ MUTANTS = (
     Mutant(
         "two-forms-of-an-accent-have-two-texts",
         "acker/notation.py",
-        'return is_message or unicodedata.is_normalized("NFC", tail + character)',
+        'return is_message or unicodedata.is_normalized("NFC", text_before + character)',
         "return True",
         "tests/property/test_notation.py::test_no_tool_between_changes_a_text",
         "a key that was copied would name another record",

@@ -168,11 +168,11 @@ def crc() -> Replaced:
 def marks_per_topic() -> Replaced:
     """Mark acks and fails in one place."""
 
-    def _mark_fails(self: PartitionCore, record: Record, session: Session, fails: Any) -> Seen:
+    def _compare_and_mark_fails(self: PartitionCore, record: Record, session: Session, fails: Any) -> Seen:
         content = Content(fails.seq, fails.source, fails.block, 1)
         return self.ack_marks.latest.compare_and_mark(SessionLane(session, fails.lane), content)
 
-    return [(PartitionCore, "_mark_fails", _mark_fails)]
+    return [(PartitionCore, "_compare_and_mark_fails", _compare_and_mark_fails)]
 
 
 def lane_marks() -> Replaced:
@@ -251,7 +251,7 @@ def _commit_one(transactions: Transactions, records: Iterable[Outgoing], timeout
 def acker_transaction() -> Replaced:
     """Commit State, then verdicts."""
 
-    def _commit(self: PartitionAcker, records: Sequence[Outgoing]) -> None:
+    def _write_in_transaction(self: PartitionAcker, records: Sequence[Outgoing]) -> None:
         timeout_ms = self._limits.operation_ms
         verdicts = [record for record in records if record.topic == self._topics.verdict]
         try:
@@ -262,18 +262,18 @@ def acker_transaction() -> Replaced:
             self._transactions.abort(timeout_ms)
             raise
 
-    return [(PartitionAcker, "_commit", _commit)]
+    return [(PartitionAcker, "_write_in_transaction", _write_in_transaction)]
 
 
 def writes_awaited() -> Replaced:
     """Take a transaction for committed when it has been begun."""
 
-    def take_finished(self: WritesUnderWay) -> Finished:
+    def take_finished_outcomes(self: WritesUnderWay) -> Finished:
         writes = list(self._writes.values())
         self._writes = {}
-        return [(write.acker, write.acker.record_commit(write.prepared)) for write in writes]
+        return [(write.acker, write.acker.record_written(write.prepared)) for write in writes]
 
-    return [(WritesUnderWay, "take_finished", take_finished)]
+    return [(WritesUnderWay, "take_finished_outcomes", take_finished_outcomes)]
 
 
 def replay_first() -> Replaced:

@@ -263,14 +263,14 @@ def verdicts_kept() -> Replaced:
 
 def contributions_kept() -> Replaced:
     """Delete contributions as soon as they are applied."""
-    original = PartitionAcker.record_commit
+    original = PartitionAcker.record_written
 
-    def record_commit(self: PartitionAcker, write: PreparedWrite) -> Any:
+    def record_written(self: PartitionAcker, write: PreparedWrite) -> Any:
         output = original(self, write)
         self.needed_offsets[TopicPartition(self._topics.ack, self.core.partition)] = self.core.ack_next
         return output
 
-    return [(PartitionAcker, "record_commit", record_commit)]
+    return [(PartitionAcker, "record_written", record_written)]
 
 
 def oldest_first() -> Replaced:

@@ -11,7 +11,7 @@ import pytest
 from acker.hot_paths import as_array
 from acker.identity import WIRE_BLOCK_BITS, root_edge, source_of
 from acker.ledger.cohort import InitEmission, RootCohort, Session
-from acker.ledger.contribution import FEW_RUNS, Contribution, at_or_above, clip
+from acker.ledger.contribution import FEW_RUNS, Contribution, clip, count_at_or_above
 from acker.ledger.roots import Roots
 from acker.wire.events import Acks, PositionRun, pack_positions, pack_values
 
@@ -212,6 +212,6 @@ def test_positions_are_cut_to_those_of_a_range() -> None:
 
 def test_what_is_not_below_the_watermark_is_counted_in_runs_and_at_positions() -> None:
     runs = [PositionRun(5, 9), PositionRun(9, 12), PositionRun(20, 23)]
-    assert at_or_above(10, runs, None) == 2 + 3
-    assert at_or_above(10, runs, np.array([9, 10, 11])) == 5 + 2
-    assert at_or_above(30, runs, np.array([9])) == 0
+    assert count_at_or_above(10, runs, None) == 2 + 3
+    assert count_at_or_above(10, runs, np.array([9, 10, 11])) == 5 + 2
+    assert count_at_or_above(30, runs, np.array([9])) == 0

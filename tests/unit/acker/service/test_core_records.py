@@ -132,7 +132,7 @@ def test_positions_pass_markers_and_never_go_back(
 ) -> None:
     core = owned.core
     core.init_next, core.fail_next, core.ack_next = before
-    core.move_positions(*to)
+    core.move_next_offsets(*to)
     assert (core.init_next, core.fail_next, core.ack_next) == tuple(map(max, before, to))
 
 
@@ -142,7 +142,7 @@ def test_verdicts_that_were_ahead_are_forgotten_behind_their_inits(
 ) -> None:
     owned.core.ledger.ahead_pin = Pin(3, 0)
     owned.core.ahead_inits_end = 10
-    owned.core.move_positions(init_next, 0, 0)
+    owned.core.move_next_offsets(init_next, 0, 0)
     assert (owned.core.ledger.ahead_pin is not None) is is_kept
 
 
@@ -160,11 +160,11 @@ def test_reading_again_costs_the_bytes_and_something_a_record(value: bytes | Non
 
 def test_what_was_committed_moves_the_next_verdict_behind_its_marker(owned: Partition) -> None:
     core = owned.core
-    core.count_committed([])
+    core.move_verdict_end([])
     assert core.ledger.verdict_next == Pin(0, 0)
-    core.count_committed([b"x", bytes(RECORD_BYTES + 5), b""])
+    core.move_verdict_end([b"x", bytes(RECORD_BYTES + 5), b""])
     assert core.ledger.verdict_next == Pin(4, 3 * RECORD_BYTES + 5)
-    core.count_committed([b""])
+    core.move_verdict_end([b""])
     assert core.ledger.verdict_next == Pin(6, 4 * RECORD_BYTES + 5)
 
 
@@ -200,14 +200,14 @@ def test_a_count_says_whether_anything_counted(owned: Partition) -> None:
     assert core.apply_reached_ticks() is False
     core.set_barrier(1, 0)
     assert core.apply_reached_ticks() is False
-    core.move_positions(0, 0, 1)
+    core.move_next_offsets(0, 0, 1)
     assert core.apply_reached_ticks() is True
     assert core.apply_reached_ticks() is False
 
 
 def test_state_names_the_first_verdict_that_a_restart_needs(owned: Partition) -> None:
     """Of a range with open roots, or of what was settled before its init."""
-    owned.core.count_committed([b"x"])
+    owned.core.move_verdict_end([b"x"])
     owned.init((0, 10))
     owned.ack(
         replace(
@@ -230,14 +230,14 @@ def test_roots_are_carried_where_more_than_so_much_would_be_read_again() -> None
     partition.read(TAKE)
     garbage = Record("_ack", 0, 1, None, b"x")
     core.apply_acks([garbage] * 3)
-    core.count_committed([b""] * 3)
+    core.move_verdict_end([b""] * 3)
     partition.init((0, 10))
     partition.ack(replace(ACKS, runs=(PositionRun(0, 1),)))
     core.apply_acks([garbage])
-    core.count_committed([b""] * 2)
+    core.move_verdict_end([b""] * 2)
     carry_old_cohorts(core)
     assert core.ledger.counts.carried == 0
-    core.count_committed([b""])
+    core.move_verdict_end([b""])
     carry_old_cohorts(core)
     assert core.ledger.counts.carried == 1
     partition.init((10, 20), source=B)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from acker.wire.causes import with_place
+from acker.wire.causes import with_code_line
 from acker.wire.stacks import (
     STACK,
     STACK_BYTES_MAX,
@@ -30,7 +30,7 @@ def test_stacks_go_with_the_causes_that_have_them() -> None:
     headers = stacks_header([SPLIT, other, SPLIT], {SPLIT: "Traceback\n  é", CauseKey.of("x", "", ""): "y"})
     assert read_stacks(headers) == {SPLIT: "Traceback\n  é"}
     assert stacks_header([other], {SPLIT: "Traceback"}) == ()
-    assert key_of("split", "ValueError", with_place("no number", "split.py:12")) == SPLIT
+    assert key_of("split", "ValueError", with_code_line("no number", "split.py:12")) == SPLIT
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "\U0001f985", "\x00", '"', "\udc80"])

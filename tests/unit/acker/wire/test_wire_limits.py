@@ -12,7 +12,7 @@ from acker.id_ranges import INPUT_ID_MAX
 from acker.identity import REPLAY_ID_OFFSET, source_of
 from acker.root_sets.position_set import PositionSet
 from acker.root_sets.root_set import RootSet
-from acker.wire.causes import error_classes, error_text, with_place, without_place
+from acker.wire.causes import error_classes, error_text, with_code_line, without_code_line
 from acker.wire.checks import NAMED_MAX, wrong_acks, wrong_source
 from acker.wire.clusters import CLUSTER, CLUSTER_BYTES_MAX, cluster_of
 from acker.wire.events import (
@@ -74,9 +74,9 @@ def test_the_parents_of_what_is_no_exception_come_nearest_first() -> None:
 @pytest.mark.parametrize("message", ["", "no words", "(a)"])
 @pytest.mark.parametrize("place", ["", "split.py:12"])
 def test_a_message_and_its_place_are_taken_apart_again(message: str, place: str) -> None:
-    text = with_place(message, place)
+    text = with_code_line(message, place)
     assert text == " ".join(part for part in (message, place and f"({place})") if part)
-    assert without_place(text)[0] == message
+    assert without_code_line(text)[0] == message
 
 
 @pytest.mark.parametrize(("size", "is_read"), [(CLUSTER_BYTES_MAX, True), (CLUSTER_BYTES_MAX + 1, False)])

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from acker.errors import TupleError
-from acker.wire.causes import error_class, without_place
+from acker.wire.causes import error_class, without_code_line
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
@@ -155,7 +155,7 @@ def pass_of(*bolts: AnyBolt, **about: Any) -> StagePass:
 def failed(report: TaskReport) -> dict[Cause, list[int]]:
     """Return a report's failures as plain values; a message without the place behind it."""
     return {
-        cause._replace(message=without_place(cause.message)[0]): roots.tolist()
+        cause._replace(message=without_code_line(cause.message)[0]): roots.tolist()
         for cause, roots in failures_in(report)
     }
 

@@ -10,7 +10,7 @@ import pytest
 
 import spout
 from acker.errors import TupleError
-from acker.wire.causes import error_class, without_place
+from acker.wire.causes import error_class, without_code_line
 from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedTuple
@@ -192,7 +192,7 @@ def test_columns_go_by_field_name_too(where: str) -> None:
     assert rows == [("a", 0), ("b", 1)]
     found = ran(Columns("m"), [b"a"], [], where)
     text = f"bolt 'it' emitted a mapping without n and with the unknown 'm', {FIELDS}"
-    assert without_place(found[0].message)[0] == text
+    assert without_code_line(found[0].message)[0] == text
     found = ran(Columns(kind="text"), [b"a"], [], where)
     assert found[0].message.startswith("bolt 'it' emitted ")
     assert "as 'n', which is int" in found[0].message

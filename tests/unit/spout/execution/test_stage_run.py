@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from acker.errors import TupleError
-from acker.wire.causes import error_class, without_place
+from acker.wire.causes import error_class, without_code_line
 from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, OutputDeclarer
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
@@ -107,7 +107,7 @@ def one_bolt(bolt: BasicBolt | Bolt | ArrowBolt, parallelism: int | None = None)
 def causes(ran: Any) -> dict[int, tuple[str, str]]:
     """Return why roots failed: error and message of each, without the place behind it."""
     return {
-        index: (cause.error, without_place(cause.message)[0])
+        index: (cause.error, without_code_line(cause.message)[0])
         for cause, indices in failed_by_cause(ran.outcome)
         for index in indices.tolist()
     }
@@ -411,7 +411,7 @@ def test_in_order_a_bolt_of_a_topology_does_not_see_what_stands_behind_a_record_
     worker.finish()
     assert Bad.seen == ["a0", "aX", "b1", "b3"]
     report = worker.report()
-    failed = {(c.error, without_place(c.message)[0]): roots.tolist() for c, roots in failures_in(report)}
+    failed = {(c.error, without_code_line(c.message)[0]): roots.tolist() for c, roots in failures_in(report)}
     assert failed == {("ValueError", "aX"): [1], ("HELD", "waits for lines/0@1"): [3]}
     executed = report.counts[Counted(What.EXECUTED, "bolt", StreamId("lines"))]
     assert executed.tuples == 4

@@ -13,7 +13,7 @@ import pytest
 
 import spout
 from acker.errors import BoltStopped
-from acker.wire.causes import without_place
+from acker.wire.causes import without_code_line
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.execution.stage_run import StageRun
 from spout.topology.chain import Chain, Step
@@ -70,7 +70,7 @@ def test_a_row_with_a_value_that_does_not_fit_fails_its_record(bolt: Any, hooks:
     for root, cause in failed.items():
         assert cause.message.startswith(f"bolt 'it' emitted {VALUES[LINES[root]]!r}, a "), cause
         assert "as 'n', which is int: " in cause.message
-        assert without_place(cause.message)[1].startswith(" (test_unfit_values.py:")
+        assert without_code_line(cause.message)[1].startswith(" (test_unfit_values.py:")
     kept = [(line, value) for line in LINES if line in FITS for value in (0, 7)]
     assert sorted(row for row in rows if row[0] in FITS) == sorted(kept)
 
@@ -122,7 +122,7 @@ def test_a_column_with_such_values_fails_their_records_alone(
         assert cause.message.startswith("bolt 'it' emitted "), cause
         assert "as 'n', which is int: " in cause.message
         assert str(values[root])[:3] in cause.message
-        assert without_place(cause.message)[1].startswith(" (test_unfit_values.py:")
+        assert without_code_line(cause.message)[1].startswith(" (test_unfit_values.py:")
     assert {int(line) for line, _ in rows} == set(range(8)) - bad
 
 

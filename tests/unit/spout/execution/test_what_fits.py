@@ -10,7 +10,7 @@ import pytest
 
 import spout
 from acker.errors import BoltStopped, TupleError
-from acker.wire.causes import error_class, without_place
+from acker.wire.causes import error_class, without_code_line
 from spout.bolts.hooks import AckInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.execution import fitting
 from spout.execution.bolt_work import BoltWork
@@ -143,7 +143,7 @@ def test_an_arrow_bolt_names_no_tasks_and_is_told_what_to_do_about_a_direct_stre
     """It was told that it had emitted 0 values."""
     columns = [pa.array(["x", "y"])]
     _, failed = outcome_of(Columns(columns, "aside"), STREAM, stream_of("aside", direct=True))
-    assert {without_place(message)[0] for message in failed.values()} == {
+    assert {without_code_line(message)[0] for message in failed.values()} == {
         "bolt 'it' emitted on stream 'aside', which is direct, and an ArrowBolt names no tasks: declare"
         " it without direct=True, or make the bolt a BasicBolt"
     }

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import BoltStopped
-from acker.wire.causes import without_place
+from acker.wire.causes import without_code_line
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
@@ -187,7 +187,7 @@ def test_a_hang_that_repeats_fails_its_record_and_is_not_shown_twice(
     report = attempt(stage, again=True)
     ((cause, indices),) = failures_in(report)
     assert (cause.error, indices.tolist()) == (HUNG, [HUNG_ROOT])
-    assert without_place(cause.message)[0] == "took longer than bolt_timeout, 300ms"
+    assert without_code_line(cause.message)[0] == "took longer than bolt_timeout, 300ms"
     assert passed_in(report) == ()
     assert HUNG_ROOT in roots
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TupleError, WorkerLost
-from acker.wire.causes import without_place
+from acker.wire.causes import without_code_line
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
@@ -218,7 +218,7 @@ class Done:
     def failed(self) -> dict[int, tuple[str, str, str]]:
         """Why roots failed."""
         return {
-            root: (cause.operator, cause.error, without_place(cause.message)[0])
+            root: (cause.operator, cause.error, without_code_line(cause.message)[0])
             for cause, roots in failures_in(self.report)
             for root in roots.tolist()
         }
@@ -317,7 +317,7 @@ def in_line(
     returned += run.finish()
     emitted = [row["word"] for batch in returned for row in batch.to_pylist()]
     failures = failures_in(run.report())
-    reported = {r: without_place(cause.message)[0] for cause, roots in failures for r in roots.tolist()}
+    reported = {r: without_code_line(cause.message)[0] for cause, roots in failures for r in roots.tolist()}
     return emitted, held | reported
 
 

@@ -5,7 +5,7 @@ returns and failed when it raises. `Bolt` is Storm's rich bolt: it anchors, acks
 hand. `ArrowBolt` is a `BasicBolt` for whole Arrow batches: for work that PyArrow or NumPy can
 do on many rows at once.
 
-A bolt is pickled once, when the query is built, and every task works on its own copy.
+A bolt is pickled once, when the query is built, and every task works on an instance of its own.
 """
 
 from __future__ import annotations
@@ -262,7 +262,8 @@ class BatchCollector:
         if isinstance(columns, Mapping):
             arrays: Sequence[Any] = list(columns.values())
         else:
-            arrays = values_in_order(columns, None, self._bolt)  # raises where there is no order
+            # Raises where they have no order. The names of the fields, here None, are for mappings.
+            arrays = values_in_order(columns, None, self._bolt)
             columns = arrays
         parent_rows = self._parent_rows(parents)
         lengths = [len(column) for column in arrays]
@@ -335,10 +336,10 @@ class BatchCollector:
         return int(row)
 
     def join(self, collected: BatchCollector, first_row: int) -> None:
-        """Add what another collector has collected for a part of this batch, which begins at
-        `first_row`.
+        """Add what another collector has collected for a part of this batch.
 
-        It counts the rows of the part from 0, so its row 2 is row `first_row` + 2 of this batch.
+        The part begins at `first_row`, and the other collector counts its rows from 0: so its row
+        2 is row `first_row` + 2 of this batch.
         """
         self.columns += collected.columns
         self.parents += [parents + first_row for parents in collected.parents]
@@ -396,11 +397,11 @@ def bolt_name(bolt: object, name: str | None) -> str:
 
 
 def check_bolt(name: str, bolt: object) -> None:
-    """Raise `UsageError` if a method of a bolt would not run its author's code, or its output is
-    wrong.
+    """Raise `UsageError` if a bolt cannot run: a method is missing, or would not run its author's
+    code, or an output is wrong.
     """
     _refuse_class(f"bolt {name!r}", bolt)
-    if isinstance(bolt, Stopping):
+    if isinstance(bolt, Stopping):  # it derives from one of our classes
         required_methods = {"execute": "for every tuple"}  # by name: when it is called
         if isinstance(bolt, Bolt):
             required_methods = {"prepare": "with the collector of each task"} | required_methods

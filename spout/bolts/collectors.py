@@ -86,12 +86,12 @@ class Outlet(NamedTuple):
     Attributes:
         subscription: its key.
         tasks: how many tasks the consumer has.
-        copies: to how many of them each tuple is sent.
+        receiving_tasks: how many of them get each tuple: one, or all.
     """
 
     subscription: int
     tasks: int = 1
-    copies: int = 1
+    receiving_tasks: int = 1
 
 
 class EmittedStream(NamedTuple):
@@ -119,8 +119,8 @@ class Sent(NamedTuple):
 
     Attributes:
         anchors: its anchors, each once.
-        ordinals: of its deliveries: one for each anchor, for each copy on each outlet. With the
-            anchors a and b and two copies they are of a, b, a, b.
+        ordinals: of its deliveries: for each task that receives it, over all outlets, one for each
+            anchor. With the anchors a and b and two tasks they are of a, b, a, b.
         task: on a direct stream the task that receives it, else -1 (`_NO_TASK`).
     """
 
@@ -130,15 +130,16 @@ class Sent(NamedTuple):
     ordinals: tuple[int, ...]
     task: int = _NO_TASK
 
-    def deliveries(self, number: int, subscription: int) -> tuple[Delivery, ...]:
-        """Return the deliveries of one copy, which a task of one subscription gets.
+    def deliveries(self, receiver: int, subscription: int) -> tuple[Delivery, ...]:
+        """Return the deliveries of this emission to one of the tasks that receive it.
 
         Args:
-            number: of the copy, among those for all outlets, from 0.
-            subscription: its key.
+            receiver: index of the task among those that receive it, over all outlets, from 0.
+            subscription: key of the task's subscription.
         """
-        # with 2 anchors the copies 0, 1 and 2 have the ordinals [0:2], [2:4] and [4:6]
-        ordinals = self.ordinals[number * len(self.anchors) :]
+        # with 2 anchors the receivers 0, 1 and 2 have the ordinals [0:2], [2:4] and [4:6]; `zip`
+        # ends with the anchors
+        ordinals = self.ordinals[receiver * len(self.anchors) :]
         # an anchor has a delivery for each root that it descends from
         return tuple(
             [
@@ -200,10 +201,10 @@ class OutputCollector:
 
     __slots__ = (
         "_bolt",
-        "_keys_by_stream",
         "_lock",
         "_observer",
         "_streams",
+        "_subscription_keys_by_stream",
         "errors",
         "failures",
         "left_open",
@@ -232,13 +233,14 @@ class OutputCollector:
         self._bolt = bolt
         self._lock = lock or nullcontext()
         self._streams = streams
-        # by stream: the key of the subscription of each copy, (a, b, b) where b has two copies
-        self._keys_by_stream: dict[str, tuple[int, ...]] = {}
+        # by stream: for each task that receives a tuple of it the key of its subscription; (a, b,
+        # b) where two tasks receive it by the subscription b
+        self._subscription_keys_by_stream: dict[str, tuple[int, ...]] = {}
         for name, emitted_stream in streams.items():
             keys: list[int] = []
             for outlet in emitted_stream.outlets:
-                keys += [outlet.subscription] * outlet.copies
-            self._keys_by_stream[name] = tuple(keys)
+                keys += [outlet.subscription] * outlet.receiving_tasks
+            self._subscription_keys_by_stream[name] = tuple(keys)
         self._observer = observer or BoltObserver()
         self.sent: list[Sent] = []
         self.open_tuples: set[AnchoredTuple] = set()
@@ -340,6 +342,7 @@ class OutputCollector:
 
         They are those of the open tuples, and of what was emitted on them.
         """
+        # a thread of the bolt may ack one meanwhile
         for received in tuple(self.open_tuples):
             yield from received.deliveries
             yield from received.children
@@ -404,8 +407,9 @@ class OutputCollector:
         # a dictionary has each anchor once, in order
         anchor_tuples = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)
         distinct = tuple([self._open_tuple(anchor, "emitted on") for anchor in anchor_tuples])
-        keys = self._keys_by_stream[stream]
+        keys = self._subscription_keys_by_stream[stream]
         with self._lock:
+            # by receiving task, then by anchor, as `Sent.ordinals` has them
             ordinals = tuple([anchor.count_child(key) for key in keys for anchor in distinct])
         sent = Sent(values, stream, distinct, ordinals, task)
         self.sent.append(sent)

@@ -75,7 +75,7 @@ class FailInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BoltContext:
-    """Where a bolt's copy runs.
+    """Where a bolt runs: in which task of which micro-batch.
 
     >>> context = spout.BoltContext("count", partition=1, batch_id=7, tasks={"count": 2})
     >>> f"task {context.partition} of {context.tasks[context.name]} in batch {context.batch_id}"

@@ -210,12 +210,11 @@ class KeyedCollector:
         distinct = dict.fromkeys(anchor_tuples)  # each once, in order
         self._check_held(distinct, "emitted on")
         self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
-        child_anchors = [
-            self._count_child(parent, parent.anchor)
-            for parent in distinct
-            if parent.anchor is not None  # else it is not tracked
+        # each tuple counts the row among its children; one without an anchor is not tracked
+        anchors_of_row = [
+            self._count_child(held, held.anchor) for held in distinct if held.anchor is not None
         ]
-        self.anchors.append(tuple(child_anchors))
+        self.anchors.append(tuple(anchors_of_row))
 
     def ack(self, *tuples: KeyedTuple) -> None:
         """Ack tuples: the key does not hold them any more.

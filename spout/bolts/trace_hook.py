@@ -135,10 +135,11 @@ class TraceHook(TaskHook):
             return execute
 
         def traced(received: PlacedTuple, collector: BasicCollector) -> object:
+            """Call ``execute``, and write the span of the tuple, if it has a trace context."""
             if received.row not in context_by_row:
                 return execute(received, collector)
             began_ns = time.perf_counter_ns()
-            error = "interrupted"
+            error = "interrupted"  # unless the call returns or raises
             try:
                 returned = execute(received, collector)
                 error = ""

@@ -72,6 +72,7 @@ def run_once(query: StreamingQuery) -> bool:
         pyspark.errors.StreamingQueryException: it failed. So it does where only an operator can go
             on, as with `availableNow`: an input is paused, or no acker runs.
     """
+    # the driver's link to the planning process of the query
     link = _link_of_query(query)
     if trigger_of(query) == _AVAILABLE_NOW:  # it ends by itself
         try:
@@ -93,9 +94,10 @@ def run_once(query: StreamingQuery) -> bool:
 
 
 def _link_of_query(query: StreamingQuery) -> PlannerLink:
-    """Return the link of the stream that a query reads.
+    """Return the driver's link to the planning process of the stream that a query reads.
 
-    Raises `UsageError`: it reads none of this application, or would not end rightly.
+    Raises `UsageError`: it reads no tracked stream of this application, or several; or it would
+    not end, or before all is done.
     """
     plan_nodes = list(nodes(java_query(query).analyzedPlan()))
     stream_ids = {stream_id for stream_id in map(stream_of, plan_nodes) if stream_id}

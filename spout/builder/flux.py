@@ -160,33 +160,34 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
         cure = "name a topology's YAML file"
         raise UsageError(f"{path}: cannot be read: {reason}; {cure}") from error
     document = read_yaml(text, environ, AS_WRITTEN)
+    # problems show the name of a variable in place of a secret in it
     hide = SecretValues(variable_secrets(text, environ)).hide
-    reader = _Reader(list(document.problems))
+    parser = _FileParser(list(document.problems))
     data = document.data if isinstance(document.data, dict) else {}
     # 1. the keys, before anything is imported
     if not data and not document.problems:
-        reader.add_problem((), "is empty; it needs name, spouts, bolts and streams")
-    file_section = reader.file_section(data)
-    spouts = reader.component_sections("spouts", SpoutSection, data)
-    bolts = reader.component_sections("bolts", BoltSection, data)
-    streams = reader.component_sections("streams", StreamSection, data)
-    problems.refuse(reader.problems_seen, str(path), document.lines, hide)
+        parser.add_problem((), "is empty; it needs name, spouts, bolts and streams")
+    file_section = parser.file_section(data)
+    spouts = parser.component_sections("spouts", SpoutSection, data)
+    bolts = parser.component_sections("bolts", BoltSection, data)
+    streams = parser.component_sections("streams", StreamSection, data)
+    problems.refuse(parser.problems_seen, str(path), document.lines, hide)
     if file_section is None:
         raise UsageError(f"{path}: has no keys")
     # 2. what is imported
-    instances: list[Any] = []
+    instances: list[Any] = []  # of the bolts' classes
     for number, bolt in enumerate(bolts):
-        instances.append(reader.make_bolt(("bolts", str(number)), bolt))
-    sink = reader.import_sink(file_section.sink)
-    problems.refuse(reader.problems_seen, str(path), document.lines, hide)
+        instances.append(parser.make_bolt(("bolts", str(number)), bolt))
+    sink = parser.import_sink(file_section.sink)
+    problems.refuse(parser.problems_seen, str(path), document.lines, hide)
     # 3. the graph
     loaded_topics = topics.load_topics(path.parent / file_section.topics, environ)
-    builder = reader.build_topology(loaded_topics, spouts, bolts, instances, streams)
-    problems.refuse(reader.problems_seen, str(path), document.lines, hide)
+    builder = parser.build_topology(loaded_topics, spouts, bolts, instances, streams)
+    problems.refuse(parser.problems_seen, str(path), document.lines, hide)
     return TopologyFile(builder, sink, file_section)
 
 
-class _Reader:
+class _FileParser:
     """Parses sections and builds a topology of them.
 
     It raises nothing for what it refuses, but adds a problem with the place in the file.

@@ -71,6 +71,7 @@ _PREFIX: Final = "windhover_stream"
 
 def stream_metrics(statuses: Iterable[StreamStatus], now_ms: int) -> Iterator[Metric]:
     """Yield the metrics of streams, one status for each group; `now_ms` is wall time."""
+    # by the values of the labels, here of the label "group" alone
     status_by_group = {(status.group,): status for status in statuses}
     counts_by_group = {group: status.counts for group, status in status_by_group.items()}
     yield from tuple_metrics(_PREFIX, counts_by_group)

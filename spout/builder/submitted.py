@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,19 +103,19 @@ def topology_metrics(
 
     `graph` None: who reads which stream is left out.
     """
-    # by the values of the labels
+    labels = ["group", "operator", "source", "stream", "grouping"]
+    # by the values of the labels; a metric of 1 only shows that there is such a subscription
     subscription_samples: dict[tuple[str, ...], float] = {}
     for subscription in graph.subscriptions if graph else ():
         producer = subscription.producer
-        values = (
+        values_of_labels = (
             group,
             subscription.consumer,
             producer.component,
             producer.stream,
             subscription.kind.value,
         )
-        subscription_samples[values] = 1.0
-    labels = ["group", "operator", "source", "stream", "grouping"]
+        subscription_samples[values_of_labels] = 1.0
     yield gauge(f"{_PREFIX}_edge", "1: the operator reads the stream", subscription_samples, labels)
     yield from tuple_metrics(_PREFIX, {(group,): status.counts})
     isolated = {(group, error): float(count) for error, count in status.isolated.items()}
@@ -144,29 +145,31 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     the next.
 
     1. Read the inputs of all spouts as one stream.
-    2. Make of each stage what its tasks do (its pass).
+    2. Find out what the tasks of each stage do.
     3. Put the stages one behind the other. At the stage of a keyed bolt Spark shuffles by its
        key, and keeps its state.
 
     Raises `UsageError`: as `spout.read_stream`.
     """
     # step 1
-    read = compiled.read
+    joined_spout = compiled.read
     application = Application.of(spark)
-    options: Any = dict(read.options)
+    options: Any = dict(joined_spout.options)
     bolt_names = set(compiled.bolts)
     if compiled.keyed is not None:
-        options["delayed_acks"] = True
+        options["delayed_acks"] = True  # a keyed bolt acks in later batches
         bolt_names.add(compiled.layout.keyed_bolt)
-    node = node_of(read_stream(spark, read.topics, read.inputs, **options))
+    # how read_stream has built its rows
+    node = node_of(read_stream(spark, joined_spout.topics, joined_spout.inputs, **options))
     if node is None or node.options is None:
         raise UsageError("read_stream returned rows that are not its own")
     stream = application.streams[node.options.stream]
+    # rules of topics.yaml that name a bolt which the topology lacks
     log_unfit_rules(stream, bolt_names)
     # step 2
     input_ids_by_spout: dict[str, tuple[int, ...]] = {}
     for spout, names in compiled.inputs.items():
-        input_ids_by_spout[spout] = tuple(read.topics.input(name).id for name in names)
+        input_ids_by_spout[spout] = tuple(joined_spout.topics.input(name).id for name in names)
     parts = Parts(
         bolts=compiled.bolts,
         schemas=compiled.schemas,
@@ -174,12 +177,14 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
         hooks=compiled.hooks,
         tracked=stream.tracked,
     )
-    passes = passes_of(compiled.layout, parts)
-    # step 3; the first stage runs in the source's read task, each other one behind a shuffle
+    stages = passes_of(compiled.layout, parts)
+    # step 3; the first stage runs in the source's read task, each other one behind a shuffle. Tasks
+    # report to an accumulator of Spark, the ledger.
     ledger = application.ledger.accumulator if stream.tracked else None
-    rows = Node(spark, node.stream, options=narrowed(node.options, passes[0])).read()
-    partitions_behind = compiled.layout.partitions[1:]
-    for stage_before, stage, partitions in zip(passes, passes[1:], partitions_behind, strict=False):
+    rows = Node(spark, node.stream, options=narrowed(node.options, stages[0])).read()
+    partition_counts_behind = compiled.layout.partitions[1:]
+    stage_pairs = zip(pairwise(stages), partition_counts_behind, strict=True)
+    for (stage_before, stage), partition_count in stage_pairs:
         if compiled.keyed is not None and stage.keyed_stream is not None:
             streams_read = keyed_streams(compiled.layout, stage)
             entry_task = EntryTask(
@@ -188,7 +193,8 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
             rows = attach_keyed_bolt(rows, stage_before, entry_task, compiled.keyed, stage)
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
-            rows = through(to_partitions(rows, partitions, TASK), task, stage.leaving_schema)
+            shuffled_rows = to_partitions(rows, partition_count, TASK)
+            rows = through(shuffled_rows, task, stage.leaving_schema)
     status_path = Path(node.options.status_path or "")
     return TopologyFrame(rows, stream, application.link(stream), status_path)
 
@@ -208,12 +214,14 @@ class SubmittedTopology:
     """
 
     def __init__(self, compiled: Compiled, frame: TopologyFrame, options: SubmitOptions) -> None:
+        """Keep what is to run; Spark's query is not started before `resume`."""
         self._compiled = compiled
         self._frame = frame
         self._options = options
         self._query: StreamingQuery | None = None  # None: it was never active
         self._final_state = ""  # empty: it was not ended yet
-        self._owner = Owner("this topology", "Only the driver's own process can talk to Spark")
+        cure = "Only the driver's own process can talk to Spark"
+        self._owner_process = Owner("this topology", cure)
 
     @property
     def query(self) -> StreamingQuery | None:
@@ -254,7 +262,7 @@ class SubmittedTopology:
         Returns:
             The last status.
         """
-        self._owner.check()
+        self._owner_process.check()
         if self._query is None or not self._query.isActive:
             return self._end("stopped")
         deadline_s = time.monotonic() + timeout_s
@@ -271,7 +279,7 @@ class SubmittedTopology:
 
         A restart from the checkpoint runs it again.
         """
-        self._owner.check()
+        self._owner_process.check()
         return self._end("killed")
 
     def await_termination(self, timeout_s: int | None = None) -> bool:
@@ -280,7 +288,7 @@ class SubmittedTopology:
         Raises:
             pyspark.errors.StreamingQueryException: it failed.
         """
-        self._owner.check()
+        self._owner_process.check()
         if self._query is None:
             return bool(self._final_state)
         if timeout_s is None:
@@ -290,7 +298,7 @@ class SubmittedTopology:
 
     def status(self) -> TopologyStatus:
         """Return the current status."""
-        self._owner.check()
+        self._owner_process.check()
         failure = None if self._query is None else self._query.exception()
         work = self._frame.stream.work
         return TopologyStatus(
@@ -343,6 +351,9 @@ class SubmittedTopology:
     def _read_whether_settled(self, watch: SettledWatch) -> bool:
         """Read the status; return whether no root is pending, except those that a keyed bolt
         holds.
+
+        `watch` judges by the statuses that were written since it was made. Also True where nothing
+        will be settled any more: the query has ended, or is not tracked.
         """
         if self._query is None or not self._query.isActive or not self._frame.stream.tracked:
             return True
@@ -386,7 +397,7 @@ class SubmittedTopology:
 
         The message says that it cannot be `action`.
         """
-        self._owner.check()
+        self._owner_process.check()
         if self._final_state:
             raise UsageError(
                 f"the topology was {self._final_state} and cannot be {action}; submit it again,"
@@ -436,11 +447,12 @@ def _sink_writer(compiled: Compiled) -> WriteBatch:
         return _run_bolts_alone
     if len(outputs) == 1:
         return compiled.sinks[outputs[0].stream]
-    # rows of all outputs come together: each with the number of its output, and its values in a
-    # struct
+    # The rows of all outputs come together. Each has in the column `TO` the number of its output,
+    # and its values in the struct of its stream, whose column has the stream's index in its name.
     stream_ids = list(compiled.schemas)
 
     def write(rows: DataFrame, batch_id: int) -> None:
+        """Give each sink the rows of its stream, as they were emitted."""
         rows.persist()  # each sink evaluates the batch, but its bolts should run once
         try:
             for output in outputs:

@@ -76,8 +76,8 @@ def _work_metrics(
             if counted.what is not work:
                 continue
             stream = counted.stream
-            source = [] if is_sent else [stream.component]
-            values = label_values([*group, counted.component, *source, stream.stream])
+            source_value = [] if is_sent else [stream.component]
+            values = label_values([*group, counted.component, *source_value, stream.stream])
             tuples.add_metric(values, measure.tuples)
             seconds.add_metric(values, measure.total_ns / 1_000_000_000)
     yield tuples
@@ -97,8 +97,8 @@ def _execute_times(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Metr
     for group, counts in counts_by_group.items():
         for counted, measure in counts.items():
             if counted.what is What.EXECUTED:
-                source, stream = counted.stream
-                values = label_values([*group, counted.component, source, stream])
+                producer, stream = counted.stream
+                values = label_values([*group, counted.component, producer, stream])
                 total_s = measure.total_ns / 1_000_000_000
                 histogram.add_metric(values, _cumulative_buckets(measure), total_s)
     return histogram
@@ -170,12 +170,13 @@ def _partition_metrics(
     is_waiting: dict[tuple[str, ...], float] = {}
     does_not_go_on: dict[tuple[str, ...], float] = {}
     for group, status in status_by_group.items():
-        for place, count in status.held_now.items():  # by ``topic/partition``
-            values = (*group, *place_labels(place))
-            blocked_records[values] = count
-            is_waiting[values] = place in status.waits
-        for place in status.stands:
-            does_not_go_on[*group, *place_labels(place)] = 1.0
+        # partitions are named ``topic/partition`` here, in each of the three
+        for partition, blocked_count in status.held_now.items():
+            values = (*group, *place_labels(partition))
+            blocked_records[values] = blocked_count
+            is_waiting[values] = partition in status.waits
+        for partition in status.stands:
+            does_not_go_on[*group, *place_labels(partition)] = 1.0
     text = "records that wait behind another one (ordering)"
     yield gauge(f"{prefix}_held_now", text, blocked_records, labels)
     yield gauge(f"{prefix}_waits", "1: the partition waits (ordering)", is_waiting, labels)

@@ -86,6 +86,7 @@ def check_once(
         dead=dead_warning,
         new_ms=new_ms,
     )
+    # what came too late, other members of a group and wrong clocks are a WARNING at most
     critical = Thresholds(
         stuck=oldest_critical,
         pending=pending_critical,
@@ -106,6 +107,7 @@ def check_once(
             cause_watch = stack.enter_context(closing(CauseWatch(log, topics, READ_MAX)))
             snapshot = overview.snapshot(wall_ms())
             if snapshot.broker_error is None:
+                # it compares the machine's clock with the broker's, and asks again if it is wrong
                 snapshot = with_right_clock(overview, snapshot, wall_ms)
             if snapshot.broker_error is None:
                 causes = cause_watch.read(snapshot.at_ms)

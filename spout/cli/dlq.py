@@ -108,7 +108,7 @@ def dlq_list(
     key: Key = None,
     since: Since = None,
     until: Until = None,
-    all_: All = False,
+    with_handled: All = False,
     limit: Limit = 100,
     exit_code: ExitCode = False,
     output: As = OutputFormat.TABLE,
@@ -118,14 +118,14 @@ def dlq_list(
     with opened(config, "dlq") as (topics, log):
         from spout.inspect.letter_rows import LIST, hexadecimal_note
 
-        letter_filter = _filter(cause, operator, reason, key, since, until, handled=all_)
+        letter_filter = _filter(cause, operator, reason, key, since, until, handled=with_handled)
         log.share_deadline()
         with _letters_read(topics, log, inputs, places, letter_filter) as letters:
             rows = letters.rows(limit)
         why_none: list[str] = []  # notes that may explain why there is no letter
         if not letters.total:
             why_none = [*_no_worker_notes(topics, log), *hexadecimal_note(key)]
-    columns = LIST if all_ else LIST[:-1]  # the last column says who has handled a letter
+    columns = LIST if with_handled else LIST[:-1]  # the last column says who has handled a letter
     write(rows, columns, output)
     _print_missing(letters, shown_count=len(rows))
     print_notes([*letters.cuts, *why_none], config)
@@ -159,7 +159,7 @@ def dlq_stats(
     key: Key = None,
     since: Since = None,
     until: Until = None,
-    all_: All = False,
+    with_handled: All = False,
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
 ) -> int:
@@ -167,7 +167,7 @@ def dlq_stats(
     with opened(config, "dlq") as (topics, log):
         from spout.inspect.letter_rows import STATS
 
-        letter_filter = _filter(cause, operator, reason, key, since, until, handled=all_)
+        letter_filter = _filter(cause, operator, reason, key, since, until, handled=with_handled)
         letter_filter = replace(letter_filter, notes=True)  # to count dropped records, too
         log.share_deadline()
         with _letters_read(topics, log, inputs, places=None, letter_filter=letter_filter) as letters:
@@ -350,10 +350,12 @@ def _handle_letters(
                 progress=_progress_printer(),
             )
     waits = limits is not None and limits.wait_ms > 0
-    return end_of(redrive_name, action, outcome, config, waits=waits)
+    return print_end_of_redrive(redrive_name, action, outcome, config, waits=waits)
 
 
-def end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Path, *, waits: bool) -> int:
+def print_end_of_redrive(
+    name: str, action: LetterAction, outcome: RedriveProgress, config: Path, *, waits: bool
+) -> int:
     """Print how a redrive ended, and return the exit code.
 
     `name` is the redrive's, `waits` whether it waited for what becomes of its letters. Raises

@@ -19,17 +19,17 @@ CONFIG_ERROR: Final = 4
 
 def begin() -> None:
     """Run the command and end the process; the entry point of the package."""
-    place_by_name = foreign_packages()
+    folder_by_package = foreign_packages()
     # the command may stand behind `--debug`
     is_doctor = "doctor" in sys.argv[1:3]
-    if place_by_name and not is_doctor:
-        for name, place in place_by_name.items():
+    if folder_by_package and not is_doctor:
+        for name, folder in folder_by_package.items():
             sys.stderr.write(
-                f"windhover: the package {name} is imported from {place}, which is not Windhover's: rename or"
-                " uninstall it; `windhover doctor` checks the rest\n"
+                f"windhover: the package {name} is imported from {folder}, which is not Windhover's:"
+                " rename or uninstall it; `windhover doctor` checks the rest\n"
             )
         sys.exit(CONFIG_ERROR)
-    if place_by_name:
+    if folder_by_package:
         # our own folder comes first now; `doctor` judges the path as it was (`start_path`)
         sys.path[:] = [str(OURS), *start_path.PATH]
     from spout.cli.main import main

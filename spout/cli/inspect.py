@@ -112,7 +112,7 @@ def inspect(
                     wall_ms(),
                     option="--",
                 )
-            # 2. what became of each
+            # 2. what became of each: the records and events about it, and what is so around it
             stories = []
             is_topic_missing = False
             brokers = missing_brokers(log, topics)
@@ -155,25 +155,27 @@ def roots(
         unknown_notes: list[str] = []  # acker partitions whose roots are unknown
         for _ in _rounds(log, watch):
             # 1. the roots, and what is unknown of them
-            result = picture.open_roots(older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
-            total = result.total
+            open_roots = picture.open_roots(older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
+            total = open_roots.total
             unknown_notes = [
-                f"acker partition {number} has no State: its roots are unknown" for number in result.unknown
+                f"acker partition {partition} has no State: its roots are unknown"
+                for partition in open_roots.unknown
             ]
+            # by partition: how old its State is, if that is more than it should be
             unknown_notes += [
-                f"the State of acker partition {number} is {span(age_ms)} old: roots emitted since are"
-                " unknown"
-                for number, age_ms in result.old_ms.items()
+                f"the State of acker partition {partition} is {span(age_ms)} old: roots emitted"
+                " since are unknown"
+                for partition, age_ms in open_roots.old_ms.items()
             ]
             # 2. the table
             brokers = missing_brokers(log, topics)
             _begin_output(brokers, watch, output, config)
-            write(result.rows, ROOTS, output)
+            write(open_roots.rows, ROOTS, output)
             # 3. the notes
-            hidden_count = total - len(result.rows)
+            hidden_count = total - len(open_roots.rows)
             notes = [f"{hidden_count:,} more are not shown; see --limit"] if hidden_count else []
             notes += [*unknown_notes, *missing_members(log, topics, topics.acker.group, brokers)]
-            groups = dict.fromkeys(row["group"] for row in result.rows)
+            groups = dict.fromkeys(row["group"] for row in open_roots.rows)
             print_notes([*notes, *missing_queries(log, topics, groups, wall_ms(), brokers)], config)
             if output is OutputFormat.TABLE:
                 and_unknown = ", and those that are unknown" if unknown_notes else ""

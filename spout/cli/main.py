@@ -212,6 +212,7 @@ def _refusal(error: OSError) -> str:
 
 def _usage_text(error: Exception) -> str:
     """Return a usage error as one line, which ends with the command for more help."""
+    # typer's errors are Click's: they have a text for people, and the context of the command
     click_text = getattr(error, "format_message", error.__str__)()
     message = " ".join(str(click_text).split()) or "no command given"
     context = getattr(error, "ctx", None)
@@ -335,12 +336,12 @@ def _print_warnings(topics: Topics, ignored: Iterable[str]) -> None:
         )
     for need in long_needs(topics):
         say(f"warning: {need.topic}: {need.text}")
-    for name, source in topics.inputs.items():
-        if source.ordered and not source.fails_on_loss():
+    for name, input in topics.inputs.items():
+        if input.ordered and not input.fails_on_loss():
             say(
                 f"warning: inputs.{name}.on_data_loss: skip goes on after records that retention has"
                 " removed; but if a log was cut, the query stops, since ordering:"
-                f" {source.ordering} needs the keys of the lost records"
+                f" {input.ordering} needs the keys of the lost records"
             )
 
 
@@ -733,7 +734,7 @@ class _MetricsAddress(NamedTuple):
 
 
 def _serve(
-    part: str,
+    service_name: str,
     make_service: Callable[[Callable[[str], None]], Service],
     metrics_of: Callable[[Any], Iterable[Metric]],
     log_event: Callable[..., Any],
@@ -744,7 +745,7 @@ def _serve(
     """Run a service, with its metrics and signs of life, until a signal; return the exit code.
 
     Args:
-        part: the service's name in metrics and the log.
+        service_name: its name in metrics and the log, "acker" or "replay".
         make_service: returns the service. Its argument is a function that the service calls with
             the name of each operation that it begins.
         metrics_of: returns the metrics that a status of the service has.
@@ -757,8 +758,9 @@ def _serve(
     from spout.runtime.step_watch import StepWatch
 
     systemd = endpoints.SystemdNotifier(os.environ)
-    steps = StepWatch(part, limits.hung_ms, limits.stop_ms, log_event, alive=systemd.alive)
-    collector = metrics.StatusCollector(part, metrics_of, lambda: steps.age_s)
+    # ends the process if one step of the service takes longer than `hung_ms`
+    steps = StepWatch(service_name, limits.hung_ms, limits.stop_ms, log_event, alive=systemd.alive)
+    collector = metrics.StatusCollector(service_name, metrics_of, lambda: steps.age_s)
     health = endpoints.Health(lambda: steps.quiet_s, limits.live_ms / 1_000)
 
     def publish(status: Any) -> None:
@@ -768,7 +770,9 @@ def _serve(
 
     if metrics_address.port:
         endpoints.serve(collector, metrics_address.port, health.probes(), metrics_address.allow_hosts)
-    surroundings = process.Surroundings(part, wall_ms, log_event, publish, steps, reload, systemd.notify)
+    surroundings = process.Surroundings(
+        service_name, wall_ms, log_event, publish, steps, reload, systemd.notify
+    )
     return process.run_until_signalled(lambda: make_service(steps.begin_operation), surroundings)
 
 

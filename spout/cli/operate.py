@@ -83,7 +83,7 @@ def offsets_reset(
     without_store: WithoutStore = False,
 ) -> int:
     """Let an input begin at another place; offsets from there on are emitted. Safe with open trees."""
-    place, at_ms = _parsed_place(to)
+    place, at_ms = _parsed_place(to)  # `at_ms` None: it is no time
     with opened(config, "offsets-reset") as (topics, log):
         from spout.inspect.operate import moves, run_to_end, tracked_input
 
@@ -244,6 +244,7 @@ def _group_session(
     from spout.inspect.operate import GroupSession
 
     def report(event: str, fields: Mapping[str, object]) -> None:
+        """Print an event of the session with its fields, by name."""
         fields_text = ", ".join(f"{name} {value}" for name, value in fields.items())
         say(f"{event}: {fields_text}", err=True)
 

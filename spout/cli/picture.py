@@ -199,32 +199,32 @@ def _print_unknown_note(picture: Picture, config: Path) -> None:
         say(with_configs(note, not_default(config)), err=True)
 
 
-def _answer(reader: Query, query: str | None, form: _Form) -> None:
+def _answer(picture_query: Query, query: str | None, form: _Form) -> None:
     """Answer a query; None: answer those that are typed at the prompt, or come by a pipe."""
     if query is not None:
-        _ask_and_print(reader, query, form)
+        _ask_and_print(picture_query, query, form)
     elif sys.stdin.isatty():
         say(_HELP, err=True)
-        _answer_at_prompt(reader, form)
+        _answer_at_prompt(picture_query, form)
     else:
         if isinstance(sys.stdin, TextIOWrapper):
             # bytes that are no UTF-8 refuse their statement alone, as they do in an argument
             sys.stdin.reconfigure(errors="surrogateescape")
         for statement in _statements(sys.stdin):
-            _ask_and_print(reader, statement, form)
+            _ask_and_print(picture_query, statement, form)
 
 
-def _ask_and_print(reader: Query, statement: str, form: _Form) -> None:
+def _ask_and_print(picture_query: Query, statement: str, form: _Form) -> None:
     """Ask one query, and print its answer.
 
     A query ends at its limit, or at Ctrl-C, but only between two steps of SQLite. One step may
     take hours, as `instr` in a text of megabytes does: only the end of the process ends that.
     """
-    watchdog = threading.Timer(reader.ends_after_s + GRACE_S, _end_process)
+    watchdog = threading.Timer(picture_query.ends_after_s + GRACE_S, _end_process)
     watchdog.daemon = True
     watchdog.start()
     try:
-        answer = reader.ask(statement, form.rows_max)
+        answer = picture_query.ask(statement, form.rows_max)
     finally:
         watchdog.cancel()
     _print_answer(answer, form)
@@ -239,11 +239,11 @@ def _end_process() -> None:
     os._exit(QueryRefused.exit_code)
 
 
-def _answer_at_prompt(reader: Query, form: _Form) -> None:
+def _answer_at_prompt(picture_query: Query, form: _Form) -> None:
     """Answer queries until Ctrl-D; go on after one that is refused or interrupted."""
     for statement in _statements(_typed_lines()):
         try:
-            _ask_and_print(reader, statement, form)
+            _ask_and_print(picture_query, statement, form)
         except QueryRefused as error:
             say(f"windhover: {error}", err=True)
         except KeyboardInterrupt:

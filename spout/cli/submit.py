@@ -117,18 +117,19 @@ def submit_topology(
             spark.stop()
 
 
-def shipped_files(named: str | None) -> list[Path]:
-    """Return the files of ``--py-files``; empty: the option was left out.
+def shipped_files(py_files: str | None) -> list[Path]:
+    """Return the files that ``--py-files`` names, with commas; empty: the option was left out.
 
     Raises `UsageError`: Spark's workers could not import one of them.
     """
-    if named is None:
+    if py_files is None:
         return []
     from acker.errors import UsageError
     from spout.streaming.application import refuse_workers
 
-    refuse_workers(python="", shipped_files=named)
-    files = [Path(name.strip()).resolve() for name in named.split(",") if name.strip()]
+    refuse_workers(python="", shipped_files=py_files)
+    names = [name.strip() for name in py_files.split(",")]
+    files = [Path(name).resolve() for name in names if name]
     for file in files:
         if not file.is_file():
             raise UsageError(f"--py-files {file}: there is no such file")
@@ -156,9 +157,9 @@ def _until_ended(running: SubmittedTopology) -> int:
         end_status = running.stop()
     if end_status.error:
         raise WindhoverError(f"the topology failed: {untrusted_lines(end_status.error)}")
-    spout = end_status.spout
-    if spout is not None:
-        counts = f"acked {spout.acked:,}, failed {spout.failed:,}, pending {spout.pending:,}"
+    roots = end_status.spout  # counts of roots; None: no process has counted any
+    if roots is not None:
+        counts = f"acked {roots.acked:,}, failed {roots.failed:,}, pending {roots.pending:,}"
         say(f"{end_status.state}: {counts}")
     return 0 if signals.received is None else 128 + signals.received
 

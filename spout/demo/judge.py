@@ -91,10 +91,10 @@ def loss_of(headers: Headers) -> Loss | None:
 def uncommitted(
     ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
 ) -> dict[str, str]:
-    """Return, by the partition's name, where its committed offset is that has not reached the end.
+    """Return the partitions whose committed offset has not reached the end, by name.
 
-    ``{"lines/3": "40 of 42"}``; empty: all have. A partition that never had a record needs no
-    commit.
+    The values say where it is: ``{"lines/3": "40 of 42"}``. Empty: all have reached it. A partition
+    that never had a record needs no commit.
     """
     uncommitted_by_name: dict[str, str] = {}
     for partition, end in ends.items():
@@ -197,7 +197,8 @@ class Outcomes:
         """Record a copy or a dead letter, which was written in the place of a lost root."""
         lineage = parse_lineage(record.headers, record.topic, record.partition, record.offset)
         loss = loss_of(record.headers)
-        # without a history it replaces no root, which the counts then show
+        # without a history it replaces no root; it is counted under a name that no root has, so
+        # that a check finds it
         lost_root = loss.root if loss else f"nobody, by {record.topic}"
         self.replacements_by_root[lost_root] += 1
         if record.topic == self._replay_topic:

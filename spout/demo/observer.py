@@ -44,25 +44,27 @@ class OutcomeObserver:
         dead_letter_lines: the payload of each dead letter, in the order in which they were read.
     """
 
-    def __init__(self, log: Log, topics: Topics, source: Input) -> None:
+    def __init__(self, log: Log, topics: Topics, observed: Input) -> None:
         """Open readers at the beginning of the input's verdicts, acks, copies and dead letters."""
-        self.outcomes = Outcomes(source.id, source.topic, source.replay_topic)
+        self.outcomes = Outcomes(observed.id, observed.topic, observed.replay_topic)
         self.first_ack_ms = 0
         self.last_ack_ms = 0
         self.dead_letter_lines: list[bytes] = []
-        self._source = source
+        self._input = observed
         self._codec = wire_codec()
         self._verdict_topic = topics.ack_topics.verdict
         self._killed_wall_ms: int | None = None  # None: the acker was not killed
         self._losses_across_kill: list[LossAcrossKill] = []
         self._acked_runs_by_source: dict[int, list[AckedRun]] = {}
         acker_partitions = range(topics.acker.partitions)
+        # those that `_reader` reads: of verdicts, copies and dead letters
         self._partitions = [TopicPartition(self._verdict_topic, number) for number in acker_partitions]
-        for name, info in log.topics([source.replay_topic, source.dead_letter.topic]).items():
+        topics_of_lost = [observed.replay_topic, observed.dead_letter.topic]
+        for name, info in log.topics(topics_of_lost).items():
             self._partitions += [TopicPartition(name, number) for number in range(info.partitions)]
         starts = log.starts(self._partitions)
         ack_partitions = [TopicPartition(topics.ack_topics.ack, number) for number in acker_partitions]
-        self._acks = Follower(log, ack_partitions)
+        self._ack_reader = Follower(log, ack_partitions)
         # opened last: nobody would close it if a request before it raised
         self._reader = log.reader(committed=True)
         self._reader.assign(starts)
@@ -78,7 +80,7 @@ class OutcomeObserver:
                     self._record_verdicts(event, record.timestamp_ms)
                 continue
             self.outcomes.record_replacement(record)
-            if record.topic == self._source.dead_letter.topic:
+            if record.topic == self._input.dead_letter.topic:
                 self.dead_letter_lines.append(record.value or b"")
         self._record_acks()
         return len(records)
@@ -90,11 +92,11 @@ class OutcomeObserver:
         """
         self._record_acks()
         ends = self._log.stable_ends(self._partitions)
-        slice_ms = 50
-        for _ in range(max(1, timeout_ms // slice_ms)):
+        poll_ms = 50
+        for _ in range(max(1, timeout_ms // poll_ms)):
             if all(self._reader.position(partition) >= end for partition, end in ends.items()):
                 return True
-            self.read_new_records(slice_ms)
+            self.read_new_records(poll_ms)
         return False
 
     def record_kill(self, wall_ms: int) -> None:
@@ -124,21 +126,22 @@ class OutcomeObserver:
 
     def close(self) -> None:
         """Close both readers."""
-        self._acks.close()
+        self._ack_reader.close()
         self._reader.close()
 
     def _record_verdicts(self, verdicts: events.Verdicts, written_ms: int) -> None:
         """Record verdicts that an acker wrote at the wall time `written_ms`."""
         acked_before = self.outcomes.counts.acked
+        killed_ms = self._killed_wall_ms
         for run in settled_runs(verdicts):
             self.outcomes.record_verdict(run)
             lost = run.lost
-            killed_ms = self._killed_wall_ms
-            if lost is None or killed_ms is None or input_id_of(run.source) != self._source.id:
-                continue
-            was_open_at_kill = lost.emitted_wall <= killed_ms
-            if was_open_at_kill:
+            if lost is None or input_id_of(run.source) != self._input.id:
+                continue  # these roots are not lost, or of another input
+            # emitted before the kill, and settled after it: they were open at the kill
+            if killed_ms is not None and lost.emitted_wall <= killed_ms:
                 self._losses_across_kill.append(LossAcrossKill(run, self._due_wall_ms(lost)))
+        # verdicts of other inputs change no count
         if self.outcomes.counts.acked > acked_before:
             self.first_ack_ms = self.first_ack_ms or written_ms
             self.last_ack_ms = max(self.last_ack_ms, written_ms)
@@ -150,7 +153,7 @@ class OutcomeObserver:
         """
         match lost.reason:
             case Verdict.TIMED_OUT:
-                return lost.emitted_wall + self._source.timeout_ms
+                return lost.emitted_wall + self._input.timeout_ms
             case Verdict.FAILED | Verdict.ABANDONED:
                 return None
             case _:
@@ -161,9 +164,9 @@ class OutcomeObserver:
 
         It is called often, since the ackers delete the records of `_ack_ack` that they have read.
         """
-        for record in self._acks.read():
+        for record in self._ack_reader.read():
             event = self._codec.decode(record.value)
-            if isinstance(event, events.Acks) and input_id_of(event.source) == self._source.id:
+            if isinstance(event, events.Acks) and input_id_of(event.source) == self._input.id:
                 acked_runs = self._acked_runs_by_source.setdefault(event.source, [])
                 acked_runs += [AckedRun(start, end, record.timestamp_ms) for start, end in event.runs]
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from acker.wire.verdict import Verdict
 from spout.demo.judge import Check, OutcomeCounts, uncommitted
 from spout.demo.observer import OutcomeObserver
-from spout.demo.stage import Stage
+from spout.demo.stage import RunningDemo
 from spout.demo.words import DemoLine, count_words, special_keys_by_line
 from spout.planning.pace import TIMEOUT_SHARE
 from spout.planning_process.status import PlannerStatus, read_status
@@ -117,7 +117,7 @@ def first_difference(expected: Counter[str], counted: Counter[str]) -> str:
 
 
 def judge_demo(
-    stage: Stage, observer: OutcomeObserver, lines: Sequence[DemoLine], seconds: float
+    demo: RunningDemo, observer: OutcomeObserver, lines: Sequence[DemoLine], seconds: float
 ) -> tuple[DemoOutcome, list[Check]]:
     """Count what became of every record, and make every check.
 
@@ -128,20 +128,21 @@ def judge_demo(
     counts = observer.outcomes.counts
     # as `_produce` in run.py wrote them, by turns: with 4 partitions line 9 is offset 2 of
     # partition 1
-    partition_count = len(stage.partitions())
+    partition_count = len(demo.partitions())
     special_origins = {
-        f"{stage.source.topic}/{index % partition_count}@{index // partition_count}"
+        f"{demo.input.topic}/{index % partition_count}@{index // partition_count}"
         for index in special_keys_by_line(len(lines))
     }
-    # 2. replays that nobody intended
+    # 2. replays that nobody intended: for the acker's kill, and for batches of a busy machine that
+    # took longer than the timeout
     replayed_for_kill = sorted(observer.lost_across_kill() - special_origins)
     copies = observer.outcomes.emission_by_copy.values()
     unintended_copies = sum(copy.origin not in special_origins for copy in copies)
     # 3. the words, as they should be counted and as they were
-    uncommitted_by_name = demo_uncommitted(stage)
+    uncommitted_by_name = demo_uncommitted(demo)
     dead_lines = [line.decode() for line in observer.dead_letter_lines]
     expected_words = count_words(line.text for line in lines) - count_words(dead_lines)
-    counted_words = stage.words.counts()
+    counted_words = demo.words.counts()
     # 4. all counts, and the checks
     ended_records = observer.outcomes.ended_records
     ack_seconds = (observer.last_ack_ms - observer.first_ack_ms) / 1000
@@ -157,13 +158,13 @@ def judge_demo(
         lost=len(lines) - ended_records,
         duplicates_from_acker_kill=len(replayed_for_kill),
         other_replays=unintended_copies - len(replayed_for_kill),
-        acker_kills=stage.acker_kills,
+        acker_kills=demo.acker_kills,
         counts_correct=expected_words == counted_words,
         committed_to_end=not uncommitted_by_name,
         seconds=round(seconds, 3),
         ack_seconds=round(ack_seconds, 3),
         records_per_second=round(len(lines) / (ack_seconds or seconds), 1),
-        bootstrap=stage.bootstrap,
+        bootstrap=demo.bootstrap,
     )
     all_checks = checks(
         outcome,
@@ -176,15 +177,15 @@ def judge_demo(
     return outcome, all_checks
 
 
-def demo_uncommitted(stage: Stage) -> dict[str, str]:
+def demo_uncommitted(demo: RunningDemo) -> dict[str, str]:
     """Return, as `uncommitted`, which committed offsets of the demo's input are not at the end."""
-    partitions = stage.partitions()
-    ends = stage.log.stable_ends(partitions)
-    committed = stage.log.committed(stage.source.group, partitions)
+    partitions = demo.partitions()
+    ends = demo.log.stable_ends(partitions)
+    committed = demo.log.committed(demo.input.group, partitions)
     return uncommitted(ends, committed)
 
 
-def print_report(stage: Stage, outcome: DemoOutcome, all_checks: Sequence[Check]) -> None:
+def print_report(demo: RunningDemo, outcome: DemoOutcome, all_checks: Sequence[Check]) -> None:
     """Print the table, the checks, and with ``--json`` the outcome as the last line."""
     console = Console(markup=False, emoji=False)
     table = Table("what", "count", title="windhover demo")
@@ -196,7 +197,7 @@ def print_report(stage: Stage, outcome: DemoOutcome, all_checks: Sequence[Check]
             console.print(f"ok      {check.name}")
         else:
             console.print(f"FAILED  {check.name}: {check.found}")
-    if stage.options.json:
+    if demo.options.json:
         console.out(json.dumps(asdict(outcome)), highlight=False)
 
 

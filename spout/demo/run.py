@@ -23,7 +23,7 @@ from acker.errors import CheckFailed, Unreachable, WindhoverError
 from acker.kafka.port import Outgoing
 from spout.demo.observer import OutcomeObserver
 from spout.demo.report import DemoProgress, demo_uncommitted, judge_demo, print_report
-from spout.demo.stage import INPUT, SPARK_LOG, DemoOptions, Stage, phase, set_up, start_spark
+from spout.demo.stage import INPUT, SPARK_LOG, DemoOptions, RunningDemo, phase, set_up, start_spark
 from spout.demo.words import (
     COLUMNS,
     CheckLine,
@@ -62,29 +62,32 @@ stream goes on in the meantime.
 
 
 def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
-    """Run the demo until it is judged; return the exit code: 0 if every check is passed, else 1."""
+    """Run the demo until it is judged; return the exit code: 0 if every check is passed, else 1.
+
+    With ``--keep`` it goes on until a signal ends the process.
+    """
     console = Console(stderr=True, markup=False, emoji=False)
     text = lines_of_file(options.input) if options.input else python_topics()
     lines = list(demo_lines(text, options.records))
     with ExitStack() as stack:
-        stage = set_up(options, environ, console, stack)
-        spark = start_spark(stage, stack)
+        demo = set_up(options, environ, console, stack)
+        spark = start_spark(demo, stack)
         # the socket has kept the port free for the driver until now; the page has its address
-        metrics_address = stage.metrics_address
-        stage.metrics_socket.close()
+        metrics_address = demo.metrics_address
+        demo.metrics_socket.close()
         spout.serve_metrics(spark, metrics_address)
-        with phase(stage.console, "bolts warmed up"):
+        with phase(demo.console, "bolts warmed up"):
             _rehearse(spark, text)
-        observer = OutcomeObserver(stage.log, stage.topics, stage.source)
+        observer = OutcomeObserver(demo.log, demo.topics, demo.input)
         stack.callback(observer.close)
-        seconds = _run_topology(stage, spark, observer, lines)
-        outcome, checks = judge_demo(stage, observer, lines, seconds)
+        seconds = _run_topology(demo, spark, observer, lines)
+        outcome, checks = judge_demo(demo, observer, lines, seconds)
         if options.keep:
-            print_report(stage, outcome, checks)
-            stage.console.print(f"kept running at {stage.bootstrap}; Ctrl-C ends it")
+            print_report(demo, outcome, checks)
+            demo.console.print(f"kept running at {demo.bootstrap}; Ctrl-C ends it")
             threading.Event().wait()
     # behind the last output of all parts, so that the JSON object is the last line
-    print_report(stage, outcome, checks)
+    print_report(demo, outcome, checks)
     return 0 if all(check.passed for check in checks) else 1
 
 
@@ -101,91 +104,92 @@ def _words_of(lines: DataFrame) -> DataFrame:
     return words.transform(spout.bolt(CountWord(), name="count", grouping=spout.fields("word")))
 
 
-def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
-    """Start the query, which reads the demo's input and writes its words into the stage's table."""
+def _start_query(demo: RunningDemo, spark: SparkSession) -> StreamingQuery:
+    """Start the query, which reads the demo's input and writes its words into the demo's table."""
     lines = spout.read_stream(
         spark,
-        stage.topics,
+        demo.topics,
         INPUT,
         startingOffsets="earliest",
-        maxOffsetsPerTrigger=max(BATCH_RECORDS_MIN, stage.options.records // BATCHES_MIN),
-        status_path=stage.status_path,
+        maxOffsetsPerTrigger=max(BATCH_RECORDS_MIN, demo.options.records // BATCHES_MIN),
+        status_path=demo.status_path,
     )
     words = _words_of(lines.transform(spout.bolt(CheckLine(), name="check")))
 
     def upsert(batch: DataFrame, _batch_id: int) -> None:
-        stage.words.upsert(batch.select(*COLUMNS).toArrow())
+        demo.words.upsert(batch.select(*COLUMNS).toArrow())
 
     return (
         words.writeStream.foreachBatch(spout.sink(upsert))
-        .option("checkpointLocation", str(stage.folder / "checkpoint"))
+        .option("checkpointLocation", str(demo.folder / "checkpoint"))
         .start()
     )
 
 
-def _produce(stage: Stage, lines: Sequence[DemoLine]) -> None:
+def _produce(demo: RunningDemo, lines: Sequence[DemoLine]) -> None:
     """Write the lines to the input's partitions by turns, no faster than ``--rate``."""
-    partition_count = len(stage.partitions())
-    producer = stage.log.producer()
+    partition_count = len(demo.partitions())
+    producer = demo.log.producer()
     started_s = time.monotonic()
     for index, line in enumerate(lines):
-        if stage.options.rate:
+        if demo.options.rate:
             # at 100 a second line 50 is due after 0.5 s
-            due_s = index / stage.options.rate
+            due_s = index / demo.options.rate
             early_s = due_s - (time.monotonic() - started_s)
             if early_s > 0.01:
                 producer.flush(FLUSH_MS_MAX)
                 time.sleep(early_s)
         partition = index % partition_count
-        producer.send(Outgoing(stage.source.topic, partition, line.text.encode(), line.key or None))
+        producer.send(Outgoing(demo.input.topic, partition, line.text.encode(), line.key or None))
     producer.flush(FLUSH_MS_MAX)
     producer.close()
 
 
 @contextmanager
-def _producing(stage: Stage, lines: Sequence[DemoLine]) -> Iterator[None]:
+def _producing(demo: RunningDemo, lines: Sequence[DemoLine]) -> Iterator[None]:
     """Write the lines in a thread of its own while the body runs."""
 
     def produce() -> None:
         """Write the lines; keep an error for the main thread."""
         try:
-            _produce(stage, lines)
+            _produce(demo, lines)
         except WindhoverError as error:  # the main thread raises it
-            stage.failures.append(error)
+            demo.failures.append(error)
 
     thread = threading.Thread(target=produce, name="windhover-demo-producer", daemon=True)
     thread.start()
     yield
+    # the body has seen the end of every record; what is left is to close the producer
     thread.join(FLUSH_MS_MAX / 1000)
 
 
 def _run_topology(
-    stage: Stage, spark: SparkSession, observer: OutcomeObserver, lines: Sequence[DemoLine]
+    demo: RunningDemo, spark: SparkSession, observer: OutcomeObserver, lines: Sequence[DemoLine]
 ) -> float:
     """Run the topology over the lines.
 
     Return the seconds from the first record to the last verdict.
     """
-    query = _start_query(stage, spark)
+    query = _start_query(demo, spark)
     try:
-        with phase(stage.console, "first micro-batch, an empty one, ended"):
-            _wait_until_warm(stage, query)
-        stage.console.print(f"writing {len(lines):,} records, and working on them", highlight=False)
+        with phase(demo.console, "first micro-batch, an empty one, ended"):
+            _wait_until_warm(demo, query)
+        demo.console.print(f"writing {len(lines):,} records, and working on them", highlight=False)
         started_s = time.monotonic()
-        bar = DemoProgress(stage.console, stage.status_path, len(lines), stage.source.timeout_ms)
-        with _producing(stage, lines), bar as progress:
-            _wait_until_done(stage, query, observer, progress)
+        bar = DemoProgress(demo.console, demo.status_path, len(lines), demo.input.timeout_ms)
+        with _producing(demo, lines), bar as progress:
+            _wait_until_done(demo, query, observer, progress)
         elapsed_s = time.monotonic() - started_s
         # commits may come a little later; where this wait is too short, a check fails
         deadline_s = time.monotonic() + COMMIT_SECONDS_MAX
-        while demo_uncommitted(stage) and time.monotonic() < deadline_s:
+        while demo_uncommitted(demo) and time.monotonic() < deadline_s:
             time.sleep(OBSERVER_WAIT_MS / 1000)
         return elapsed_s
     finally:
         query.stop()
 
 
-def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
+def _wait_until_warm(demo: RunningDemo, query: StreamingQuery) -> None:
     """Wait for the end of the first micro-batch, which is empty.
 
     It compiles the plan and starts workers. Raises `Unreachable`: it took longer than
@@ -193,60 +197,61 @@ def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
     """
     deadline_s = time.monotonic() + FIRST_BATCH_SECONDS_MAX
     while query.lastProgress is None:
-        _raise_failure(stage, query)
+        _raise_failure(demo, query)
         if time.monotonic() > deadline_s:
             raise Unreachable(f"Spark ended no micro-batch within {FIRST_BATCH_SECONDS_MAX:.0f} s")
         time.sleep(OBSERVER_WAIT_MS / 1000)
 
 
 def _wait_until_done(
-    stage: Stage, query: StreamingQuery, observer: OutcomeObserver, progress: DemoProgress
+    demo: RunningDemo, query: StreamingQuery, observer: OutcomeObserver, progress: DemoProgress
 ) -> None:
     """Wait until every record is done; kill the acker once, when a quarter of them are done.
 
     Raises `CheckFailed`: the query ended, or nothing was settled for `STALL_SECONDS_MAX`; or what
     the producer raised.
     """
-    records = stage.options.records
+    records = demo.options.records
     counts = observer.outcomes.counts
-    settled_before = -1
+    settled_before = -1  # roots with a verdict, when there was a new one last
     last_settled_s = time.monotonic()
     while True:
         observer.read_new_records(OBSERVER_WAIT_MS)
         # 1. kill the acker, once
         done = observer.outcomes.ended_records
-        if stage.acker is not None and not stage.acker_kills and done * KILL_AT >= records:
-            stage.acker.kill()
+        is_quarter_done = done * KILL_AT >= records
+        if demo.acker is not None and not demo.acker_kills and is_quarter_done:
+            demo.acker.kill()
             observer.record_kill(time.time_ns() // 1_000_000)
-            stage.acker_kills += 1
-            stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
-            stage.acker.start()
+            demo.acker_kills += 1
+            demo.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
+            demo.acker.start()
         progress.show(done, counts)
         # 2. the end: A record ends with its first acked root. Its other roots may still be open, so
-        # each root that was emitted has to have its verdict, too.
+        # each root that was emitted, for a record or as a copy, has to have its verdict, too.
         if done >= records and counts.settled >= records + counts.copies:
             return
         # 3. a failure, or nothing new for too long
-        _raise_failure(stage, query)
+        _raise_failure(demo, query)
         if counts.settled != settled_before:
             settled_before = counts.settled
             last_settled_s = time.monotonic()
         elif time.monotonic() - last_settled_s > STALL_SECONDS_MAX:
             raise CheckFailed(
                 f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {records} records are done; "
-                f"Spark's log ends with:\n{last_lines(stage.folder / SPARK_LOG)}"
+                f"Spark's log ends with:\n{last_lines(demo.folder / SPARK_LOG)}"
             )
 
 
-def _raise_failure(stage: Stage, query: StreamingQuery) -> None:
+def _raise_failure(demo: RunningDemo, query: StreamingQuery) -> None:
     """Raise what the producer raised, or `CheckFailed` if the query ended.
 
     Do nothing while both work.
     """
-    if stage.failures:
-        raise stage.failures[0]
+    if demo.failures:
+        raise demo.failures[0]
     if not query.isActive:
         raise CheckFailed(
             f"the query ended by itself: {query.exception()}; Spark's log ends with:\n"
-            f"{last_lines(stage.folder / SPARK_LOG)}"
+            f"{last_lines(demo.folder / SPARK_LOG)}"
         )

@@ -75,7 +75,7 @@ class DemoOptions:
 
 
 @dataclass(slots=True)
-class Stage:
+class RunningDemo:
     """The parts of a running demo.
 
     Attributes:
@@ -103,7 +103,8 @@ class Stage:
     failures: list[BaseException] = field(default_factory=list)
 
     @property
-    def source(self) -> Input:
+    def input(self) -> Input:
+        """The input that the demo writes and reads."""
         return self.topics.inputs[INPUT]
 
     @property
@@ -114,7 +115,7 @@ class Stage:
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions of the input's topic, as the broker has them."""
-        topic = self.source.topic
+        topic = self.input.topic
         count = self.log.topics([topic])[topic].partitions
         return [TopicPartition(topic, number) for number in range(count)]
 
@@ -131,7 +132,9 @@ def default_config() -> Path:
     raise UsageError("the demo's topics.yaml is not beside the package; name one with --config")
 
 
-def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, stack: ExitStack) -> Stage:
+def set_up(
+    options: DemoOptions, environ: Mapping[str, str], console: Console, stack: ExitStack
+) -> RunningDemo:
     """Start a broker, an acker, a replay worker and the page; `stack` ends them.
 
     1. Read topics.yaml; a port in use and a wrong file are refused before anything is printed.
@@ -149,12 +152,10 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
 
     # 1. topics.yaml
     require_free(options.port)
+    # without a named port 0 stands for the one that Kafka gets in step 2
     bootstrap = options.bootstrap or f"{HOST}:{options.port or 0}"
-    environ = {
-        SESSION: SESSION_MS,
-        **environ,
-        BOOTSTRAP: bootstrap,
-    }  # used by the demo's topics.yaml
+    # variables to which the demo's topics.yaml refers; who has set the first one overrides ours
+    environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}
     if options.bootstrap:
         topics = load_topics(config, environ)
     else:
@@ -184,7 +185,7 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
             for child in (acker, replay):
                 child.wait_ready(READY_SECONDS_MAX)
     # 5. the page
-    stage = Stage(
+    demo = RunningDemo(
         options=options,
         config=config,
         topics=topics,
@@ -197,16 +198,16 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
         status_path=folder / "status.json",
         metrics_socket=stack.enter_context(closing(reserved_port())),
     )
-    start_page(stack, page_port, config, environ, print_line, [stage.metrics_address])
-    return stage
+    start_page(stack, page_port, config, environ, print_line, [demo.metrics_address])
+    return demo
 
 
-def refuse_records(log: Log, source: Input, bootstrap: str) -> None:
-    """Raise `UsageError` if a topic of the input has records, or had some.
+def refuse_records(log: Log, demo_input: Input, bootstrap: str) -> None:
+    """Raise `UsageError` if a topic of the demo's input has records, or had some.
 
     The demo judges by all records of its input, so they all have to be its own.
     """
-    for name, info in log.topics(source.topic_names()).items():
+    for name, info in log.topics(demo_input.topic_names()).items():
         partitions = [TopicPartition(name, number) for number in range(info.partitions)]
         # the ends count records that were deleted, too
         record_count = sum(log.ends(partitions).values())
@@ -235,9 +236,9 @@ def reserved_port() -> socket.socket:
 
 @contextmanager
 def phase(console: Console, what: str) -> Iterator[None]:
-    """Print `what` was done, and in how many seconds, when the body has ended.
+    """Print that `what` was done, and in how many seconds, when the body has ended.
 
-    A terminal shows it while the body runs, too.
+    `what` is as "Kafka started". On a terminal it is shown while the body runs, too.
     """
     began_s = time.monotonic()
     with console.status(f"waiting: {what}") if console.is_terminal else nullcontext():
@@ -246,16 +247,16 @@ def phase(console: Console, what: str) -> Iterator[None]:
     console.print(f"{what}: {elapsed_s:.1f} s", highlight=False)
 
 
-def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
+def start_spark(demo: RunningDemo, stack: ExitStack) -> SparkSession:
     """Start Spark and warm it up; return its session, which `stack` stops.
 
-    Where small jobs are slow, the timeout of records in `stage.topics` becomes longer, unless
+    Where small jobs are slow, the timeout of records in `demo.topics` becomes longer, unless
     ``--config`` names a file.
     """
     # 1. the session
-    with phase(stage.console, "Spark started"):
-        with _stderr_into(stage.folder / SPARK_LOG):
-            spark = local_session("windhover-demo", stage.folder / "spark")
+    with phase(demo.console, "Spark started"):
+        with _stderr_into(demo.folder / SPARK_LOG):
+            spark = local_session("windhover-demo", demo.folder / "spark")
         stack.callback(spark.stop)
         warm_up(spark)
         # the second job is measured: the first one loads classes
@@ -263,17 +264,19 @@ def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
         warm_up(spark)
         job_s = time.monotonic() - began_s
     # 2. the timeout
-    if stage.options.config is not None:
+    if demo.options.config is not None:
         return spark
-    timeout_ms = longer_timeout_ms(stage.source.timeout_ms, job_s)
+    timeout_ms = longer_timeout_ms(demo.input.timeout_ms, job_s)
     if timeout_ms:
-        stage.console.print(
+        demo.console.print(
             f"a small job takes {job_s:.1f} s here: records time out after {timeout_ms / 1000:g} s,"
-            f" not after {stage.source.timeout_ms / 1000:g} s",
+            f" not after {demo.input.timeout_ms / 1000:g} s",
             highlight=False,
         )
-        source = stage.source.model_copy(update={"timeout_ms": timeout_ms})
-        stage.topics = stage.topics.model_copy(update={"inputs": {**stage.topics.inputs, INPUT: source}})
+        # settings are values: a changed input makes changed inputs, and these changed topics
+        changed_input = demo.input.model_copy(update={"timeout_ms": timeout_ms})
+        changed_inputs = {**demo.topics.inputs, INPUT: changed_input}
+        demo.topics = demo.topics.model_copy(update={"inputs": changed_inputs})
     return spark
 
 

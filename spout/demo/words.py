@@ -95,8 +95,8 @@ def special_keys_by_line(records: int) -> dict[int, bytes]:
     special_count = 2 * lines_of_each_kind
     special_indices: list[int] = []
     for number in range(special_count):
-        place = len(plain_indices) * (number + 1) // (special_count + 2)
-        special_indices.append(plain_indices[place])
+        index_among_plain = len(plain_indices) * (number + 1) // (special_count + 2)
+        special_indices.append(plain_indices[index_among_plain])
     # by turns one of each kind; of few lines the same one may be drawn several times
     for number, index in enumerate(dict.fromkeys(special_indices)):
         keys_by_line[index] = FAILS_TWICE if number % 2 == 0 else NEVER_ACKED_AT_FIRST
@@ -156,6 +156,7 @@ class CheckLine(ArrowBolt):
         for row in np.flatnonzero(is_special).tolist():
             topic, partition, offset, key, value, headers = (column[row].as_py() for column in batch.columns)
             pairs = tuple((header["key"], header["value"]) for header in headers)
+            # origin and attempt: of a copy by its headers, else by the record itself
             lineage = parse_lineage(pairs, topic, partition, offset)
             origins[row] = origin_number(lineage.origin)
             if key == ALWAYS_FAILS:
@@ -208,7 +209,10 @@ class CountWord(ArrowBolt):
 
 
 def origin_number(origin: str) -> int:
-    """Return partition and offset of an origin (``topic/partition@offset``) as one number."""
+    """Return partition and offset of an origin (``topic/partition@offset``) as one number.
+
+    The partition stands above the bits of the offset.
+    """
     topic_and_partition, _, offset = origin.rpartition("@")
     partition = topic_and_partition.rpartition("/")[2]
     return position_at(int(partition), int(offset))
@@ -229,7 +233,7 @@ class WordTable:
     def upsert(self, rows: pa.Table) -> None:
         """Write rows with the columns ``origin`` and ``ordinal`` (integers) and ``word``.
 
-        All or none.
+        All are written, or none.
         """
         self._upserts.append(rows.select(COLUMNS))
 

@@ -1,4 +1,4 @@
-"""Which roots of a batch it acks, and what is published so that no other lane acks more of them.
+"""Which roots of a batch it acks, and what is published so that nobody else acks more of them.
 
 Source: docs/design/protocol.md, section 3 (rule 12).
 """
@@ -30,6 +30,7 @@ def refuse_held(outcome: BatchOutcome) -> None:
 
     Raises `TrackingError`: it does.
     """
+    # only roots whose rows are in several batches have these marks
     if outcome.marks.of(*ACROSS_BATCHES):
         raise TrackingError(
             "a bolt holds tuples across batches, so the rows of one record are in several of them,"
@@ -40,16 +41,18 @@ def refuse_held(outcome: BatchOutcome) -> None:
 def acked_roots(outcome: BatchOutcome) -> RootSet:
     """Return the roots with a record that neither failed in the batch nor were left open."""
     planned = outcome.plan.roots()
+    # offsets of the plan at which the log has no record, such as those of markers
+    without_record = outcome.missing.absent
     not_acked = outcome.own_marks(RootMark.FAILED, RootMark.OPEN).roots()
-    return planned - outcome.missing.absent - not_acked
+    return planned - without_record - not_acked
 
 
 def without_open(outcome: BatchOutcome) -> BatchOutcome:
     """Return the outcome in which roots that were left open contribute nothing.
 
-    As it is, such a root lacks the edges of what was not acked. If a program in another lane acked
-    these later, the root would be ACKED, and its rows are left out here. Without a contribution it
-    is never complete, and times out.
+    As it is, such a root lacks the edges of what was not acked. If another program acked these
+    later, the root would be ACKED, and its rows are left out here. Without a contribution it is
+    never complete, and times out.
     """
     marks = outcome.marks
     is_open = marks.kinds == RootMark.OPEN

@@ -21,8 +21,9 @@ def rooted_rows(table: pa.Table, carry: Carry, plan: BatchPlan) -> RootedRows:
 
     Args:
         table: the rows, with the hidden column.
-        carry: the form of that column, PACKED or HOPS.
-        plan: of the batch.
+        carry: the form of that column: PACKED has one root's index in each row, HOPS the paths of
+            several anchors.
+        plan: of the batch; the indices count its roots.
 
     Raises `TrackingError`: a row has no root, or several.
     """
@@ -40,17 +41,18 @@ def _indices_in_paths(paths_by_row: pa.Array) -> I64:
     A row may be anchored on several tuples, as long as all of them are of one root: then each of
     its paths begins with the same index.
     """
-    counts: I64 = np.asarray(paths_by_row.value_lengths(), dtype=np.int64)
-    if len(counts) and not counts.min():
+    path_counts: I64 = np.asarray(paths_by_row.value_lengths(), dtype=np.int64)
+    if len(path_counts) and not path_counts.min():
         raise _without_one_root("has none: its bolt emitted it without anchors")
     paths = paths_by_row.flatten()
     path_lengths: I64 = np.asarray(paths.value_lengths(), dtype=np.int64)
-    numbers: I64 = np.asarray(paths.flatten(), dtype=np.int64)
+    numbers_of_paths: I64 = np.asarray(paths.flatten(), dtype=np.int64)
     # paths of 1, 3 and 2 numbers begin at 0, 1 and 4: there stand the roots
-    roots_of_paths = numbers[np.cumsum(path_lengths) - path_lengths]
-    first_paths = np.cumsum(counts) - counts
+    roots_of_paths = numbers_of_paths[np.cumsum(path_lengths) - path_lengths]
+    # rows of 2 and 1 paths have the paths 0 and 2 as their first ones
+    first_paths = np.cumsum(path_counts) - path_counts
     indices: I64 = roots_of_paths[first_paths]
-    if (np.repeat(indices, counts) != roots_of_paths).any():
+    if (np.repeat(indices, path_counts) != roots_of_paths).any():
         raise _without_one_root("has several: its bolt anchored it on tuples of several records")
     return indices
 

@@ -12,7 +12,7 @@ from acker.errors import UsageError
 def refuse_columns_of_one_name(rows: pa.Table) -> None:
     """Refuse rows of which two columns have one name, since one of them would be lost.
 
-    Raises `UsageError`: there are two.
+    Raises `UsageError`: two have one.
     """
     for name, count in Counter(rows.column_names).items():
         if count > 1:

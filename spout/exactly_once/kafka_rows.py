@@ -71,16 +71,19 @@ class RecordColumns:
         return self._topics(rows, self.topic_column).index(topic)
 
     def largest(self, rows: pa.Table) -> LargestRow:
-        """Return the row, of at least one, whose key and value together are the largest."""
+        """Return the row whose key and value together are the largest; of some, the first.
+
+        There is at least one row. Raises `UsageError` as `records`.
+        """
         largest = LargestRow(0, -1)
-        for start in range(0, rows.num_rows, ROWS_AT_ONCE):
-            part = rows.slice(start, ROWS_AT_ONCE)
-            values = self.encode(self._value_columns(part), start)
-            keys = self._keys(part).to_pylist()
-            for row, (key, value) in enumerate(zip(keys, values, strict=True), start):
-                size = len(key or b"") + len(value or b"")
-                if size > largest.bytes:
-                    largest = LargestRow(row, size)
+        for first_row in range(0, rows.num_rows, ROWS_AT_ONCE):
+            some_rows = rows.slice(first_row, ROWS_AT_ONCE)
+            values = self.encode(self._value_columns(some_rows), first_row)
+            keys = self._keys(some_rows).to_pylist()
+            for row_number, (key, value) in enumerate(zip(keys, values, strict=True), first_row):
+                size_bytes = len(key or b"") + len(value or b"")
+                if size_bytes > largest.bytes:
+                    largest = LargestRow(row_number, size_bytes)
         return largest
 
     def records(
@@ -90,16 +93,16 @@ class RecordColumns:
 
         Args:
             partitions_by_topic: how many each topic of the rows has.
-            batch: number of the batch; by it batches of few rows without a key take turns at the
-                partitions.
+            batch: number of the batch. Its first rows without a key go into this partition, modulo
+                the number of partitions, so that batches of few rows take turns.
 
         Raises `UsageError`: a column is missing, or has another type; a value cannot be encoded.
         """
-        for start in range(0, rows.num_rows, ROWS_AT_ONCE):
-            part = rows.slice(start, ROWS_AT_ONCE)
+        for first_row in range(0, rows.num_rows, ROWS_AT_ONCE):
+            some_rows = rows.slice(first_row, ROWS_AT_ONCE)
             # of 20,000 rows without a key the second 8,000 go on where the first ones have ended
-            partitions = _Partitions(partitions_by_topic, batch + start // KEYLESS_RUN)
-            yield from self._records(part, start, partitions)
+            partitions = _Partitions(partitions_by_topic, batch + first_row // KEYLESS_RUN)
+            yield from self._records(some_rows, first_row, partitions)
 
     def _records(
         self,
@@ -107,7 +110,13 @@ class RecordColumns:
         first_row: int,
         partitions: _Partitions,
     ) -> Iterator[OutgoingColumns]:
-        """Yield the records of some rows, of which the first is the batch's row of that number."""
+        """Yield the records of some rows, by topic.
+
+        Args:
+            rows: neighbouring rows of a batch.
+            first_row: number of the first of them in the batch, for messages.
+            partitions: computes the partition of each record.
+        """
         keys = self._keys(rows)
         columns = _Columns(
             self.encode(self._value_columns(rows), first_row),
@@ -127,8 +136,8 @@ class RecordColumns:
 
     def _value_columns(self, rows: pa.Table) -> pa.Table:
         """Return the columns that are neither headers nor time nor topic."""
-        beside = {self.headers, self.timestamp, self.topic_column}
-        return rows.select([name for name in rows.column_names if name not in beside])
+        other_columns = {self.headers, self.timestamp, self.topic_column}
+        return rows.select([name for name in rows.column_names if name not in other_columns])
 
     def _keys(self, rows: pa.Table) -> pa.BinaryArray:
         if self.key is None:
@@ -141,18 +150,24 @@ class RecordColumns:
         return [topic.decode("utf-8", "backslashreplace") for topic in topics]
 
     def _headers(self, rows: pa.Table, first_row: int) -> list[Headers] | None:
+        """Return the headers of each record; None: no record has headers.
+
+        `first_row` is the number of the first row in its batch. Raises `UsageError`: the column is
+        missing, has another type, or has a header that Kafka's client cannot write.
+        """
         if self.headers is None:
             return None
         column = existing_column(rows, self.headers, "headers")
-        kind = column.type
-        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        item = kind.value_type if is_list else kind
-        names = [field.name for field in item.fields] if pa.types.is_struct(item) else []
-        if not is_list or names != ["key", "value"]:
+        column_type = column.type
+        is_list = pa.types.is_list(column_type) or pa.types.is_large_list(column_type)
+        names: list[str] = []
+        if is_list and pa.types.is_struct(column_type.value_type):
+            names = [field.name for field in column_type.value_type.fields]
+        if names != ["key", "value"]:
             raise UsageError(
                 f"the column {self.headers}, which is to be the headers of each record, has the"
-                f" type {kind}; give array<struct<key string, value binary>>, as Spark's Kafka sink"
-                " takes it"
+                f" type {column_type}; give array<struct<key string, value binary>>, as Spark's"
+                " Kafka sink takes it"
             )
         headers_by_row = column_values(column, self.headers, first_row)
         return [
@@ -161,31 +176,35 @@ class RecordColumns:
         ]
 
     def _times_ms(self, rows: pa.Table, first_row: int) -> list[int | None] | None:
-        """Return the time of each record; None: the present time.
+        """Return the time of each record; None, for one or for all: the present time.
+
+        `first_row` is the number of the first row in its batch, for messages.
 
         Raises `UsageError`: a time is the first moment of 1970, which no client can write; or the
-        times have no zone.
+        times have no zone; or the column is missing, or has another type.
         """
         if self.timestamp is None:
             return None
         column = existing_column(rows, self.timestamp, "time")
-        kind = column.type
+        column_type = column.type
         times_ms: list[int | None]
-        if pa.types.is_timestamp(kind) and kind.tz is None:
+        if pa.types.is_timestamp(column_type) and column_type.tz is None:
             raise UsageError(
-                f"the column {self.timestamp}, which is to be the time of each record, is a timestamp_ntz:"
-                " without a zone nobody knows which moment it is; cast it, by cast('timestamp')"
+                f"the column {self.timestamp}, which is to be the time of each record, is a"
+                " timestamp_ntz: without a zone nobody knows which moment it is; cast it, by"
+                " cast('timestamp')"
             )
-        if pa.types.is_timestamp(kind):
-            microseconds = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).to_pylist()
-            # a record's time has milliseconds; one before 1970 is rounded down, too, as Spark does it
-            times_ms = [None if time_us is None else time_us // 1_000 for time_us in microseconds]
-        elif pa.types.is_integer(kind):
+        if pa.types.is_timestamp(column_type):
+            in_microseconds = column.cast(pa.timestamp("us", column_type.tz)).cast(pa.int64())
+            times_us = in_microseconds.to_pylist()
+            # a record's time has milliseconds; one before 1970 is rounded down, too, as by Spark
+            times_ms = [None if time_us is None else time_us // 1_000 for time_us in times_us]
+        elif pa.types.is_integer(column_type):
             times_ms = column.to_pylist()
         else:
             raise UsageError(
                 f"the column {self.timestamp}, which is to be the time of each record, has the type"
-                f" {kind}; give a timestamp, or milliseconds since 1970 as a bigint"
+                f" {column_type}; give a timestamp, or milliseconds since 1970 as a bigint"
             )
         if 0 in times_ms:
             raise UsageError(
@@ -198,7 +217,10 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Partitions:
-    """Partitions of keys; `shift` is the first one of rows without a key."""
+    """Computes the partition of each key, by the number of partitions of its topic.
+
+    `shift` is the partition of the first rows without a key, modulo that number.
+    """
 
     counts_by_topic: Mapping[str, int]
     shift: int
@@ -218,7 +240,7 @@ class _Columns:
     times_ms: Sequence[int | None] | None
 
     def at(self, row_numbers: Sequence[int]) -> _Columns:
-        """Return the entries of some rows."""
+        """Return the columns with the entries of some rows alone, in the order of the numbers."""
         return _Columns(
             [self.values[row_number] for row_number in row_numbers],
             _entries(self.keys, row_numbers),

@@ -62,7 +62,7 @@ from acker.provisioning.topic_specs import MARKER_BYTES, MESSAGE_BYTES
 from acker.untrusted import UntrustedName
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.kafka_rows import RecordColumns
-from spout.exactly_once.sink_records import SinkState, read_state, sink_place, state_records
+from spout.exactly_once.sink_records import SinkState, read_state, sink_partition, state_records
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from spout.exactly_once.value_encoding import JSON, encoding_of
 
@@ -82,7 +82,7 @@ LINGER_MS: Final = 200
 nothing, so no batch takes longer for it. Rows of 100 bytes in four partitions came to the broker in
 half as many requests, and cost it half of the CPU seconds."""
 
-ATTEMPTS_MAX: Final = 3
+TRIES_MAX: Final = 3
 """So often a transaction is begun that the client aborts."""
 
 _TOPIC_NAME: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
@@ -142,13 +142,13 @@ class KafkaStore:
         self._topics = topics
         encode = encoding_of(value, key)
         self._columns = RecordColumns(topic, encode, key, headers, timestamp, topic_column)
-        self._own_topics = _own_topics(topics)
+        self._purpose_by_topic = _purpose_by_topic(topics)
         self._refuse_own_topics([topic])
         self._connect = connect or (lambda: KafkaLog(store_settings(topics), client_id=CLIENT_ID))
         self._clock = clock
         self._log: Log | None = None
         self._writers: dict[str, _Writer] = {}
-        # topics that take the mark of a transaction, as far as it is known since the last `open`
+        # topics that take the mark of a transaction, as far as this was read since the last `open`
         self._topics_with_room: set[str] = set()
         self._transaction_ms = int(topics.kafka.get(TIMEOUT_SETTING, TRANSACTION_MS))
 
@@ -164,18 +164,21 @@ class KafkaStore:
             ConfigError: the broker takes no transaction that may be open for so long.
         """
         log = self._connected()
+        # the settings of topics may have changed since the last `open`
         self._topics_with_room.clear()
-        self._require_topics(log, [self._topics.ack_topics.sink, self._columns.topic])
-        self._leave(group)
+        # called for its errors: no writer is fenced if a topic is missing
+        self._partitions_by_topic(log, [self._topics.ack_topics.sink, self._columns.topic])
+        # a group's transactional id is that of one client
+        self._close_writer(group)
         transactions = log.transactions(self._topics.ack_topics.sink_transactional_id(group))
         try:
-            with self._fenced_by_name(group, "no epoch is granted"):
-                self._fence_earlier(transactions)
-                state = self._read(log, group)
+            with self._store_fenced_for_fenced(group, "no epoch is granted"):
+                self._fence_earlier_writer(transactions)
+                state = self._read_state(log, group)
                 epoch = max(epoch_min, state.granted_epoch + 1)
-                place = self._place(group)
-                records = tuple(state_records(place, group, epoch, state.last_batch))
-                self._write(transactions, lambda opened: opened.send_all(records))
+                partition = self._state_partition(group)
+                records = tuple(state_records(partition, group, epoch, state.last_batch))
+                self._write_in_transaction(transactions, lambda begun: begun.send_all(records))
         except BaseException:
             transactions.close()
             raise
@@ -204,26 +207,27 @@ class KafkaStore:
         refuse_columns_of_one_name(rows)
         topics = self._columns.topics_of(rows)
         self._refuse_own_topics(topics, rows)
-        partitions = self._require_topics(self._connected(), topics, rows)
+        partitions = self._partitions_by_topic(self._connected(), topics, rows)
         last_batch = LastBatch(key, publication)
 
         def send(transactions: Transactions) -> None:
             for columns in self._columns.records(rows, partitions, key.batch):
                 transactions.send_columns(columns)
-            place = self._place(key.group)
-            transactions.send_all(state_records(place, key.group, key.epoch, last_batch))
+            # behind the rows, so that other groups wait for this transaction as briefly as can be
+            partition = self._state_partition(key.group)
+            transactions.send_all(state_records(partition, key.group, key.epoch, last_batch))
 
         with (
-            self._leaving_if_dead(key.group),
-            self._fenced_by_name(key.group, f"nothing of batch {key.batch} is written"),
-            self._largest_row_by_name(rows, topics),
+            self._closing_dead_writer(key.group),
+            self._store_fenced_for_fenced(key.group, f"nothing of batch {key.batch} is written"),
+            self._naming_largest_row(rows, topics),
         ):
-            self._write(writer.transactions, send)
+            self._write_in_transaction(writer.transactions, send)
 
     def close(self) -> None:
         """Disconnect; a later `open` connects again."""
         for group in tuple(self._writers):
-            self._leave(group)
+            self._close_writer(group)
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -233,10 +237,10 @@ class KafkaStore:
             self._log = self._connect()
         return self._log
 
-    def _place(self, group: str) -> TopicPartition:
-        return sink_place(self._topics.ack_topics.sink, self._topics.acker.partitions, group)
+    def _state_partition(self, group: str) -> TopicPartition:
+        return sink_partition(self._topics.ack_topics.sink, self._topics.acker.partitions, group)
 
-    def _fence_earlier(self, transactions: Transactions) -> None:
+    def _fence_earlier_writer(self, transactions: Transactions) -> None:
         """End the transaction of the writer before, and fence that writer; step 1 of `open`.
 
         Raises `ConfigError`: the broker takes no transaction that may be open for so long.
@@ -252,13 +256,19 @@ class KafkaStore:
                 f" transaction.max.timeout.ms of the broker ({error})"
             ) from error
 
-    def _read(self, log: Log, group: str) -> SinkState:
-        """Read the state of a group; step 2 of `open`."""
-        place = self._place(group)
-        # both are asked for after the fence; the end of all records, not the stable one
-        start, end = log.starts([place])[place], log.ends([place])[place]
+    def _read_state(self, log: Log, group: str) -> SinkState:
+        """Read the state of a group; step 2 of `open`.
+
+        Raises `Unreachable`: Kafka does not answer, or another group's transaction does not end.
+        """
+        partition = self._state_partition(group)
+        # Both are read after the fence. The end is that of all records: transactions of other
+        # groups that are still open lie below it.
+        start = log.starts([partition])[partition]
+        end = log.ends([partition])[partition]
+        # so long it may take until the broker has ended each of them
         wait_ms = self._transaction_ms + CLEANUP_MS
-        records = read_piece(log, place, start, end, committed=True, wait_ms=wait_ms)
+        records = read_piece(log, partition, start, end, committed=True, wait_ms=wait_ms)
         try:
             return read_state(records, group)
         except Unreachable as error:
@@ -268,9 +278,12 @@ class KafkaStore:
                 " `kafka-transactions.sh find-hanging`"
             ) from error
 
-    def _write(self, transactions: Transactions, send: Callable[[Transactions], None]) -> None:
-        """Write what `send` sends in one transaction; begin it again if the client aborts it."""
-        for attempt in range(ATTEMPTS_MAX):
+    def _write_in_transaction(self, transactions: Transactions, send: Callable[[Transactions], None]) -> None:
+        """Write what `send` sends in one transaction; begin it again if the client aborts it.
+
+        After `TRIES_MAX` aborted transactions it raises `Aborted`: nothing is written.
+        """
+        for earlier_tries in range(TRIES_MAX):
             transactions.begin()
             try:
                 send(transactions)
@@ -284,62 +297,77 @@ class KafkaStore:
             except RecordRefused:
                 raise  # it would be refused again
             except Aborted:
-                if attempt + 1 == ATTEMPTS_MAX:
+                if earlier_tries + 1 == TRIES_MAX:
                     raise
             else:
                 return
 
     @contextmanager
-    def _fenced_by_name(self, group: str, what_is_not: str) -> Iterator[None]:
-        """Raise `StoreFenced` in place of `Fenced`, with what does not come about."""
+    def _store_fenced_for_fenced(self, group: str, effect: str) -> Iterator[None]:
+        """Raise `StoreFenced` in place of a `Fenced` of the block, with what may have fenced us.
+
+        `effect` says for the message what does not come about: "no epoch is granted".
+        """
         begun_s = self._clock()
         try:
             yield
         except Fenced as error:
             took_ms = int((self._clock() - begun_s) * 1000)
-            also = ""
+            other_reason = ""
             if took_ms >= self._transaction_ms:
-                also = (
+                other_reason = (
                     f", or the broker has ended the transaction, which took {took_ms:,} ms, and may"
                     f" take {self._transaction_ms:,}: raise `kafka.{TIMEOUT_SETTING}` in"
                     " topics.yaml, or let a batch have fewer rows"
                 )
             raise StoreFenced(
-                f"a later start has opened the store of group {group}{also}; {what_is_not}. Let one"
-                f" query read the group ({error})"
+                f"a later start has opened the store of group {group}{other_reason};"
+                f" {effect}. Let one query read the group ({error})"
             ) from error
 
     @contextmanager
-    def _leaving_if_dead(self, group: str) -> Iterator[None]:
-        """Forget the writer of a group if nothing can be written by it any more."""
+    def _closing_dead_writer(self, group: str) -> Iterator[None]:
+        """Close the writer of a group if the block raises that nothing can be written by it."""
         try:
             yield
         except (StoreFenced, Unreachable):
-            self._leave(group)
+            self._close_writer(group)
             raise
 
-    def _leave(self, group: str) -> None:
+    def _close_writer(self, group: str) -> None:
         writer = self._writers.pop(group, None)
         if writer is not None:
             writer.transactions.close()
 
     def _refuse_own_topics(self, names: Iterable[str], rows: pa.Table | None = None) -> None:
+        """Raise `UsageError` if a topic of rows is one that Windhover writes itself.
+
+        `rows` are those of a batch, of which the message names one; None: there is no batch.
+        """
         for name in names:
-            if name in self._own_topics:
+            if name in self._purpose_by_topic:
                 raise UsageError(
-                    f"the topic {name} is {self._own_topics[name]}, and rows there would be taken"
-                    f" for what Windhover writes; give another topic{self._row_of_topic(rows, name)}"
+                    f"the topic {name} is {self._purpose_by_topic[name]}, and rows there would be"
+                    f" taken for what Windhover writes; give another topic{self._row_text(rows, name)}"
                 )
 
-    def _require_topics(self, log: Log, names: Iterable[str], rows: pa.Table | None = None) -> dict[str, int]:
+    def _partitions_by_topic(
+        self, log: Log, names: Iterable[str], rows: pa.Table | None = None
+    ) -> dict[str, int]:
         """Return how many partitions each topic has.
 
-        Raises `TopicError`: one is missing, or takes no mark of a transaction.
+        Args:
+            log: the view of the cluster.
+            names: of the topics, at least one.
+            rows: of a batch, of which the message names one; None: there is no batch.
+
+        Raises `TopicError`: a topic is missing, or takes no mark of a transaction.
         """
         infos = log.topics([name for name in names if _may_be_topic(name)])
         for name in names:
             if name in infos:
                 continue
+            # the message of a missing topic; what helps depends on whose it is
             cure = "create it, or let the driver's user describe it"
             if name == self._topics.ack_topics.sink:
                 cure = "run `windhover topics create`"
@@ -347,13 +375,13 @@ class KafkaStore:
                 cure = "no topic can have that name"
             shown = UntrustedName(name) if name else "without a name"
             raise TopicError(
-                f"rows cannot be written: there is no topic {shown}; {cure}{self._row_of_topic(rows, name)}"
+                f"rows cannot be written: there is no topic {shown}; {cure}{self._row_text(rows, name)}"
             )
-        self._require_room(log, infos.keys() - self._topics_with_room, rows)
+        self._require_room_for_marks(log, infos.keys() - self._topics_with_room, rows)
         return {name: info.partitions for name, info in infos.items()}
 
-    def _require_room(self, log: Log, names: Collection[str], rows: pa.Table | None) -> None:
-        """Raise `TopicError` if a topic takes no mark of a transaction.
+    def _require_room_for_marks(self, log: Log, names: Collection[str], rows: pa.Table | None) -> None:
+        """Raise `TopicError` if a topic takes no mark of a transaction, else remember the topics.
 
         The broker would say that the transaction is committed, and try for ever to write the mark:
         nobody could read the rows, and the next transaction would wait for good.
@@ -361,6 +389,7 @@ class KafkaStore:
         # one by one: whoever may write rows need not have the right to read the settings of each
         for name in names:
             settings: Mapping[str, str] = {}
+            # who may not read them is not refused: Kafka's default has room
             with suppress(NotAuthorized):
                 info = log.topics([name], settings=True).get(name)
                 settings = {} if info is None else info.settings
@@ -370,18 +399,26 @@ class KafkaStore:
                     f"rows cannot be written: the topic {UntrustedName(name)} has"
                     f" max.message.bytes={limit_bytes}, and no transaction can end there, since its"
                     f" mark has {MARKER_BYTES} bytes; set it to {MESSAGE_BYTES}"
-                    f"{self._row_of_topic(rows, name)}"
+                    f"{self._row_text(rows, name)}"
                 )
         self._topics_with_room |= set(names)
 
-    def _row_of_topic(self, rows: pa.Table | None, topic: str) -> str:
-        """Return the end of a message about a topic: which row of a batch has it."""
-        row = None if rows is None else self._columns.row_of_topic(rows, topic)
-        return "" if row is None else f" (row {row} of the batch has it in {self._columns.topic_column})"
+    def _row_text(self, rows: pa.Table | None, topic: str) -> str:
+        """Return the end of a message about a topic: which row of a batch names it.
+
+        Empty: there is no batch, or its rows name no topic.
+        """
+        row_number = None if rows is None else self._columns.row_of_topic(rows, topic)
+        if row_number is None:
+            return ""
+        return f" (row {row_number} of the batch has it in {self._columns.topic_column})"
 
     @contextmanager
-    def _largest_row_by_name(self, rows: pa.Table, topics: Iterable[str]) -> Iterator[None]:
-        """Name rows and cures where a record is refused; the client does not say which one it is."""
+    def _naming_largest_row(self, rows: pa.Table, topics: Iterable[str]) -> Iterator[None]:
+        """Raise a `RecordRefused` of the block anew, with the largest row and with cures.
+
+        The client does not say which record was refused.
+        """
         try:
             yield
         except RecordRefused as error:
@@ -405,10 +442,10 @@ def store_settings(topics: Topics) -> dict[str, Any]:
     return {"linger.ms": LINGER_MS, **topics.kafka}
 
 
-def _own_topics(topics: Topics) -> dict[str, str]:
-    """Return the topics that Windhover writes for itself, each with what it is."""
-    own_topics = dict.fromkeys(topics.ack_topics.names(), "an ack topic")
-    for source in topics.inputs.values():
-        own_topics[source.replay_topic] = f"the replay topic of {source.name}"
-        own_topics[source.dead_letter.topic] = f"the dead-letter topic of {source.name}"
-    return own_topics
+def _purpose_by_topic(topics: Topics) -> dict[str, str]:
+    """Return what each topic is that Windhover writes for itself, by its name."""
+    purposes = dict.fromkeys(topics.ack_topics.names(), "an ack topic")
+    for input in topics.inputs.values():
+        purposes[input.replay_topic] = f"the replay topic of {input.name}"
+        purposes[input.dead_letter.topic] = f"the dead-letter topic of {input.name}"
+    return purposes

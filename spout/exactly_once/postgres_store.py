@@ -38,7 +38,7 @@ from acker.untrusted import Untrusted, UntrustedName
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant, fenced_error, refuse_left_out
 from spout.exactly_once.value_encoding import column_values, json_texts
-from spout.store_columns.first_row import first_row
+from spout.store_columns.first_row import index_of_first
 from spout.store_columns.postgres_columns import COLUMNS, PostgresColumn, changes, takes
 
 try:
@@ -155,13 +155,13 @@ class PostgresStore:
             raise UsageError(
                 "libpq cannot read the dsn of the store; write postgresql://user@host/database"
             ) from error.with_traceback(None)
-        self._place = _place(self._dsn)
-        parts = table.split(".")
-        if parts[-1] == _TABLE:
+        self._database = _database_name(self._dsn)
+        schema_and_name = table.split(".")
+        if schema_and_name[-1] == _TABLE:
             raise UsageError(f"the table {table} is what the store keeps for itself; name another")
         self._name = table
-        self._table = sql.Identifier(*parts)
-        self._sink = sql.Identifier(*parts[:-1], _TABLE)
+        self._table = sql.Identifier(*schema_and_name)
+        self._sink = sql.Identifier(*schema_and_name[:-1], _TABLE)
         self._locked_s_max = locked_s_max
 
     def open(self, group: str, epoch_min: int) -> StoreGrant:
@@ -173,14 +173,16 @@ class PostgresStore:
             Unreachable: PostgreSQL does not answer, or the row of the group stays locked.
         """
         with self._transaction(group) as connection:
+            # before an earlier writer is ended: a start that cannot write fences nobody
             self._refuse_unfit_table(connection)
             connection.execute(_END_EARLIER)
             if not self._persistence(connection, self._sink):
                 self._create_sink(connection)
             grant = sql.SQL(_GRANT).format(self._sink)
             # an INSERT with RETURNING has one row
-            [(epoch, *columns)] = connection.execute(grant, (group, epoch_min)).fetchall()
-        return StoreGrant(epoch, _last_batch(group, columns))
+            rows = connection.execute(grant, (group, epoch_min)).fetchall()
+            [(epoch, *columns_of_last_batch)] = rows
+        return StoreGrant(epoch, _last_batch(group, columns_of_last_batch))
 
     def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
         """Write a batch; see `Store.commit`.
@@ -192,81 +194,103 @@ class PostgresStore:
             Unreachable: PostgreSQL does not answer, or a lock is not free.
         """
         with self._transaction(key.group) as connection:
-            entry = None
+            group_row = None
+            # the table of the store may be gone: the database was emptied, or restored
             if self._persistence(connection, self._sink):
-                entry = self._one(connection, _LOCK, (key.group,))
-            granted = 0 if entry is None else entry[0]
-            if granted != key.epoch:
-                raise fenced_error(f"{self._name} of {self._place}", key, granted)
-            self._copy(connection, rows)
-            keep = sql.SQL(_KEEP).format(self._sink)
+                group_row = self._only_row(connection, _LOCK, (key.group,))
+            granted_epoch = 0 if group_row is None else group_row[0]
+            if granted_epoch != key.epoch:
+                raise fenced_error(f"{self._name} of {self._database}", key, granted_epoch)
+            self._insert(connection, rows)
+            keep_last_batch = sql.SQL(_KEEP).format(self._sink)
             last_batch = (key.epoch, key.session, key.query, key.batch, publication)
-            connection.execute(keep, (*last_batch, key.group))
+            connection.execute(keep_last_batch, (*last_batch, key.group))
 
-    def _copy(self, connection: Connection, rows: pa.Table) -> None:
+    def _insert(self, connection: Connection, rows: pa.Table) -> None:
+        """Insert rows into the table, by PostgreSQL's statement COPY.
+
+        Raises `UsageError`: the table does not take the rows as they are.
+        """
         refuse_columns_of_one_name(rows)
         self._refuse_cut_names(connection, rows.column_names)
         table = self._table.as_string(connection)
-        types = {
-            name: PostgresColumn(kind, modifier)
-            for name, kind, modifier in connection.execute(COLUMNS, (table,)).fetchall()
+        table_columns = {
+            name: PostgresColumn(type_name, modifier)
+            for name, type_name, modifier in connection.execute(COLUMNS, (table,)).fetchall()
         }
-        columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
-        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, columns)
+        names = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, names)
         with connection.cursor() as cursor:
-            with cursor.copy(statement) as copy:
-                self._write_rows(copy, rows, types)
+            with cursor.copy(statement) as copy_statement:
+                self._write_rows(copy_statement, rows, table_columns)
             # a trigger may leave rows out
-            refuse_left_out(f"{self._name} of {self._place}", rows.num_rows, cursor.rowcount)
+            refuse_left_out(f"{self._name} of {self._database}", rows.num_rows, cursor.rowcount)
 
     def _write_rows(
         self,
-        copy: psycopg.Copy,
+        copy_statement: psycopg.Copy,
         rows: pa.Table,
-        types: Mapping[str, PostgresColumn],
+        table_columns: Mapping[str, PostgresColumn],
     ) -> None:
-        """Write rows into a copy; `types` has the columns of the table by name."""
-        for start in range(0, rows.num_rows, ROWS_AT_ONCE):
-            part = rows.slice(start, ROWS_AT_ONCE)
-            columns_of_part = [
-                self._copied_values(part.column(name), name, start, types.get(name))
+        """Send the rows of a batch to PostgreSQL, by a statement COPY that is being executed.
+
+        `table_columns` has the columns of the table, by name.
+
+        Raises `UsageError`: a value cannot be written, or its column would change it.
+        """
+        for first_row in range(0, rows.num_rows, ROWS_AT_ONCE):
+            some_rows = rows.slice(first_row, ROWS_AT_ONCE)
+            values_by_column = [
+                self._written_values(some_rows, name, first_row, table_columns.get(name))
                 for name in rows.column_names
             ]
-            for number, row in enumerate(zip(*columns_of_part, strict=True), start):
+            rows_of_values = zip(*values_by_column, strict=True)
+            for row_number, row in enumerate(rows_of_values, first_row):
                 try:
-                    copy.write_row(row)
+                    copy_statement.write_row(row)
                 except (psycopg.DataError, psycopg.ProgrammingError) as error:
                     raise UsageError(
-                        f"row {number} of the batch has a value that cannot be written into"
+                        f"row {row_number} of the batch has a value that cannot be written into"
                         f" {self._name}: {_text(error)}; cast it, or fail such tuples in a bolt"
                     ) from error
 
-    def _copied_values(
-        self, values_of_column: pa.ChunkedArray, name: str, start: int, column: PostgresColumn | None
+    def _written_values(
+        self, some_rows: pa.Table, name: str, first_row: int, table_column: PostgresColumn | None
     ) -> list[Any]:
-        """Return a part of a column as psycopg writes it; `start` is the number of its first row.
+        """Return the values of a column in some rows, in the form in which psycopg writes them.
+
+        Args:
+            some_rows: neighbouring rows of a batch.
+            name: of the column.
+            first_row: number of the first of the rows in the batch, for messages.
+            table_column: the table's column of that name; None: it has none.
 
         Raises `UsageError`: a value is none of Python's, or its column would change it.
         """
-        kind = values_of_column.type
-        values = column_values(values_of_column, name, start)
-        if column is None or values_of_column.null_count == len(values):
-            return values  # a column that the table lacks is named by PostgreSQL
-        if not takes(kind, column):
+        column = some_rows.column(name)
+        arrow_type = column.type
+        values = column_values(column, name, first_row)
+        # a column that the table lacks is named by PostgreSQL's own error; nulls fit any type
+        if table_column is None or column.null_count == len(values):
+            return values
+        if not takes(arrow_type, table_column):
             raise UsageError(
-                f"the column {name} of {self._name} is a {column.type}, which would change the {kind}"
-                " of the rows, or read it in its own way: cast one to the other's type; nothing of"
-                " the batch is written"
+                f"the column {name} of {self._name} is a {table_column.type}, which would change"
+                f" the {arrow_type} of the rows, or read it in its own way: cast one to the other's"
+                " type; nothing of the batch is written"
             )
-        if pa.types.is_nested(kind) and (column.is_json or not pa.types.is_list(kind)):
-            return json_texts(values, name, start)
-        changed_row = first_row(values, changes(column))
-        if changed_row is not None:
+        # PostgreSQL has arrays for lists, and a map or a struct only as JSON
+        is_list = pa.types.is_list(arrow_type)
+        if pa.types.is_nested(arrow_type) and (table_column.is_json or not is_list):
+            return json_texts(values, name, first_row)
+        changed_index = index_of_first(values, changes(table_column))
+        if changed_index is not None:
+            changed_value = Untrusted(f"{values[changed_index]!r:.100}")
             raise UsageError(
-                f"row {start + changed_row} of the batch has in {name} a value that the column of"
-                f" {self._name} would change ({Untrusted(f'{values[changed_row]!r:.100}')}): a null"
-                " byte, or more digits or spaces than it holds; nothing of the batch is written."
-                " Widen the column, or fail such tuples in a bolt"
+                f"row {first_row + changed_index} of the batch has in {name} a value that the"
+                f" column of {self._name} would change ({changed_value}): a null byte, or more digits or"
+                " spaces than it holds; nothing of the batch is written. Widen the column, or fail"
+                " such tuples in a bolt"
             )
         return values
 
@@ -280,9 +304,8 @@ class PostgresStore:
             if name_bytes > bytes_max:
                 raise UsageError(
                     f"the name {UntrustedName(name)} has {name_bytes} bytes, and PostgreSQL cuts"
-                    f" names at {bytes_max}: {self._place} would take another one for it; nothing"
-                    " is written."
-                    " Give the table or column, and the rows, a shorter name"
+                    f" names at {bytes_max}: {self._database} would take another one for it;"
+                    " nothing is written. Give the table or column, and the rows, a shorter name"
                 )
 
     def _refuse_unfit_table(self, connection: Connection) -> None:
@@ -291,72 +314,80 @@ class PostgresStore:
         persistence = self._persistence(connection, self._table)
         if not persistence:
             raise UsageError(
-                f"{self._place} has no table {self._name} that the user sees; create it, with the"
-                " columns of the rows"
+                f"{self._database} has no table {self._name} that the user sees; create it, with"
+                " the columns of the rows"
             )
-        if persistence != "p":
+        if persistence != "p":  # not PERMANENT
             raise UsageError(
-                f"the table {self._name} of {self._place} is unlogged or temporary: a crash would"
-                " empty it, and its rows are acked; run ALTER TABLE ... SET LOGGED"
+                f"the table {self._name} of {self._database} is unlogged or temporary: a crash"
+                " would empty it, and its rows are acked; run ALTER TABLE ... SET LOGGED"
             )
+        # a permanent table may have other parts, and `windhover_sink` may be another kind of table
         table = self._table.as_string(connection)
         sink = self._sink.as_string(connection)
-        unfit = connection.execute(_UNFIT_PARTS, (sink, table)).fetchone()
-        if unfit is not None:
+        unfit_part = connection.execute(_UNFIT_PARTS, (sink, table)).fetchone()
+        if unfit_part is not None:
             raise UsageError(
-                f"{unfit[0]} of {self._place} is unlogged, or a foreign table: a crash would empty it,"
-                " or another server may keep its rows where this one does not; take another table"
+                f"{unfit_part[0]} of {self._database} is unlogged, or a foreign table: a crash"
+                " would empty it, or another server may keep its rows where this one does not; take"
+                " another table"
             )
 
     def _persistence(self, connection: Connection, table: sql.Identifier) -> str:
-        """Return how PostgreSQL keeps a table: p for good; empty: there is none."""
-        entry = self._one(
+        """Return how PostgreSQL keeps a table: p for good; empty: there is no such table."""
+        row = self._only_row(
             connection,
             "SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass(%s)",
             (table.as_string(connection),),
         )
-        return "" if entry is None else str(entry[0])
+        return "" if row is None else str(row[0])
 
     def _create_sink(self, connection: Connection) -> None:
         """Create `windhover_sink`; another start may do so at the same time."""
         try:
-            with connection.transaction():
+            with connection.transaction():  # a savepoint within the transaction of `open`
                 connection.execute(sql.SQL(_CREATE).format(self._sink))
         except (psycopg.errors.DuplicateTable, psycopg.errors.UniqueViolation):
-            pass  # it is there now, and the savepoint is undone
+            pass  # the other start has created it, and what is done since the savepoint is undone
 
-    def _one(
+    def _only_row(
         self, connection: Connection, query: LiteralString, values: tuple[object, ...]
     ) -> tuple[Any, ...] | None:
-        """Return the only row of a query, in which braces stand for `windhover_sink`."""
+        """Return the only row that a query has as its result; None: it has none.
+
+        Braces in the query stand for the table `windhover_sink`.
+        """
         return connection.execute(sql.SQL(query).format(self._sink), values).fetchone()
 
     @contextmanager
     def _transaction(self, group: str) -> Iterator[Connection]:
         """Yield a connection within a transaction; commit it at the end, or undo it all."""
         try:
-            with self._connected(group) as connection:
+            with self._new_connection(group) as connection:
                 connection.execute(_DURABLE)
                 connection.execute(_PATIENT, (f"{self._locked_s_max}s",))
                 yield connection
         except psycopg.errors.InsufficientPrivilege as error:
             raise NotAuthorized(
-                f"the store {self._place} cannot be written: {_text(error)}; grant the right"
+                f"the store {self._database} cannot be written: {_text(error)}; grant the right"
             ) from error
         except (psycopg.OperationalError, psycopg.InternalError, psycopg.InterfaceError) as error:
             raise Unreachable(
-                f"the store {self._place} cannot be written: {_text(error)}; nobody knows whether"
-                " the last transaction counts, and the next start finds out"
+                f"the store {self._database} cannot be written: {_text(error)}; nobody knows"
+                " whether the last transaction counts, and the next start finds out"
             ) from error
         except psycopg.Error as error:
             raise UsageError(
-                f"the table {self._name} of {self._place} does not take the rows: {_text(error)};"
-                " nothing of the batch is written. Give the table a column for each of the rows',"
-                " by name and type, or change the query"
+                f"the table {self._name} of {self._database} does not take the rows:"
+                f" {_text(error)}; nothing of the batch is written. Give the table a column for each"
+                " of the rows', by name and type, or change the query"
             ) from error
 
-    def _connected(self, group: str) -> Connection:
-        """Connect; the connection ends its transaction, and itself, with its `with` block."""
+    def _new_connection(self, group: str) -> Connection:
+        """Return a new connection, which as a context ends its transaction and then itself.
+
+        Its name is the one by which the next start of the group finds it, to end it.
+        """
         dsn = make_conninfo("", **{**CONNECTION, **self._dsn}, application_name=_writer_name(group))
         connection = psycopg.connect(dsn)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
@@ -373,14 +404,17 @@ def _writer_name(group: str) -> str:
 
 
 def _last_batch(group: str, columns: list[Any]) -> LastBatch | None:
-    """Return the last batch of a row of `windhover_sink`; None: there was none yet."""
+    """Return the last batch of a group; None: there was none yet.
+
+    `columns` are those of its row in `windhover_sink`, from `epoch` on.
+    """
     epoch, session, query, batch, publication = columns
     if epoch is None:
         return None
     return LastBatch(BatchKey(group, epoch, session, query, batch), publication)
 
 
-def _place(dsn: dict[str, Any]) -> str:
+def _database_name(dsn: dict[str, Any]) -> str:
     """Return what messages call a database; never with its password."""
     return f"{dsn.get('host', 'localhost')}/{dsn.get('dbname', dsn.get('user', ''))}"
 

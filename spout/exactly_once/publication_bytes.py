@@ -32,13 +32,13 @@ _SCHEMA: Final = pa.schema(
 
 def packed_publication(records: PublicationRecords) -> bytes:
     """Return the bytes from which `unpacked_publication` makes the same records."""
-    together = [*records.fails, *records.acks]
+    fails_then_acks = [*records.fails, *records.acks]
     columns = {
         "is_fail": [True] * len(records.fails) + [False] * len(records.acks),
-        "topic": [record.topic for record in together],
-        "partition": [record.partition for record in together],
-        "value": [record.value for record in together],
-        "headers": [_rows_of(record.headers) for record in together],
+        "topic": [record.topic for record in fails_then_acks],
+        "partition": [record.partition for record in fails_then_acks],
+        "value": [record.value for record in fails_then_acks],
+        "headers": [_header_structs(record.headers) for record in fails_then_acks],
     }
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _SCHEMA) as writer:
@@ -47,7 +47,7 @@ def packed_publication(records: PublicationRecords) -> bytes:
 
 
 def unpacked_publication(packed: bytes) -> PublicationRecords:
-    """Return the records of a publication.
+    """Return the records of a publication from the bytes of `packed_publication`.
 
     Raises `TrackingError`: the bytes are something else, or of another version.
     """
@@ -65,11 +65,12 @@ def unpacked_publication(packed: bytes) -> PublicationRecords:
     columns = [table.column(name).to_pylist() for name in _SCHEMA.names]
     for is_fail, topic, partition, value, headers in zip(*columns, strict=True):
         record = Outgoing(topic, partition, value, headers=_headers_of(headers))
-        (fails if is_fail else acks).append(record)
+        records = fails if is_fail else acks
+        records.append(record)
     return PublicationRecords(tuple(fails), tuple(acks))
 
 
-def _rows_of(headers: Headers) -> list[dict[str, str | bytes | None]]:
+def _header_structs(headers: Headers) -> list[dict[str, str | bytes | None]]:
     return [{"name": name, "value": value} for name, value in headers]
 
 

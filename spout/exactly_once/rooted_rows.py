@@ -41,17 +41,18 @@ class RootedRows:
         )
 
     def refuse_strangers(self, planned: RootSet) -> None:
-        """Refuse rows whose root is not of the batch.
+        """Refuse rows whose root is not one that the batch has planned.
 
         Raises `TrackingError`: there is one.
         """
         is_stranger = ~self._is_of(planned)
         if is_stranger.any():
-            row = int(np.argmax(is_stranger))
+            first_stranger = int(np.argmax(is_stranger))
+            source, position = self.sources[first_stranger], self.positions[first_stranger]
             raise TrackingError(
                 f"{int(is_stranger.sum())} rows of the batch belong to no record of it, the first"
-                f" to source {self.sources[row]}, position {self.positions[row]}; keep the hidden"
-                " column of each row as it is"
+                f" to source {source}, position {position}; keep the hidden column of each row as"
+                " it is"
             )
 
     def _is_of(self, roots: RootSet) -> npt.NDArray[np.bool_]:

@@ -75,7 +75,7 @@ class SinkState(NamedTuple):
 
 @cache
 def sink_codec() -> Codec[SinkRecord]:
-    """Return the codec of the values."""
+    """Return the codec of the values of records in `_ack_sink`."""
     types: dict[type[SinkRecord], dict[str, Any]] = {
         SinkOpened: load_schema("spout.exactly_once", "sink_opened"),
         SinkBatch: load_schema("spout.exactly_once", "sink_batch"),
@@ -84,32 +84,46 @@ def sink_codec() -> Codec[SinkRecord]:
     return Codec(types)
 
 
-def sink_place(topic: str, partitions: int, group: str) -> TopicPartition:
+def sink_partition(topic: str, partitions: int, group: str) -> TopicPartition:
     """Return the partition that has the records of a group."""
     return TopicPartition(topic, zlib.crc32(group.encode()) % partitions)
 
 
 def state_records(
-    place: TopicPartition, group: str, granted_epoch: int, last_batch: LastBatch | None
+    partition: TopicPartition, group: str, granted_epoch: int, last_batch: LastBatch | None
 ) -> Iterator[Outgoing]:
-    """Yield the records of a state, to be written in one transaction, in place of those before."""
+    """Yield the records of a group's state, to be written in one transaction.
+
+    They take the place of those before. Records of `last_batch`, if there is one: what of its
+    publication does not fit into the state, part by part, and the state behind them.
+
+    Args:
+        partition: that of `_ack_sink` that has the records of the group.
+        group: its name.
+        granted_epoch: the epoch that the store granted last.
+        last_batch: None: the store has no batch of the group yet.
+    """
     if last_batch is None:
-        yield _outgoing(place, _state_key(group), SinkOpened(granted_epoch))
+        yield _outgoing(partition, _state_key(group), SinkOpened(granted_epoch))
         return
-    _, epoch, session, query, batch = last_batch.key
+    key = last_batch.key
+    batch_fields = (key.epoch, key.session, key.query, key.batch)
     publication = last_batch.publication
     # an empty publication has one part, too
     starts = range(0, max(len(publication), 1), PART_BYTES)
     parts = [publication[start : start + PART_BYTES] for start in starts]
+    # the first part is in the state itself, the others have records of their own
     for number, part in enumerate(parts[1:], 1):
-        value = SinkPart(epoch, session, query, batch, part)
-        yield _outgoing(place, _part_key(group, number), value)
-    state = SinkBatch(granted_epoch, epoch, session, query, batch, len(parts) - 1, parts[0])
-    yield _outgoing(place, _state_key(group), state)
+        yield _outgoing(partition, _part_key(group, number), SinkPart(*batch_fields, part))
+    further_parts = len(parts) - 1
+    state = SinkBatch(granted_epoch, *batch_fields, further_parts, parts[0])
+    yield _outgoing(partition, _state_key(group), state)
 
 
 def read_state(records: Iterable[Record], group: str) -> SinkState:
     """Return the state of a group after all committed records of its partition.
+
+    It has the epoch 0 and no batch if there is no record of the group.
 
     Raises:
         UnknownVersion: a newer Windhover wrote a record of it.
@@ -119,27 +133,34 @@ def read_state(records: Iterable[Record], group: str) -> SinkState:
     for record in records:
         if record.key is not None and _group_of(record.key) == group.encode():
             newest_by_key[record.key] = record
-    newest = newest_by_key.get(_state_key(group))
-    if newest is None or newest.value is None:
+    state_record = newest_by_key.get(_state_key(group))
+    if state_record is None or state_record.value is None:
         return SinkState(0, None)
-    match _decoded(newest, group):
+    match _decoded(state_record, group):
         case SinkOpened(granted_epoch):
             return SinkState(granted_epoch, None)
         case SinkBatch() as state:
             part_keys = [_part_key(group, number) for number in range(1, state.parts + 1)]
-            parts = [newest_by_key.get(key) for key in part_keys]
-            return SinkState(state.granted_epoch, _last_batch(group, state, parts))
+            part_records = [newest_by_key.get(key) for key in part_keys]
+            return SinkState(state.granted_epoch, _last_batch(group, state, part_records))
         case SinkPart():
-            raise _unreadable(newest, group, "it is a part, under the key of a state")
+            why = "it is a part, under the key of a state"
+            raise _unreadable(state_record, group, why)
 
 
-def _last_batch(group: str, state: SinkBatch, parts: Iterable[Record | None]) -> LastBatch:
-    """Return the batch of a state, with the publication put together."""
+def _last_batch(group: str, state: SinkBatch, part_records: Iterable[Record | None]) -> LastBatch:
+    """Return the batch of a state, with the publication put together.
+
+    `part_records` has the records of the further parts, in order; None: the topic has none.
+
+    Raises `TrackingError`: a part is missing, or cannot be read.
+    """
     key = BatchKey(group, state.epoch, state.session, state.query, state.batch)
     publication = [state.publication]
-    for record in parts:
+    for record in part_records:
         part = None if record is None or record.value is None else _decoded(record, group)
-        # a part of an earlier batch may stand under the key of one that was deleted
+        # a part of an earlier batch may stand under the key of one that was deleted; without the
+        # publication and the group both tuples are epoch, session, query and batch
         if not isinstance(part, SinkPart) or part[:4] != key[1:]:
             raise TrackingError(
                 f"the publication of batch {state.batch} of group {group} lacks a part in"
@@ -151,7 +172,12 @@ def _last_batch(group: str, state: SinkBatch, parts: Iterable[Record | None]) ->
 
 
 def _decoded(record: Record, group: str) -> SinkRecord:
-    """Return the value of a record."""
+    """Return what a record of a group says.
+
+    Raises:
+        UnknownVersion: a newer Windhover wrote it.
+        TrackingError: a program that is none of Windhover's wrote it.
+    """
     try:
         return sink_codec().decode(record.value)
     except UnknownVersion as error:
@@ -171,8 +197,8 @@ def _unreadable(record: Record, group: str, why: str) -> TrackingError:
     )
 
 
-def _outgoing(place: TopicPartition, key: bytes, value: SinkRecord) -> Outgoing:
-    return Outgoing(place.topic, place.partition, sink_codec().encode(value), key)
+def _outgoing(partition: TopicPartition, key: bytes, value: SinkRecord) -> Outgoing:
+    return Outgoing(partition.topic, partition.partition, sink_codec().encode(value), key)
 
 
 def _state_key(group: str) -> bytes:

@@ -123,11 +123,13 @@ class SQLiteStore:
         with self._transaction() as connection:
             self._refuse_missing_table(connection)
             connection.execute(_CREATE)
-            entry = connection.execute(_READ, (group,)).fetchone()
-            granted_before = 0 if entry is None else int(entry[1])
+            group_row = connection.execute(_READ, (group,)).fetchone()
+            # the second column is the epoch that was granted last
+            granted_before = 0 if group_row is None else int(group_row[1])
             epoch = max(epoch_min, granted_before + 1)
             connection.execute(_GRANT, (group, epoch))
-        return StoreGrant(epoch, None if entry is None else _last_batch(entry))
+        last_batch = None if group_row is None else _last_batch(group_row)
+        return StoreGrant(epoch, last_batch)
 
     def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
         """Write a batch; see `Store.commit`.
@@ -137,38 +139,45 @@ class SQLiteStore:
             UsageError: the table lacks a column of the rows or refuses a value, or would change it.
             Unreachable: the file is locked, or cannot be written.
         """
-        with self._transaction(mode="rw") as connection:
-            entry = None
+        with self._transaction(mode="rw") as connection:  # a missing file is not made again
+            group_row = None
+            # the table of the store may be gone: the file was replaced
             if self._has_table(connection, _SINK):
-                entry = connection.execute(_READ, (key.group,)).fetchone()
-            granted = 0 if entry is None else int(entry[1])
-            if granted != key.epoch:
-                raise fenced_error(str(self._path), key, granted)
+                group_row = connection.execute(_READ, (key.group,)).fetchone()
+            # the second column is the epoch that was granted last
+            granted_epoch = 0 if group_row is None else int(group_row[1])
+            if granted_epoch != key.epoch:
+                raise fenced_error(str(self._path), key, granted_epoch)
             self._insert(connection, rows)
             last_batch = (key.epoch, key.session, key.query, key.batch, publication)
             connection.execute(_KEEP, (*last_batch, key.group))
 
     def _insert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
+        """Insert rows into the table.
+
+        Raises `UsageError`: the table does not take the rows as they are.
+        """
         refuse_columns_of_one_name(rows)
         refuse_columns_of_one_folded_name(rows.column_names)
         affinities = column_affinities(connection, self._table)
         refuse_names_of_row_numbers(rows.column_names, affinities, self._table)
         self._refuse_replacing_table(connection)
-        columns: list[list[Any]] = []
+        values_by_column: list[list[Any]] = []
         for field in rows.schema:
             values = column_values(rows.column(field.name), field.name)
-            # a column that the table lacks is named by SQLite below
+            # a column that the table lacks is named by SQLite's own error, below
             affinity = affinities.get(folded_name(field.name), Affinity.NONE)
-            columns.append(stored_values(values, field.type, field.name, affinity, self._table))
+            stored = stored_values(values, field.type, field.name, affinity, self._table)
+            values_by_column.append(stored)
         names = ", ".join(_quoted(name) for name in rows.column_names)
         marks = ", ".join("?" for _ in rows.column_names)
         # not INSERT OR ABORT, which would overrule what the table's triggers do about conflicts
         insert = f"INSERT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
-        taken_count = 0
+        taken_count = 0  # rows that SQLite has begun to insert: the last of them may be refused
 
         def taken_rows() -> Iterator[tuple[Any, ...]]:
             nonlocal taken_count
-            for row in zip(*columns, strict=True):
+            for row in zip(*values_by_column, strict=True):
                 taken_count += 1
                 yield row
 
@@ -178,23 +187,26 @@ class SQLiteStore:
             if _is_about_the_file(error):
                 raise
             # a statement that cannot be compiled has taken no row
-            row = f"row {taken_count - 1} of the batch" if taken_count else "the rows"
-            raise self._refused(rows, row, error) from error
+            row_text = f"row {taken_count - 1} of the batch" if taken_count else "the rows"
+            raise self._refused_error(rows, row_text, error) from error
         refuse_left_out(f"{self._table} in {self._path}", rows.num_rows, written_count)
 
-    def _refused(self, rows: pa.Table, row: str, error: Exception) -> UsageError:
-        """Return the error of rows that the table does not take; `row` says which one it is."""
-        what = f"{Untrusted(str(error))}"
+    def _refused_error(self, rows: pa.Table, row_text: str, error: Exception) -> UsageError:
+        """Return the error of rows that the table does not take.
+
+        `row_text` says which row it is, as "row 7 of the batch"; `error` is SQLite's.
+        """
+        reason = f"{Untrusted(str(error))}"
         if isinstance(error, OverflowError):
-            what += ", so a value is none that SQLite has; make it a whole number of 64 bits"
-        elif "no column named" in what:
+            reason += ", so a value is none that SQLite has; make it a whole number of 64 bits"
+        elif "no column named" in reason:
             return UsageError(
-                f"{what}; give the table {self._table} in {self._path} the columns"
+                f"{reason}; give the table {self._table} in {self._path} the columns"
                 f" {', '.join(rows.column_names)}"
             )
         return UsageError(
-            f"the table {self._table} in {self._path} does not take {row}: {what}; nothing of the"
-            " batch is written. Change the table or the query, or fail such tuples in a bolt"
+            f"the table {self._table} in {self._path} does not take {row_text}: {reason}; nothing"
+            " of the batch is written. Change the table or the query, or fail such tuples in a bolt"
         )
 
     def _refuse_missing_table(self, connection: sqlite3.Connection) -> None:
@@ -206,8 +218,8 @@ class SQLiteStore:
     def _refuse_replacing_table(self, connection: sqlite3.Connection) -> None:
         """Refuse a table in which a row takes the place of an older one, whose record is acked."""
         select = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
-        entry = connection.execute(select, (self._table,)).fetchone()
-        if entry is not None and _REPLACES.search(str(entry[0])):
+        declaration = connection.execute(select, (self._table,)).fetchone()
+        if declaration is not None and _REPLACES.search(str(declaration[0])):
             raise UsageError(
                 f"the table {self._table} in {self._path} is declared with ON CONFLICT REPLACE: a"
                 " row would take away an older one, or a default the place of a null, and records"
@@ -241,7 +253,7 @@ class SQLiteStore:
                 try:
                     yield connection
                 except BaseException:
-                    # a constraint of the table may have undone it: ON CONFLICT ROLLBACK
+                    # a constraint of the table may have ended the transaction: ON CONFLICT ROLLBACK
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
@@ -268,9 +280,9 @@ def _is_about_the_file(error: Exception) -> bool:
     return isinstance(error, sqlite3.Error) and _primary_code(error) in _FILE_CODES
 
 
-def _last_batch(entry: tuple[str, int, int | None, str, str, int, bytes]) -> LastBatch | None:
+def _last_batch(group_row: tuple[str, int, int | None, str, str, int, bytes]) -> LastBatch | None:
     """Return the last batch of a row of `windhover_sink`; None: there was none yet."""
-    group, _, epoch, session, query, batch, publication = entry
+    group, _granted_epoch, epoch, session, query, batch, publication = group_row
     if epoch is None:
         return None
     return LastBatch(BatchKey(group, epoch, session, query, batch), publication)

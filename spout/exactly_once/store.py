@@ -87,6 +87,11 @@ class Store(Protocol):
     def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
         """Add the rows, and put key and publication in place of the last batch's; all or nothing.
 
+        Args:
+            key: names the batch.
+            rows: those of its roots that are acked.
+            publication: the acks and fails that are published for the batch, once it is written.
+
         Raises:
             StoreFenced: the store has granted another epoch than the key's; nothing is written.
             UsageError, ConfigError, Aborted: the store does not take the rows; nothing is written.
@@ -95,9 +100,9 @@ class Store(Protocol):
 
 
 def refuse_exact(write: object, where: str) -> None:
-    """Refuse a store, or an exact sink, where a function of a batch's rows is wanted.
+    """Refuse a store, or an exact sink, where a function that writes a batch's rows is needed.
 
-    `where` says who wants it. Raises `UsageError`: it is one.
+    `where` says for the message who needs it. Raises `UsageError`: `write` is one.
     """
     is_store = all(callable(getattr(write, method, None)) for method in ("open", "commit"))
     if is_store or getattr(write, "is_exact", False):
@@ -107,20 +112,23 @@ def refuse_exact(write: object, where: str) -> None:
         )
 
 
-def fenced_error(store: str, key: BatchKey, granted: int) -> StoreFenced:
+def fenced_error(store: str, key: BatchKey, granted_epoch: int) -> StoreFenced:
     """Return the error of a batch whose epoch is not the one that a database has granted last.
 
     Args:
         store: names the database, for people.
         key: of the batch.
-        granted: the epoch that the database has of the group; 0: it has nothing of the group.
+        granted_epoch: what the database has of the group; 0: it has nothing of the group.
     """
-    if granted > key.epoch:
-        reason = f"a later start has opened {store} for group {key.group}: epoch {granted} is granted"
+    if granted_epoch > key.epoch:
+        later_start = f"a later start has opened {store} for group {key.group}"
+        reason = f"{later_start}: epoch {granted_epoch} is granted"
         cure = "Let one query read the group"
     else:
         # epochs only rise, so this one was taken away: by a backup, a new file, an emptied table
-        now = f"it has epoch {granted} now" if granted else "it has nothing of the group now"
+        now = "it has nothing of the group now"
+        if granted_epoch:
+            now = f"it has epoch {granted_epoch} now"
         reason = f"{store} was emptied, replaced or restored since this start opened it: {now}"
         cure = (
             f"Before you start the query of group {key.group} again, read what became of its rows in"
@@ -134,7 +142,10 @@ def fenced_error(store: str, key: BatchKey, granted: int) -> StoreFenced:
 def refuse_left_out(table: str, batch_rows: int, written_rows: int) -> None:
     """Refuse a batch of which the table has not taken each row once, though it raised nothing.
 
-    `table` is its name, and of which store.
+    Args:
+        table: its name, and that of its database, for people.
+        batch_rows: how many rows the batch has.
+        written_rows: how many rows the database says that it has inserted.
 
     Raises `UsageError`: a trigger left rows out, or wrote others in their place.
     """

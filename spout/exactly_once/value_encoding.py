@@ -56,17 +56,20 @@ def binary_column(rows: pa.Table, name: str, role: str) -> pa.BinaryArray:
     Raises `UsageError`: there is no such column, or it has no bytes.
     """
     column = existing_column(rows, name, role)
-    kind = column.type
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+    column_type = column.type
+    if not (pa.types.is_binary(column_type) or pa.types.is_large_binary(column_type)):
         raise UsageError(
-            f"the column {name}, which is the {role} of each record, has the type {kind}, and not"
-            f" binary; cast it, by col({name!r}).cast('binary')"
+            f"the column {name}, which is the {role} of each record, has the type {column_type},"
+            f" and not binary; cast it, by col({name!r}).cast('binary')"
         )
     return _in_one_piece(column)
 
 
 def existing_column(rows: pa.Table, name: str, role: str) -> pa.ChunkedArray:
-    """Return a column; raise `UsageError` if the rows have none of its name."""
+    """Return a column; raise `UsageError` if the rows have none of its name.
+
+    `role` is what the column is for, as "key", for the message.
+    """
     names = rows.column_names
     if name not in names:
         raise UsageError(
@@ -77,15 +80,20 @@ def existing_column(rows: pa.Table, name: str, role: str) -> pa.ChunkedArray:
 
 
 def text_or_bytes(rows: pa.Table, name: str, role: str) -> pa.BinaryArray:
-    """Return a column of bytes, or of text as UTF-8; raise `UsageError` if it is neither."""
+    """Return a column of bytes, or of text as UTF-8, in one piece.
+
+    `role` is what the column is for, as "key", for the message. Raises `UsageError`: it is neither
+    bytes nor text, or there is no such column.
+    """
+    types = pa.types
     column = existing_column(rows, name, role)
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    column_type = column.type
+    if types.is_string(column_type) or types.is_large_string(column_type):
         return _in_one_piece(column)
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+    if not (types.is_binary(column_type) or types.is_large_binary(column_type)):
         raise UsageError(
-            f"the column {name}, which is the {role} of each record, has the type {kind}; cast it,"
-            f" by col({name!r}).cast('string')"
+            f"the column {name}, which is the {role} of each record, has the type {column_type};"
+            f" cast it, by col({name!r}).cast('string')"
         )
     return _in_one_piece(column)
 
@@ -109,6 +117,7 @@ def python_rows(rows: pa.Table, first_row: int = 0) -> list[dict[str, Any]]:
 def column_values(column: pa.ChunkedArray, name: str, first_row: int = 0) -> list[Any]:
     """Return a column as Python has it, with a dict for each map; Arrow's own are lists of pairs.
 
+    `name` is the column's, `first_row` the number of its first row in the batch, for the message.
     Raises `UsageError`: a value is none of Python's, such as a text that is no UTF-8.
     """
     try:
@@ -122,35 +131,41 @@ def column_values(column: pa.ChunkedArray, name: str, first_row: int = 0) -> lis
 
 def _no_python_value(column: pa.ChunkedArray, name: str, first_row: int) -> UsageError:
     """Return the error of a column that Python cannot have, with the first such row."""
-    for number, scalar in enumerate(column, first_row):
+    for row_number, scalar in enumerate(column, first_row):
         try:
             scalar.as_py()
         except _UNFIT as error:
             why = f"{type(error).__name__}: {Untrusted(str(error)[:300])}"
             return UsageError(
-                f"row {number} of the batch has in {name}, which is a {column.type}, what Python"
-                f" has no value for: {why}; cast the column, or fail such tuples in a bolt"
+                f"row {row_number} of the batch has in {name}, which is a {column.type}, what"
+                f" Python has no value for: {why}; cast the column, or fail such tuples in a bolt"
             )
     raise AssertionError(f"every value of {name} is one of Python's")
 
 
-def _has_map(kind: pa.DataType) -> bool:
+def _has_map(arrow_type: pa.DataType) -> bool:
     """Return whether a type is a map, or has one in it."""
-    if pa.types.is_map(kind):
+    if pa.types.is_map(arrow_type):
         return True
-    return any(_has_map(kind.field(index).type) for index in range(kind.num_fields))
+    types_within = [arrow_type.field(index).type for index in range(arrow_type.num_fields)]
+    return any(map(_has_map, types_within))
 
 
-def _with_dicts(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of a type with a dict for each map in it."""
+def _with_dicts(value: Any, arrow_type: pa.DataType) -> Any:
+    """Return a value with a dict for each map in it, where Arrow has a list of pairs.
+
+    `arrow_type` is the type of the value.
+    """
+    types = pa.types
     if value is None:
         return None
-    if pa.types.is_map(kind):
-        return {key: _with_dicts(item, kind.item_type) for key, item in value}
-    if pa.types.is_struct(kind):
-        return {field.name: _with_dicts(value[field.name], field.type) for field in kind.fields}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_with_dicts(item, kind.value_type) for item in value]
+    if types.is_map(arrow_type):
+        return {key: _with_dicts(item, arrow_type.item_type) for key, item in value}
+    if types.is_struct(arrow_type):
+        fields = arrow_type.fields
+        return {field.name: _with_dicts(value[field.name], field.type) for field in fields}
+    if types.is_list(arrow_type) or types.is_large_list(arrow_type):
+        return [_with_dicts(item, arrow_type.value_type) for item in value]
     return value
 
 
@@ -216,6 +231,7 @@ def _json_texts(column: pa.ChunkedArray, name: str, first_row: int) -> list[str]
     """
     values = column_values(column, name, first_row)
     if not pa.types.is_nested(column.type):
+        # fast: the whole column is written at once; what it refuses is written value by value
         with suppress(*_UNFIT):
             texts = _write_lines(values)[1:-1].split("\n")
             # a value that takes several lines, such as an interval, is written by itself
@@ -225,12 +241,14 @@ def _json_texts(column: pa.ChunkedArray, name: str, first_row: int) -> list[str]
 
 
 def json_texts(values: Sequence[Any], name: str, first_row: int) -> list[str | None]:
-    """Return the text of JSON of each value of a column, as Python has it; of a null None.
+    """Return the text of JSON of each value of a column; of a null None, not the text ``null``.
 
-    Raises `UsageError`: JSON has no form for one.
+    `first_row` is the number of the first value's row in its batch, for messages.
+
+    Raises `UsageError`: JSON has no form for a value.
     """
     texts: list[str | None] = []
-    for number, value in enumerate(values, first_row):
+    for row_number, value in enumerate(values, first_row):
         if value is None:
             texts.append(None)
             continue
@@ -238,9 +256,10 @@ def json_texts(values: Sequence[Any], name: str, first_row: int) -> list[str | N
             try:
                 texts.append(_write_json(value))
             except ValueError:
+                # the encoder refuses NaN and Infinity, for which JSON has no number
                 texts.append(_write_json(_without_nan(value)))
         except _UNFIT as error:
-            raise _unfit(number, {name: value}, JSON, error) from error
+            raise _unfit_error(row_number, {name: value}, JSON, error) from error
     return texts
 
 
@@ -264,49 +283,64 @@ def avro_encoding(schema: Mapping[str, Any], key: str | None = None) -> Encode:
         raise UsageError(f"the Avro schema of the values cannot be read: {error}") from error
     if not is_record or not isinstance(parsed, dict):
         raise UsageError("the Avro schema of the values is none of a record; give one of them")
-    form = f"the Avro schema {schema['name']}"
-    names = {field["name"] for field in schema["fields"]}
+    schema_text = f"the Avro schema {schema['name']}"
+    field_names = {field["name"] for field in schema["fields"]}
 
     def encode(rows: pa.Table, first_row: int) -> list[bytes | None]:
-        left_out = [name for name in rows.column_names if name not in names]
-        if left_out and left_out != [key]:
+        """Return the bytes of each row; `first_row` is the number of the first one in its batch."""
+        left_out = [name for name in rows.column_names if name not in field_names]
+        lost = [name for name in left_out if name != key]  # the key has a place of its own
+        if lost:
             raise UsageError(
-                f"{form} has no field {', '.join(name for name in left_out if name != key)}, so the"
-                " column would be lost; add the field, or drop the column"
+                f"{schema_text} has no field {', '.join(lost)}, so the column would be lost; add"
+                " the field, or drop the column"
             )
-        values: list[bytes | None] = []
-        python = python_rows(rows.drop_columns(left_out), first_row)
-        for number, row in enumerate(python, first_row):
-            body = io.BytesIO()
+        encoded_rows: list[bytes | None] = []
+        rows_to_encode = python_rows(rows.drop_columns(left_out), first_row)
+        for row_number, row in enumerate(rows_to_encode, first_row):
+            encoded = io.BytesIO()
             try:
-                fastavro.schemaless_writer(body, parsed, row, strict_allow_default=True)
-                body.seek(0)
-                decoded = fastavro.schemaless_reader(body, parsed, None)
+                fastavro.schemaless_writer(encoded, parsed, row, strict_allow_default=True)
+                encoded.seek(0)
+                read_back = fastavro.schemaless_reader(encoded, parsed, None)
             except _UNFIT as error:
-                raise _unfit(number, row, form, error) from error
-            _refuse_changed(number, row, decoded, parsed, form)
-            values.append(body.getvalue())
-        return values
+                raise _unfit_error(row_number, row, schema_text, error) from error
+            _refuse_changed(row_number, row, read_back, parsed, schema_text)
+            encoded_rows.append(encoded.getvalue())
+        return encoded_rows
 
     return encode
 
 
 def _refuse_changed(
-    number: int, row: Mapping[str, Any], decoded: Any, schema: Mapping[str, Any], form: str
+    row_number: int,
+    row: Mapping[str, Any],
+    read_back: Any,
+    schema: Mapping[str, Any],
+    schema_text: str,
 ) -> None:
-    """Refuse a row of which a value is another one where it is read back by its schema.
+    """Refuse a row if a value of it is another one where the encoded row is read back.
 
-    Raises `UsageError`: there is one.
+    Args:
+        row_number: of the row in its batch, for the message.
+        row: the values by column.
+        read_back: what Fastavro reads from the encoded row, by field.
+        schema: by which the row was encoded.
+        schema_text: what the message calls it.
+
+    Raises `UsageError`: there is such a value.
     """
     for field in schema["fields"]:
         name = field["name"]
         if name not in row:
             continue  # the field's default
-        value, read_back = row[name], decoded[name]
-        if not _is_same(value, read_back) or not _ints_fit(read_back, field["type"], schema):
+        value, value_read_back = row[name], read_back[name]
+        is_same = _is_same(value, value_read_back)
+        if not is_same or not _ints_fit(value_read_back, field["type"], schema):
             raise UsageError(
-                f"row {number} of the batch has in {name} a value that {form} would change"
-                f" ({_shown(value)} to {_shown(read_back)}); widen the field, or cast the column"
+                f"row {row_number} of the batch has in {name} a value that {schema_text} would"
+                f" change ({_shown(value)} to {_shown(value_read_back)}); widen the field, or cast"
+                " the column"
             )
 
 
@@ -324,7 +358,8 @@ def _is_same(value: Any, read_back: Any) -> bool:
             is_time = isinstance(read_back, datetime)
             if not is_time or (value.tzinfo is None) != (read_back.tzinfo is None):
                 return False
-            # only their zones distinguish two equal hours of a clock
+            # Python compares times of one zone by their clocks alone, which show the hour twice in
+            # which summer time ends
             if value.tzinfo is not None:
                 value, read_back = value.astimezone(UTC), read_back.astimezone(UTC)
         case float() if math.isnan(value):
@@ -341,13 +376,17 @@ def _is_same(value: Any, read_back: Any) -> bool:
     return bool(value == read_back) and not isinstance(read_back, bool)
 
 
-def _ints_fit(value: Any, kind: Any, schema: Mapping[str, Any]) -> bool:
-    """Return whether each int of a value has 32 bits; of a union Fastavro looks itself.
+def _ints_fit(value: Any, value_schema: Any, schema: Mapping[str, Any]) -> bool:
+    """Return whether each ``int`` of Avro in a value has 32 bits; Fastavro writes longer ones, too.
+
+    For a union it is True: there Fastavro itself checks how long a number is.
 
     Args:
-        kind: the schema of the value, within `schema`.
+        value: as it is read back.
+        value_schema: the schema of the value, within `schema`.
+        schema: the whole schema, which has the named types.
     """
-    match kind:
+    match value_schema:
         case "int" | {"type": "int"}:
             return not isinstance(value, int) or -(1 << 31) <= value < 1 << 31
         case {"type": "array", "items": items}:
@@ -356,13 +395,18 @@ def _ints_fit(value: Any, kind: Any, schema: Mapping[str, Any]) -> bool:
             return all(_ints_fit(item, items, schema) for item in value.values())
         case {"type": "record", "fields": fields}:
             return all(_ints_fit(value[field["name"]], field["type"], schema) for field in fields)
-        case str() if kind in schema.get("__named_schemas", {}):
-            return _ints_fit(value, schema["__named_schemas"][kind], schema)
+        case str() if value_schema in schema.get("__named_schemas", {}):
+            return _ints_fit(value, schema["__named_schemas"][value_schema], schema)
     return True
 
 
-def _unfit(number: int, row: Mapping[str, object], form: str, error: Exception) -> UsageError:
-    """Return the error of a row that cannot be encoded."""
+def _unfit_error(
+    row_number: int,
+    row: Mapping[str, object],
+    encoding: str,
+    error: Exception,
+) -> UsageError:
+    """Return the error of a row that cannot be encoded; `encoding`: as "json", for the message."""
     types = ", ".join(f"{name} {type(value).__name__}" for name, value in row.items())
     why = f"{type(error).__name__}: {Untrusted(str(error)[:300])}"
-    return UsageError(f"row {number} of the batch ({types}) does not fit {form}: {why}")
+    return UsageError(f"row {row_number} of the batch ({types}) does not fit {encoding}: {why}")

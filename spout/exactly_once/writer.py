@@ -63,41 +63,49 @@ class SettledBatch:
 
     @property
     def lane(self) -> BatchLane:
+        """The sequence of messages that ackers number: one for each query and session."""
         return BatchLane(f"{self.query}/{self.outcome.plan.session}", self.batch)
 
 
 def settled_batch(
     query_batch: BatchLane, reports: Iterable[TaskReport], settle: Callable[[], BatchOutcome]
 ) -> SettledBatch:
-    """Settle a batch each of whose tasks reported once.
+    """Settle a batch each of whose tasks ran once; return it with what became of its roots.
 
     Args:
         query_batch: id of the query, and number of the batch.
         reports: all that its tasks reported.
-        settle: computes from them what became of its roots.
+        settle: computes from these reports what became of the batch's roots.
 
-    Raises `RowsChanged`: a task reported twice.
+    Raises `RowsChanged`: two runs of a task reported; nothing is settled.
     """
     refuse_repeated_tasks(reports)
     return SettledBatch(query_batch.name, query_batch.seq, settle())
 
 
 def refuse_repeated_tasks(reports: Iterable[TaskReport]) -> None:
-    """Refuse a batch in which a task reported twice: its rows may be of the other run.
+    """Refuse a batch of which Spark ran a task twice, where both runs have reported.
 
-    Raises `RowsChanged`: one did.
+    Bolts may do something else in each run. The roots were settled by what one of them did, and the
+    rows to be written may be of the other.
+
+    Raises `RowsChanged`: there is such a task.
     """
+    # A task is named by the first bolt that runs in it, and its partition. Each of its runs has
+    # another stage, or another number: Spark calls that the task's attempt.
     runs_by_task: dict[tuple[str, int], set[tuple[int, int]]] = {}
     for report in reports:
         task = report.first_bolt, report.task.partition
-        runs_by_task.setdefault(task, set()).add((report.task.stage, report.task.attempt))
-    repeated = sorted(task for task, runs in runs_by_task.items() if len(runs) > 1)
-    if repeated:
-        operator, partition = repeated[0]
+        run = report.task.stage, report.task.attempt
+        runs_by_task.setdefault(task, set()).add(run)
+    repeated_tasks = sorted(task for task, runs in runs_by_task.items() if len(runs) > 1)
+    if repeated_tasks:
+        operator, partition = repeated_tasks[0]
         raise RowsChanged(
-            f"{len(repeated)} tasks of the batch reported twice, the first one that of {operator}"
-            f" for partition {partition}: an executor was lost, or Spark evaluated the batch apart,"
-            " and the rows may be of another run than what was settled. Nothing is written"
+            f"{len(repeated_tasks)} tasks of the batch reported twice, the first one that of"
+            f" {operator} for partition {partition}: an executor was lost, or Spark evaluated the"
+            " batch apart, and the rows may be of another run than what was settled. Nothing is"
+            " written"
         )
 
 
@@ -162,8 +170,9 @@ class ExactWriter:
             raise UsageError(f"another start has planned batch {batch.batch}; it cannot be written")
         refuse_held(outcome)
         rows.refuse_strangers(outcome.plan.roots())
-        written = rows.of_roots(acked_roots(outcome))
+        # rows of roots that failed or are left open are written with the copy of their record
+        rows_of_acked = rows.of_roots(acked_roots(outcome))
         publication = publication_of(without_open(outcome), batch.lane)
         records = ack_records(publication, self._topics, outcome.plan.partitions)
-        self._store.commit(batch.key, written.table, packed_publication(records))
+        self._store.commit(batch.key, rows_of_acked.table, packed_publication(records))
         return records

@@ -80,7 +80,7 @@ def emissions_of_sent(
     if sent:
         # in the order in which `Sent.ordinals` has the copies of all outlets
         for outlet in stream.emits.outlets:
-            for _copy in range(outlet.copies):
+            for _copy in range(outlet.receiving_tasks):
                 copy_number = len(places_by_copy)
                 places_of_copy = _places_of_copy(sent, copy_number, outlet.subscription)
                 places_by_copy.append(places_of_copy)
@@ -144,9 +144,9 @@ def emissions_of_rows(
         # the number of each emission among those of its parent
         emission_numbers = ordinals_for_children(places, parents, len(inputs))
         for outlet in outlets:
-            for copy in range(outlet.copies):
+            for copy in range(outlet.receiving_tasks):
                 # with three copies, emission 5 of an input row has the ordinals 15, 16 and 17
-                ordinals_of_copy = emission_numbers * outlet.copies + copy
+                ordinals_of_copy = emission_numbers * outlet.receiving_tasks + copy
                 places_of_copy = children_of(places, parents, outlet.subscription, ordinals_of_copy)
                 places_by_copy.append(places_of_copy)
     return Emissions(stream, rows, batch, places_by_copy, tasks)

@@ -240,7 +240,7 @@ class StageRun:
         # for each route and copy of it, in the order in which `_distribute` reads them
         places_by_copy: list[Sequence[Deliveries]] = []
         for route in stream.routes:
-            for copy in range(route.copies):
+            for copy in range(route.receiving_tasks):
                 # The ordinal numbers the deliveries of one parent on one subscription. A row is
                 # emitted once, so these are its copies
                 places_of_copy = children_of(places, row_numbers, route.subscription.key, copy)
@@ -392,7 +392,7 @@ class StageRun:
         # for each route and copy of it, in the order of the two loops
         places_by_copy = iter(emissions.places_by_copy)
         for route in stream.routes:
-            for copy in range(route.copies):
+            for copy in range(route.receiving_tasks):
                 places = next(places_by_copy)
                 if route.stays_in_task:  # its bolt runs in this task
                     received = ReceivedRows(emissions.rows, places)

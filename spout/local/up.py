@@ -73,9 +73,9 @@ def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], 
     """
     if not options.broker_only:
         # refuse a config that names another broker before anything is started; without a named
-        # port any stands for those that are chosen later
+        # port 0 and on stand for those that are chosen later
         first_port = options.port or 0
-        own_brokers = [f"{HOST}:{first_port + number}" for number in range(options.brokers)]
+        own_brokers = [f"{HOST}:{first_port + index}" for index in range(options.brokers)]
         topics_of_own_broker(options.config, environ, ",".join(own_brokers), "up")
     return interruptible(lambda: _run_until_one_ends(options, environ, say))
 
@@ -246,7 +246,7 @@ def interruptible(command: Callable[[], int]) -> int:
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         for signal_number in signal_numbers:
-            signal.signal(signal_number, signal.SIG_DFL)
+            signal.signal(signal_number, signal.SIG_DFL)  # the second one ends the process
         raise Interrupted(number)
 
     previous_handlers = {number: signal.signal(number, interrupt) for number in signal_numbers}

@@ -76,7 +76,7 @@ class BatchEnd:
         Raises `TrackingError` as `spout.publishing.settle` does, and where Spark repeats a batch
         whose bolts settle tuples of its state.
         """
-        # 1. what bolts raised
+        # 1. what bolts raised, the first of each kind
         raised = first_of_each(error for report in reports.tasks for error in report.raised)
         stream.traceback_log.warn(raised, self.batch_id)
         # 2. the batch's plan, clock and watermark by Spark's log: they count only for what Spark's
@@ -87,7 +87,8 @@ class BatchEnd:
             batch = logged(self.application, self.query_batch)
             if batch is not None:
                 moment = moment_of(stream, batch)
-        # 3. the outcome
+        # 3. the outcome, by the reports of all tasks; of the bolts behind Spark's own operators
+        # (`stream.loose`) there must be some
         if any(report.settles_held for report in reports.tasks):
             refuse_repeats(self.application, self.query_batch)
         outcome = settle(reports.tasks, stream.loose, self.application.tasks_of, moment)
@@ -118,7 +119,7 @@ class BatchEnd:
         publication = publication_of(outcome, session_lane, held_longer_ms_by_input, late_note)
         stream.publisher.publish(publication, outcome.plan.partitions)
         # 2. what came too late: events are of records, so rows that were dropped in a batch without
-        # a record wait for a batch that has one
+        # a record wait (`unsaid_rows`) for a batch that has one
         if late_note is not None:
             stream.watermarks.unsaid_rows = 0 if publication.too_late else late_note.rows
             stream.too_late_log.report(stream.group, outcome.late_count, late_note, stream.inputs)

@@ -69,9 +69,13 @@ class Drain:
     def __init__(self, ledger: ReportLedger, query: str, batch: int) -> None:
         """Begin with nothing read; what an earlier run of the same batch read does not count.
 
-        `query` is the query's id, `batch` the batch's.
+        Args:
+            ledger: gets the reports of the drain's tasks, beside those of bolts.
+            query: the query's id.
+            batch: the micro-batch's id.
         """
         self._ledger = ledger
+        # a key that no batch of bolts has in the ledger
         self._ledger_batch: Batch = (_BATCH_PREFIX + query, batch)
         self._run_id = uuid.uuid4().hex
 
@@ -99,10 +103,11 @@ class Drain:
         if not partition_count:
             # adaptive execution may leave no partition of a batch; then there is nothing to end
             return rows
-        # partition 0 has the number 0, partition 1 has 1, and so on
-        numbers = rows.sparkSession.range(0, partition_count, 1, partition_count)
+        # rows with a number: that in partition 0 is 0, that in partition 1 is 1, and so on
+        partition_numbers = rows.sparkSession.range(0, partition_count, 1, partition_count)
         report_ends = end_reporter(self._ledger.accumulator, self._ledger_batch, self._run_id)
-        return continue_partitions(rows, numbers.mapInArrow(report_ends, numbers.schema))
+        ends = partition_numbers.mapInArrow(report_ends, partition_numbers.schema)
+        return continue_partitions(rows, ends)
 
     @property
     def ended_partitions(self) -> frozenset[int]:
@@ -122,9 +127,9 @@ class Drain:
         if not unreported_partitions:
             return Unread(0, partition_count)
         # a partition without rows reports nothing: one that has a row was not read
-        evaluated = rows.select(sql.lit(1)).rdd
-        have_rows = evaluated.context.runJob(
-            evaluated, lambda rows: [any(True for _ in rows)], unreported_partitions
+        constant_rows = rows.select(sql.lit(1)).rdd
+        have_rows = constant_rows.context.runJob(
+            constant_rows, lambda rows: [any(True for _ in rows)], unreported_partitions
         )
         return Unread(sum(have_rows), partition_count)
 
@@ -165,6 +170,7 @@ def partition_reporter(
     """
 
     def keep_all(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        """Yield True for each row of a task; behind its last row, report its partition."""
         # each column has the partition's number in each row; None: no row has come
         partition: int | None = None
         for column in columns:

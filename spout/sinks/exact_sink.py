@@ -116,10 +116,11 @@ class ExactSink:
         context = rows.sparkSession.sparkContext
         query_batch = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
         run_id = context.getLocalProperty(RUN_PROPERTY) or ""
-        end = BatchEnd(self._application, query_batch)
+        batch_end = BatchEnd(self._application, query_batch)
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(self._application.ledger.forget, *query_batch)
+            # batches of this run are published here, and not by the follower of Spark's own sinks
             self._application.sunk.add(run_id)
             self._check_plan_of_run(rows, query_batch, run_id)
             batch = logged(self._application, query_batch)
@@ -129,7 +130,7 @@ class ExactSink:
                 return
             plan = plan_between(batch.start, batch.end, self._stream.group, self._stream.partitions)
             if self._accept_planned_batch(plan, run_id, batch_id):
-                self._write(end, rows, run_id)
+                self._write(batch_end, rows, run_id)
 
     def _check_plan_of_run(self, rows: DataFrame, query_batch: BatchLane, run_id: str) -> None:
         """Check the plan of a run of the query, once for each run; record whether it has a shuffle.
@@ -173,42 +174,43 @@ class ExactSink:
             )
         return True
 
-    def _write(self, end: BatchEnd, rows: DataFrame, run_id: str) -> None:
+    def _write(self, batch_end: BatchEnd, rows: DataFrame, run_id: str) -> None:
         """Evaluate a batch, again where a task of it ran twice; commit and publish it."""
         ledger = self._application.ledger
         for evaluation in range(1, EVALUATIONS_MAX + 1):
             try:
-                self._evaluate_and_commit(end, rows)
+                self._evaluate_and_commit(batch_end, rows)
             except RowsChanged as change:
                 # Spark keeps what it wrote before a shuffle, so that would not be evaluated again
                 if evaluation == EVALUATIONS_MAX or self._has_shuffle_by_run[run_id]:
                     raise
-                _LOGGER.warning("batch_is_evaluated_again batch=%d: %s", end.batch_id, change)
-                ledger.forget(*end.query_batch)
+                _LOGGER.warning("batch_is_evaluated_again batch=%d: %s", batch_end.batch_id, change)
+                ledger.forget(*batch_end.query_batch)
             else:
                 return
 
-    def _evaluate_and_commit(self, end: BatchEnd, rows: DataFrame) -> None:
+    def _evaluate_and_commit(self, batch_end: BatchEnd, rows: DataFrame) -> None:
         """Evaluate a batch once, commit it, publish it, and tell the planning process.
 
         Raises `RowsChanged`: a task ran twice, and the rows may be of the other run.
         """
-        # 1. evaluate it: the rows come here, and with them the reports of the tasks
+        # 1. evaluate it: the rows come here, and with them the reports of the tasks on what the
+        # bolts did
         table = rows.toArrow()
-        reports = self._application.reports(*end.query_batch)
-        if end.record_and_find_stream(reports) is not self._stream or reports.plan is None:
-            raise self._for_other_rows(end.batch_id)
+        reports = self._application.reports(*batch_end.query_batch)
+        if batch_end.record_and_find_stream(reports) is not self._stream or reports.plan is None:
+            raise self._for_other_rows(batch_end.batch_id)
         # 2. settle it; this refuses tasks that ran twice before anything is settled
-        settle = partial(end.settle, self._stream, reports)
-        batch = settled_batch(end.query_batch, reports.tasks, settle)
-        end.log_losses(self._stream, batch.outcome)
+        settle = partial(batch_end.settle, self._stream, reports)
+        batch = settled_batch(batch_end.query_batch, reports.tasks, settle)
+        batch_end.log_losses(self._stream, batch.outcome)
         # 3. commit its rows, each with its root, and what is to be published; then publish that
         rows_with_roots = rooted_rows(table, self._carry, batch.outcome.plan)
         leave_sigint_to_the_main_thread()
         with self._hold_store():
             publication = self._writer.commit(batch, rows_with_roots)
             self._stream.publisher.write(publication)
-        end.send_publication(self._stream, batch.outcome)
+        batch_end.send_publication(self._stream, batch.outcome)
 
     @contextmanager
     def _hold_store(self) -> Iterator[None]:

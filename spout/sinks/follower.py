@@ -128,7 +128,7 @@ class CommittedBatches:
     def _take_to(self, last_batch: int | None) -> range:
         """Return the batches from `next_batch` to the last one, and go on behind them.
 
-        Empty: there is none; None: no last one is known.
+        Empty: there is none, also where no last one is known (None).
         """
         if self.next_batch is None or last_batch is None or last_batch < self.next_batch:
             return range(0)
@@ -318,31 +318,35 @@ class RunFollower:
                     yield batches.take_reported()  # step 1
 
     def _publish_batch(self, run: FollowedRun, batch: int) -> None:
-        """Settle and publish one batch, unless a sink of ours within the query does it."""
-        if run.query.runId in self._application.sunk:  # a `spout.sink` gets the batches of this run
+        """Settle and publish one batch that Spark has committed, by the reports of its tasks.
+
+        Do nothing if a `spout.sink` gets the batches of this run: it publishes them itself.
+        """
+        if run.query.runId in self._application.sunk:
             return
         query_batch = BatchLane(run.query.id, batch)
-        reports = self._application.reports(*query_batch)
-        end = BatchEnd(self._application, query_batch)
-        stream = end.record_and_find_stream(reports)
+        reports = self._application.reports(*query_batch)  # what the bolts did, task by task
+        batch_end = BatchEnd(self._application, query_batch)
+        stream = batch_end.record_and_find_stream(reports)
         if stream is None:
-            self._publish_unread(run, end)
+            self._publish_unread(run, batch_end)
         else:
             # Spark plans no next batch before this one is published, so the counts of its last
             # batch are of this one
             dropped = dropped_rows(java_query(run.query), run.watermark_holds)
-            end.publish(stream, end.settle(stream, reports), dropped)
+            batch_end.publish(stream, batch_end.settle(stream, reports), dropped)
         self._application.ledger.forget(*query_batch)
         run.has_ended_a_batch = True
 
-    def _publish_unread(self, run: FollowedRun, end: BatchEnd) -> None:
+    def _publish_unread(self, run: FollowedRun, batch_end: BatchEnd) -> None:
         """Publish a batch of which no tracked task has reported: the sink may have written it before.
 
         Its records fail, and come again; of a batch without records there is nothing to publish.
         Raises `TrackingError`: the sink cannot have written it before, so the query drops what it
         reads.
         """
-        batch = logged(self._application, end.query_batch)
+        # what Spark's log says of the batch; None: the query reads no tracked stream
+        batch = logged(self._application, batch_end.query_batch)
         if batch is None or batch.emitted_nothing:
             return
         # only the first batch of a run may have run before, in the run that was stopped or killed
@@ -352,7 +356,7 @@ class RunFollower:
                 " condition that is never true); take that out"
             )
         plan = plan_between(batch.start, batch.end, run.stream.group, run.stream.partitions)
-        end.publish(run.stream, publish.skipped_outcome(plan))
+        batch_end.publish(run.stream, publish.skipped_outcome(plan))
 
     def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
         """Log that a batch could not be published, and tell the planning process, which ends the query."""

@@ -130,39 +130,42 @@ class Sink:
         context = rows.sparkSession.sparkContext
         query_batch = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
         run_id = context.getLocalProperty(RUN_PROPERTY) or ""
-        end = BatchEnd(Application.of(rows.sparkSession), query_batch)
+        batch_end = BatchEnd(Application.of(rows.sparkSession), query_batch)
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
-            stack.callback(end.application.ledger.forget, *query_batch)
+            stack.callback(batch_end.application.ledger.forget, *query_batch)
             # 1. look at the plan, once for each run; without a name somebody calls the sink outside
             # of a query, and there is no plan
             if query_batch.name and run_id not in self._plan_by_run:
                 plan = running(rows.sparkSession, query_batch.name).analyzedPlan()
                 refuse_query(plan)
-                log_unfit_rules_of(plan, end.application)
+                log_unfit_rules_of(plan, batch_end.application)
                 self._plan_by_run[run_id] = RunPlan(is_wide(plan), watermark_holds(plan))
             run_plan = self._plan_by_run.get(run_id, RunPlan())
             # batches of this run are published here, and nowhere else
-            end.application.sunk.add(run_id)
+            batch_end.application.sunk.add(run_id)  # else the follower would publish them, too
             # 2. write. Behind a shuffle the bolts' reports do not tell which rows are read; a drain
             # does
             drain: Drain | None = None
             if run_plan.may_shuffle:
-                drain = self._drain_if_shuffled(end, rows)
+                drain = self._drain_if_shuffled(batch_end, rows)
             if drain is not None:
                 stack.callback(drain.forget)
-            result = self._write_batch(end, rows, run_plan, drain)
+            write_result = self._write_batch(batch_end, rows, run_plan, drain)
             # 3. publish
-            self._publish(end, rows, result)
+            self._publish(batch_end, rows, write_result)
 
-    def _write_batch(self, end: BatchEnd, rows: DataFrame, plan: RunPlan, drain: Drain | None) -> WriteResult:
-        """Call the function; return whether it skipped the batch, and which rows Spark dropped.
+    def _write_batch(
+        self, batch_end: BatchEnd, rows: DataFrame, plan: RunPlan, drain: Drain | None
+    ) -> WriteResult:
+        """Call the user's function with a batch; return whether it skipped the batch, and which
+        rows Spark dropped.
 
-        `drain` tells which rows it reads; None: the reports of the bolts do. Raises
+        `drain` tells which rows the function reads; None: the reports of the bolts do. Raises
         `TrackingError`: it has read a part of the rows.
         """
-        application = end.application
-        query_batch = end.query_batch
+        application = batch_end.application
+        query_batch = batch_end.query_batch
         # 1. call it. Before a shuffle of its own Spark has evaluated the stages by itself, so that
         # reports may be there already.
         earlier_report_count = application.ledger.count(*query_batch)
@@ -204,7 +207,10 @@ class Sink:
         return WriteResult(has_skipped=True, dropped=dropped)
 
     def _call(self, rows: DataFrame, drain: Drain | None, batch_id: int) -> bool:
-        """Call the user's function with a batch; return whether it called `skipped` for that."""
+        """Call the user's function with a batch; return whether it called `skipped` for that.
+
+        `drain` reports which of the rows it reads; None: the rows need none.
+        """
         # the drain first: it knows rows that are as foreachBatch gives them
         visible = rows if drain is None else drain.with_drain(rows)
         if ANCHOR in visible.columns:
@@ -217,47 +223,48 @@ class Sink:
             _SKIPPED.reset(token)
         return batch_id in skipped_batches
 
-    def _drain_if_shuffled(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
+    def _drain_if_shuffled(self, batch_end: BatchEnd, rows: DataFrame) -> Drain | None:
         """Return a drain for a batch that Spark shuffled behind the last bolt; None: it did not.
 
-        Raises `TrackingError`: it was shuffled again before this sink got it.
+        A drain is an operator behind the rows, whose tasks report which partitions were read to
+        their end. Raises `TrackingError`: the batch was shuffled again before this sink got it.
         """
-        execution = running(rows.sparkSession, end.query_batch.name)
+        execution = running(rows.sparkSession, batch_end.query_batch.name)
         if not crosses_stages(execution.lastExecution().executedPlan()):
             return None
         if not stays(rows):  # the partitions of a batch are not fixed where it is shuffled again
             raise TrackingError(
-                f"batch {end.batch_id} was shuffled by its query and again before spout.sink"
+                f"batch {batch_end.batch_id} was shuffled by its query and again before spout.sink"
                 " got it, where nobody can tell what was read: shuffle it within the function"
                 " that spout.sink was given"
             )
-        return Drain(end.application.ledger, *end.query_batch)
+        return Drain(batch_end.application.ledger, *batch_end.query_batch)
 
-    def _publish(self, end: BatchEnd, rows: DataFrame, result: WriteResult) -> None:
+    def _publish(self, batch_end: BatchEnd, rows: DataFrame, write_result: WriteResult) -> None:
         """Publish what became of a batch that the function has written or skipped.
 
         The roots of a batch that it skipped fail, unless the bolts emit the same as before.
         """
-        has_skipped = result.has_skipped
+        has_skipped = write_result.has_skipped
         # 1. what tasks have reported. A batch that was skipped must be evaluated for it, if its
         # bolts are to count, or if nobody knows its plan.
-        reports = end.application.reports(*end.query_batch)
+        reports = batch_end.application.reports(*batch_end.query_batch)
         if has_skipped and (self._is_deterministic or reports.plan is None):
             # Evaluate it without writing it. What has arrived is kept: stages before a shuffle
             # do not run again.
             if partitions_of(rows):
                 rows.write.format("noop").mode("overwrite").save()
-            reports = end.application.reports(*end.query_batch)
-        stream = end.record_and_find_stream(reports)
+            reports = batch_end.application.reports(*batch_end.query_batch)
+        stream = batch_end.record_and_find_stream(reports)
         if stream is None:
             return
         # 2. the outcome: roots of a batch that was skipped fail, unless the bolts emit the same
         plan = reports.plan
-        link = end.application.link(stream)
+        link = batch_end.application.link(stream)
         if has_skipped and plan is not None and not self._emits_the_same(link, plan):
-            end.publish(stream, publish.skipped_outcome(plan, reports.absent))
+            batch_end.publish(stream, publish.skipped_outcome(plan, reports.absent))
         else:
-            end.publish(stream, end.settle(stream, reports), result.dropped)
+            batch_end.publish(stream, batch_end.settle(stream, reports), write_result.dropped)
 
     def _emits_the_same(self, link: PlannerLink, plan: BatchPlan) -> bool:
         """Return whether the bolts emit what they did when the sink wrote this batch.
@@ -304,6 +311,7 @@ def _require_all_or_nothing_read(
     False: it has read none. `has_run_jobs`: whether it has run a Spark job.
     """
     has_read_nothing = not has_run_jobs and not drain.ended_partitions
+    # of a batch without partitions nothing is all
     if has_read_nothing and partitions_of(rows):
         return False
     unread = drain.find_unread(rows)

@@ -18,11 +18,14 @@ _SEED: Final = 42
 _MASK: Final = 0xFFFF_FFFF
 
 
-def hashed_to_partitions(rows: DataFrame, partitions: int, number: str) -> DataFrame:
-    """Return rows after a shuffle by the number of the partition; as `to_partitions`."""
-    keys = sql.array(*(sql.lit(key) for key in keys_of_partitions(partitions)))
-    key_index = sql.col(number).cast("int") + 1  # element_at counts from 1
-    return rows.repartition(partitions, sql.element_at(keys, key_index))
+def hashed_to_partitions(rows: DataFrame, partition_count: int, number_column: str) -> DataFrame:
+    """Return rows after a shuffle by the number of the partition; as `to_partitions`.
+
+    Spark shuffles by the hash of a key, so each row gets a key whose hash leads to its partition.
+    """
+    keys = sql.array(*(sql.lit(key) for key in keys_of_partitions(partition_count)))
+    key_index = sql.col(number_column).cast("int") + 1  # element_at counts from 1
+    return rows.repartition(partition_count, sql.element_at(keys, key_index))
 
 
 @cache

@@ -30,8 +30,8 @@ def pandas_function(
     def call(*columns: Column) -> Column:
         values = [sql.coalesce(column, sql.lit(0)) for column in columns]
         null_flags = [column.isNull() for column in columns]
-        result: Column = columns_function(*values, *null_flags)
-        return result
+        result_column: Column = columns_function(*values, *null_flags)
+        return result_column
 
     return call
 

@@ -226,14 +226,17 @@ def has_ended(context: SparkContext) -> bool:
 
 
 def most_tasks(context: SparkContext, stage: int) -> int:
-    """Return how many tasks the largest attempt of a stage had."""
+    """Return how many tasks a stage had; if Spark ran it several times, in its largest run.
+
+    Spark calls a run an attempt.
+    """
     with requiring("SparkContext._jsc"):
         store = context._jsc.sc().statusStore()
     # py4j does not fill in Scala's default arguments; Scala has a method for each:
     # stageData$default$2 and on
     defaults = [getattr(store, f"stageData$default${number}")() for number in range(2, 6)]
-    attempts = sequence(store.stageData(stage, *defaults))
-    return max(int(attempt.numTasks()) for attempt in attempts)
+    runs = sequence(store.stageData(stage, *defaults))
+    return max(int(run.numTasks()) for run in runs)
 
 
 class WatermarkCount(NamedTuple):

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 ValueTest = Callable[[Any], bool]
-"""Tells whether a value, which is none of null, would be changed."""
+"""Returns whether a column would change a value, which is not null."""
 
 
-def first_row(values: Sequence[Any], is_meant: ValueTest | None) -> int | None:
-    """Return the index of the first value that is meant, None: there is none; a null is never.
+def index_of_first(values: Sequence[Any], test: ValueTest | None) -> int | None:
+    """Return the index of the first value for which a test is true; None: for none of them.
 
-    `is_meant` None: no value can be, and none is looked at.
+    A null is passed over. Without a test (None) no value is meant.
     """
-    if is_meant is None:
+    if test is None:
         return None
-    for row, value in enumerate(values):
-        if value is not None and is_meant(value):
-            return row
+    for index, value in enumerate(values):
+        if value is not None and test(value):
+            return index
     return None

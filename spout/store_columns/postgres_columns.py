@@ -64,44 +64,52 @@ class PostgresColumn(NamedTuple):
         return self.type in _JSONS
 
 
-def types_for(kind: pa.DataType) -> frozenset[str]:
-    """Return the types of columns that may take values of a type; for their digits see `changes`."""
+def types_for(arrow_type: pa.DataType) -> frozenset[str]:
+    """Return PostgreSQL's types of columns that may take values of a type of Arrow.
+
+    Whether the column has room for their digits is another question: see `changes`.
+    """
     types = pa.types
-    if types.is_boolean(kind):
+    if types.is_boolean(arrow_type):
         return frozenset({"bool"}) | _JSONS
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
         return _NUMBERS | _TEXTS | _JSONS
-    if types.is_binary(kind) or types.is_large_binary(kind):
+    if types.is_binary(arrow_type) or types.is_large_binary(arrow_type):
         return frozenset({"bytea"})
-    if types.is_date(kind):
+    if types.is_date(arrow_type):
         return _TEXTS | {"date", "timestamp"}
-    if types.is_timestamp(kind):
-        return _TEXTS | {"timestamp" if kind.tz is None else "timestamptz"}
-    if types.is_time(kind):
+    if types.is_timestamp(arrow_type):
+        return _TEXTS | {"timestamp" if arrow_type.tz is None else "timestamptz"}
+    if types.is_time(arrow_type):
         return _TEXTS | {"time"}
-    if types.is_duration(kind):
+    if types.is_duration(arrow_type):
         return _TEXTS | {"interval"}
     return _TEXTS | _JSONS
 
 
-def takes(kind: pa.DataType, column: PostgresColumn) -> bool:
-    """Return whether a column takes values of a type as they are, except for its digits."""
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if is_text:
-        # types that others have made are read as they like it
+def takes(arrow_type: pa.DataType, column: PostgresColumn) -> bool:
+    """Return whether a column takes values of a type as they are, if it has room for their digits."""
+    if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type):
+        # a type that PostgreSQL does not bring along reads texts in its own way, but a query may
+        # want just that: only the types of `_NO_TEXT` and arrays are refused
         return column.type not in _NO_TEXT and column.element is None
-    if pa.types.is_null(kind):
+    if pa.types.is_null(arrow_type):
         return True
-    if column.element is not None and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        inner = kind.value_type
-        while pa.types.is_list(inner) or pa.types.is_large_list(inner):
-            inner = inner.value_type  # an array of arrays has the type of an array
-        return takes(inner, column.element)
-    return column.type in types_for(kind)
+    is_list = pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)
+    if column.element is not None and is_list:
+        # an array of arrays of int4 has the type of an array of int4
+        innermost = arrow_type.value_type
+        while pa.types.is_list(innermost) or pa.types.is_large_list(innermost):
+            innermost = innermost.value_type
+        return takes(innermost, column.element)
+    return column.type in types_for(arrow_type)
 
 
 def changes(column: PostgresColumn) -> ValueTest | None:
-    """Return what tells a value that a column would change; None: it changes none that it takes."""
+    """Return the test for the values that a column would change; None: it changes none.
+
+    The test is for values of the types that the column takes (`takes`).
+    """
     element = column.element
     if element is not None:
         changes_element = changes(element)
@@ -114,32 +122,63 @@ def changes(column: PostgresColumn) -> ValueTest | None:
         case "float8":
             return lambda value: not _is_same_number(float(value), value)
         case "numeric" if column.modifier >= 0:
-            # the lowest eleven bits are the scale, with a sign
+            # Of numeric(6, 2) the modifier is 4 more than 6 << 16 | 2. Its lowest eleven bits are the
+            # scale, which has a sign: 2,047 is -1.
             scale = (((column.modifier - 4) & 0x7FF) ^ 1024) - 1024
             return lambda value: not _has_digits(value, scale)
         case "timestamp" | "timestamptz" | "time" if 0 <= column.modifier < 6:
             unit_us = 10 ** (6 - column.modifier)
             return lambda value: isinstance(value, datetime | time) and value.microsecond % unit_us != 0
         case "interval" if column.modifier >= 0:
-            return lambda _value: True
+            return lambda _value: True  # which parts of an interval it cuts is not read here
         case "bpchar":
-            # it is filled with spaces, and a space at its end means nothing
-            length = column.modifier - 4
-            return lambda value: "\0" in str(value) or len(str(value)) != length or str(value)[-1:] == " "
+            return _changed_by_char(column.modifier - 4)  # PostgreSQL adds 4 to the length
         case "varchar" if column.modifier >= 0:
-            # spaces that it has no room for are cut
-            length = column.modifier - 4
-            return lambda value: "\0" in str(value) or (len(str(value)) > length and str(value)[-1:] == " ")
+            return _changed_by_varchar(column.modifier - 4)
     if column.type in _NO_TEXT:
         return None  # it takes no text, and no other value that it would change
     return lambda value: isinstance(value, str) and "\0" in value
 
 
+def _changed_by_char(length: int) -> ValueTest:
+    """Return the test for the values that a column char(length) would change.
+
+    It fills them up with spaces, and a space at their end means nothing.
+    """
+
+    def is_changed(value: Any) -> bool:
+        text = str(value)
+        return "\0" in text or len(text) != length or text[-1:] == " "
+
+    return is_changed
+
+
+def _changed_by_varchar(length: int) -> ValueTest:
+    """Return the test for the values that a column varchar(length) would change.
+
+    It cuts spaces that it has no room for, and refuses any other text that is too long.
+    """
+
+    def is_changed(value: Any) -> bool:
+        text = str(value)
+        return "\0" in text or (len(text) > length and text[-1:] == " ")
+
+    return is_changed
+
+
 def _items(value: Any) -> list[Any]:
-    """Return what is in an array, and in the arrays in it, without its nulls."""
+    """Return the single values in a list, and in the lists in it, without nulls.
+
+    Of ``[[1, None], [2]]`` they are ``[1, 2]``, of a value that is no list the value itself.
+    """
+    if value is None:
+        return []
     if not isinstance(value, list):
-        return [] if value is None else [value]
-    return [inner for item in value for inner in _items(item)]
+        return [value]
+    items: list[Any] = []
+    for item in value:
+        items += _items(item)
+    return items
 
 
 def _as_float4(value: float) -> float:
@@ -155,9 +194,13 @@ def _is_same_number(stored: float, value: Any) -> bool:
 
 
 def _has_digits(value: Any, scale: int) -> bool:
-    """Return whether a number has no more digits behind its point than a scale; NaN has none."""
+    """Return whether a number has at most `scale` digits behind its point; NaN has none.
+
+    A negative scale is for numbers that end in zeros: with -2 the number 1,200 has them.
+    """
     number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    if not number.is_finite():
+    if not number.is_finite() or not number:
         return True
+    # of 1.50 it is -1, of 1,200 it is 2
     exponent = number.normalize().as_tuple().exponent
-    return not number or (isinstance(exponent, int) and -exponent <= scale)
+    return isinstance(exponent, int) and -exponent <= scale

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from acker.errors import UsageError
 from acker.untrusted import Untrusted
-from spout.store_columns.first_row import ValueTest, first_row
+from spout.store_columns.first_row import ValueTest, index_of_first
 
 Affinities = Mapping[str, "Affinity"]
 """By the folded name of a column (`folded_name`)."""
@@ -47,7 +47,7 @@ _STRICT: Final = re.compile(r"\)[^)]*\bSTRICT\b[^)]*\Z", re.IGNORECASE)
 _NUMBER_TEXT: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE | re.ASCII)
 """Texts that SQLite turns into numbers."""
 
-_KINDS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
+_STORED_TYPES: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pa.types.is_null,
     pa.types.is_boolean,
     pa.types.is_integer,
@@ -86,20 +86,28 @@ def folded_name(name: str) -> str:
 
 def column_affinities(connection: sqlite3.Connection, table: str) -> Affinities:
     """Return the affinity of each column of a table."""
-    columns = connection.execute(_COLUMNS, (table,)).fetchall()
-    return {folded_name(name): _affinity_of(kind, sql or "") for name, kind, sql in columns}
+    affinities: Affinities = {
+        folded_name(name): _affinity_of(declared_type, table_sql or "")
+        for name, declared_type, table_sql in connection.execute(_COLUMNS, (table,)).fetchall()
+    }
+    return affinities
 
 
 def _affinity_of(declared_type: str, table_sql: str) -> Affinity:
-    """Return the affinity of a declared type; the order of the rules is SQLite's."""
-    kind = declared_type.upper()
-    if "INT" in kind:
+    """Return the affinity of a column, by its declared type and the statement of its table.
+
+    The rules and their order are SQLite's: ``CHARINT`` is a type of whole numbers.
+    """
+    upper_type = declared_type.upper()
+    if "INT" in upper_type:
         return Affinity.NUMBERS
-    if any(word in kind for word in ("CHAR", "CLOB", "TEXT")):
+    if any(word in upper_type for word in ("CHAR", "CLOB", "TEXT")):
         return Affinity.TEXTS
-    if not kind or "BLOB" in kind or (kind == "ANY" and _STRICT.search(table_sql)):
+    # in a strict table ANY changes nothing, in others it is a word like any other
+    is_strict_any = upper_type == "ANY" and _STRICT.search(table_sql) is not None
+    if not upper_type or "BLOB" in upper_type or is_strict_any:
         return Affinity.NONE
-    if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
+    if any(word in upper_type for word in ("REAL", "FLOA", "DOUB")):
         return Affinity.FLOATS
     return Affinity.NUMBERS
 
@@ -109,12 +117,12 @@ def refuse_columns_of_one_folded_name(names: Sequence[str]) -> None:
 
     Raises `UsageError`: there are two.
     """
-    first_by_folded: dict[str, str] = {}
+    name_by_folded_name: dict[str, str] = {}
     for name in names:
-        first = first_by_folded.setdefault(folded_name(name), name)
-        if first != name:
+        earlier_name = name_by_folded_name.setdefault(folded_name(name), name)
+        if earlier_name != name:
             raise UsageError(
-                f"the columns {first} and {name} of the rows are one for SQLite, which does not tell"
+                f"the columns {earlier_name} and {name} of the rows are one for SQLite, which does not tell"
                 " upper from lower case in names; rename one, by withColumnRenamed or an alias"
             )
 
@@ -122,10 +130,11 @@ def refuse_columns_of_one_folded_name(names: Sequence[str]) -> None:
 def refuse_names_of_row_numbers(names: Sequence[str], affinities: Affinities, table: str) -> None:
     """Refuse a column that the table lacks, and that SQLite takes for the number of a row.
 
-    Raises `UsageError`: there is one.
+    `affinities` are those of the table's columns. Raises `UsageError`: there is one.
     """
+    names_of_row_number = _ROW_NUMBERS - affinities.keys()
     for name in names:
-        if folded_name(name) in _ROW_NUMBERS - affinities.keys():
+        if folded_name(name) in names_of_row_number:
             raise UsageError(
                 f"the table {table} has no column {name}, and SQLite would number its rows by the"
                 " values; create the column, or rename that of the rows"
@@ -133,47 +142,54 @@ def refuse_names_of_row_numbers(names: Sequence[str], affinities: Affinities, ta
 
 
 def stored_values(
-    values: list[Any], kind: pa.DataType, name: str, affinity: Affinity, table: str
+    values: list[Any], arrow_type: pa.DataType, name: str, affinity: Affinity, table: str
 ) -> list[Any]:
-    """Return the values of a column as SQLite gets them.
+    """Return the values of a batch's column as SQLite gets them: dates and times as texts.
 
     Args:
-        values: as Python has them; `kind` is the type that Arrow has for them.
-        name: of the column; `table` is that of the table.
+        values: as Python has them.
+        arrow_type: the type that Arrow has for them.
+        name: of the column.
         affinity: of the column in the table.
+        table: its name.
 
     Raises `UsageError`: SQLite has no such value, or its column would change it.
     """
-    if not any(is_kind(kind) for is_kind in _KINDS):
-        row = first_row(values, _is_any)
-        if row is not None:
+    if not any(is_of_type(arrow_type) for is_of_type in _STORED_TYPES):
+        # nulls are stored, whatever type they have
+        row_number = index_of_first(values, _is_any)
+        if row_number is not None:
             raise UsageError(
-                f"row {row} of the batch has in {name} a {kind}, which is none that SQLite has; make"
-                " it a whole number of 64 bits, a float, a text or bytes"
+                f"row {row_number} of the batch has in {name} a {arrow_type}, which is none that"
+                " SQLite has; make it a whole number of 64 bits, a float, a text or bytes"
             )
-    bends, cure = _bend_of(kind, affinity)
-    row = first_row(values, bends)
-    if row is not None:
+    would_change, cure = _test_and_cure(arrow_type, affinity)
+    row_number = index_of_first(values, would_change)
+    if row_number is not None:
+        value_text = Untrusted(f"{values[row_number]!r:.100}")
         raise UsageError(
-            f"row {row} of the batch has in {name} a value that the column of {table} would change"
-            f" ({Untrusted(f'{values[row]!r:.100}')}): {cure}, or fail such tuples in a bolt"
+            f"row {row_number} of the batch has in {name} a value that the column of {table} would"
+            f" change ({value_text}): {cure}, or fail such tuples in a bolt"
         )
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(arrow_type):
         return [None if value is None else value.isoformat(" ") for value in values]
-    if pa.types.is_date(kind):
+    if pa.types.is_date(arrow_type):
         return [None if value is None else value.isoformat() for value in values]
     return values
 
 
-def _bend_of(kind: pa.DataType, affinity: Affinity) -> tuple[ValueTest | None, str]:
-    """Return what tells a value that a column changes, None: it changes none; and the cure."""
-    if pa.types.is_floating(kind):
+def _test_and_cure(arrow_type: pa.DataType, affinity: Affinity) -> tuple[ValueTest | None, str]:
+    """Return the test for the values of a type that a column would change, and the cure.
+
+    None, and an empty cure: the column changes none of them.
+    """
+    if pa.types.is_floating(arrow_type):
         if affinity is Affinity.TEXTS:
             return _is_any, "declare the column as REAL, or make the value a text"
         return math.isnan, "SQLite has no NaN and would write NULL, so make it a null"
-    if pa.types.is_integer(kind) and affinity is Affinity.FLOATS:
+    if pa.types.is_integer(arrow_type) and affinity is Affinity.FLOATS:
         return _is_between_floats, "declare the column as INTEGER"
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    is_text = pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
     if is_text and affinity in (Affinity.NUMBERS, Affinity.FLOATS):
         return _is_text_of_number, "declare the column as TEXT, or make the value a number"
     return None, ""
@@ -184,7 +200,7 @@ def _is_any(_value: Any) -> bool:
 
 
 def _is_between_floats(value: int) -> bool:
-    """Return whether no float is equal to a whole number."""
+    """Return whether no float is equal to a whole number, as 2**53 + 1."""
     return int(float(value)) != value
 
 

@@ -90,12 +90,15 @@ class PlacedRows(NamedTuple):
     tasks: I64 | None = None
 
     def take(self, rows: I64) -> PlacedRows:
-        """Return some of the rows, by their numbers."""
-        places = self.places and self.places.take(rows)
+        """Return some of the rows, by their numbers; for rows that have reached their task."""
+        places = None if self.places is None else self.places.take(rows)
         return PlacedRows(self.rows.take(pa.array(rows)), places)
 
     def fingerprint(self, carry: Carry) -> Fingerprint:
-        """Return the fingerprint; `carry`: the form of the column of anchors, if there is one."""
+        """Return a checksum of the rows' anchors, which does not depend on the order of the rows.
+
+        `carry` is the form of the column of anchors, if they are in one.
+        """
         if self.places is not None:
             return self.places.fingerprint()
         return fingerprint_of(carry, self.rows.column(ANCHOR))
@@ -146,12 +149,16 @@ class Bundling:
         return pa.RecordBatch.from_arrays([task_column, bundle_column], schema=BUNDLES)
 
     def _bundles(self, placed: PlacedRows, rows_before: int) -> Iterator[tuple[int, pa.Buffer]]:
-        """Yield each task that gets some of the rows, and these as a stream of Arrow."""
+        """Yield each task that gets some of the rows, and these as a stream of Arrow.
+
+        `rows_before` is how many rows this task has sent before.
+        """
         batch = self.dictionary_encoded(placed.rows)
         if placed.tasks is None:
             keys = self._routing_keys(batch, rows_before)
         else:
             keys = placed.tasks.view(np.uint64)
+        # a later stage may have more tasks than the next one, where its rows only pass through
         tasks = modulo(keys, self.tasks)
         # rows of one task together, in the order in which they were
         sort_keys = tasks.astype(np.uint16) if self.tasks <= _RADIX_TASKS_MAX else tasks
@@ -244,11 +251,16 @@ class Bundling:
         else:
             # nothing is tracked: by turns
             return np.arange(rows_before, rows_before + batch.num_rows, dtype=np.uint64)
+        # without their lowest bit, as every version has sent them: with another number a tuple
+        # would go to another task if a batch runs again under a newer version
         return keys >> np.uint64(1)
 
 
 def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of bundles, at most `ROWS_MAX` at once."""
+    """Yield the rows of bundles, at most `ROWS_MAX` at once.
+
+    They have the columns of `schema`, so those that are tracked have a column of anchors.
+    """
     for placed in unbundled_with_places(bundles, schema):
         if placed.places is None:
             yield placed.rows
@@ -261,11 +273,13 @@ def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordB
 
 
 def unbundled_with_places(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[PlacedRows]:
-    """Yield the rows of bundles, at most `ROWS_MAX` at once, with their places beside them.
+    """Yield the rows of bundles, at most `ROWS_MAX` at once, with their places in their trees.
 
-    A bundle without hidden columns of places has a column of anchors in their place.
+    They have the columns of `schema`. Rows of a bundle without hidden columns of places keep their
+    column of anchors, and have no places beside them (None).
     """
-    for task, bundle in zip(*bundles.select([TASK, BUNDLE]).columns, strict=True):
+    task_column, bundle_column = bundles.select([TASK, BUNDLE]).columns
+    for task, bundle in zip(task_column, bundle_column, strict=True):
         bundled = pa.ipc.open_stream(bundle.as_buffer()).read_next_batch()
         places: Places | None = None  # None: the rows have a column of anchors, or are not tracked
         fields = list(schema)
@@ -399,12 +413,18 @@ def _root_indices(bundled: pa.RecordBatch) -> I64:
 
 
 def _places_of_bundle(bundled: pa.RecordBatch) -> Places:
-    """Return the places of a bundle's rows, from its hidden columns."""
+    """Return the places of a bundle's rows in their trees: the root of each, and the hops from
+    there.
+
+    A hop is one subscription over which all of the rows came, with an ordinal for each row. Its
+    ordinals are in a hidden column, the key of its subscription is in the metadata.
+    """
     subscriptions_text = bundled.schema.metadata[_SUBSCRIPTIONS].decode()
+    subscription_keys = [int(key) for key in subscriptions_text.split(",") if key]
     hops: list[Hop] = []
-    for key in filter(None, subscriptions_text.split(",")):
-        ordinals = _hidden_number_or_numbers(bundled, _HOP_COLUMN.format(len(hops)))
-        hops.append(Hop(int(key), ordinals))
+    for hop_number, subscription_key in enumerate(subscription_keys):
+        ordinals = _hidden_number_or_numbers(bundled, _HOP_COLUMN.format(hop_number))
+        hops.append(Hop(subscription_key, ordinals))
     return Places(_root_indices(bundled), tuple(hops))
 
 

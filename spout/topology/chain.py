@@ -148,14 +148,16 @@ class Chain:
         )
 
     def _subscription(self, step_index: int) -> Subscription:
-        """Return the subscription to what a step emits, by the next step.
+        """Return the subscription of the next step to what a step emits.
 
-        By the first bolt of the consumer, if it is the last step; its name is empty if there is no
-        such bolt.
+        Behind the last step it is that of the consumer's first bolt, or of a bolt without a name
+        if there is no consumer.
         """
-        is_last = step_index + 1 == len(self.steps)
-        reader = self.consumer.split("+")[0] if is_last else self.steps[step_index + 1].name
-        return Subscription(StreamId(self.steps[step_index].name), reader, Kind.GLOBAL)
+        readers = [step.name for step in self.steps[step_index + 1 :]]
+        # a chain's name has the names of its bolts, joined by +
+        first_reader = readers[0] if readers else self.consumer.split("+")[0]
+        # any grouping would do: within a task each tuple goes to the one next step
+        return Subscription(StreamId(self.steps[step_index].name), first_reader, Kind.GLOBAL)
 
     def _stream(self, step_index: int) -> StreamPass:
         """Return the stream that a step emits: to the next step, out of the chain, or to the sink.

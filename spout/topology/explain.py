@@ -76,7 +76,7 @@ def _route_text(route: Route) -> str:
     fields = f"({', '.join(subscription.fields)})" if subscription.fields else ""
     if route.stays_in_task:
         destination = "stays in its task, edges are folded there"
-    elif route.copies > 1:
+    elif route.receiving_tasks > 1:
         destination = f"to each of {_tasks_text(route.tasks)}"
     elif route.tasks > 1:
         destination = f"to one of {_tasks_text(route.tasks)}"

@@ -69,13 +69,16 @@ class StreamPass:
     @property
     def emits(self) -> EmittedStream:
         """Return what the collector needs to know of it."""
-        outlets = tuple(Outlet(route.subscription.key, route.tasks, route.copies) for route in self.routes)
+        outlets = tuple(
+            Outlet(route.subscription.key, route.tasks, route.receiving_tasks) for route in self.routes
+        )
         return EmittedStream(tuple(self.schema.names), outlets, self.direct, self.on_frame)
 
     @property
     def delivery_count(self) -> int:
         """Return to how many tasks of bolts each of its tuples goes."""
-        return sum(route.copies for route in self.routes if route.subscription.consumer)
+        # a chain's last bolt has a route without a consumer, where Spark's operators read it
+        return sum(route.receiving_tasks for route in self.routes if route.subscription.consumer)
 
     @property
     def leaves_task(self) -> bool:
@@ -236,9 +239,10 @@ class Parts:
 
 
 def passes_of(layout: Layout, parts: Parts) -> tuple[StagePass, ...]:
-    """Return what the tasks of each stage do.
+    """Return what the tasks of each stage do, by the stage's number.
 
-    That of a keyed bolt begins behind Spark's operator, which calls the bolt.
+    In the stage of a keyed bolt, Spark's own operator calls that bolt; the result has the bolts
+    behind it.
     """
     streams: dict[StreamId, StreamPass] = {}
     for number, stream_id in enumerate(parts.schemas):

@@ -46,8 +46,8 @@ class Route:
         return self.first_stage == self.last_stage
 
     @property
-    def copies(self) -> int:
-        """Return to how many tasks each tuple goes: to all of them, or to one."""
+    def receiving_tasks(self) -> int:
+        """Return how many of the consumer's tasks get each tuple: all of them, or one."""
         return self.tasks if self.subscription.kind is Kind.ALL else 1
 
 
@@ -125,12 +125,13 @@ class _Placement(NamedTuple):
 
 
 def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
-    """Cut a checked topology into stages.
+    """Cut a checked topology into stages; return these, and how tuples go between them.
 
     Args:
         outputs: the streams that the sink gets.
         cores: tasks of a bolt behind a shuffle that says nothing of its parallelism.
     """
+    # 1. the stages: which component runs where, and in how many tasks
     placement = _placement(graph, cores)
     stage_by_name = placement.stage_by_name
     tasks_by_name = placement.tasks_by_name
@@ -142,16 +143,18 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
         tasks_of_bolts = [tasks_by_name[name] for name in names]
         has_keyed_bolt = graph.keyed_bolt in names
         partitions.append(_partitions(number, tasks_of_bolts, cores, is_keyed=has_keyed_bolt))
+    # 2. the routes, one for each subscription
     routes: list[Route] = []
     for subscription in graph.subscriptions:
         consumer = subscription.consumer
         last_stage = stage_by_name[consumer]
         tasks = tasks_by_name[consumer] or partitions[last_stage]
         if consumer == graph.keyed_bolt:
-            tasks = 1
+            tasks = 1  # Spark chooses the task by the key
         first_stage = stage_by_name[subscription.producer.component]
         routes.append(Route(len(routes), subscription, first_stage, last_stage, tasks))
-    # numbered on from the routes, since rows of both are in one column ``_to``
+    # 3. what the sink gets, numbered on from the routes, since rows of both are in one column
+    # ``_to``
     sink_outputs: list[SinkOutput] = []
     for number, stream in enumerate(outputs, start=len(routes)):
         sink_outputs.append(SinkOutput(number, stream, stage_by_name[stream.component]))
@@ -193,7 +196,10 @@ def _placement(graph: Graph, cores: int) -> _Placement:
             continue
         # behind a shuffle
         stage_by_name[name] = max(earlier_stages) + 1
-        tasks_by_name[name] = 0 if component.is_keyed else parallelism or cores
+        if component.is_keyed:
+            tasks_by_name[name] = 0  # Spark decides
+        else:
+            tasks_by_name[name] = parallelism or cores
     return _Placement(tuple(order), stage_by_name, tasks_by_name)
 
 
@@ -211,8 +217,9 @@ def _partitions(stage: int, bolt_tasks: Sequence[int], cores: int, *, is_keyed: 
 def _may_stay(subscription: Subscription, parallelism: int | None) -> bool:
     """Return whether a grouping lets tuples stay in their task.
 
-    A shuffle (and Storm's none, which is one) does where no parallelism is asked for. Read
-    tasks have one size already, so a shuffle would move every tuple and balance nothing.
+    A shuffle (and Storm's none, which is one) does where the consumer has no `parallelism` of its
+    own (None). Read tasks have one size already, so a shuffle would move every tuple and balance
+    nothing.
     """
     if subscription.kind is Kind.LOCAL_OR_SHUFFLE:
         return True

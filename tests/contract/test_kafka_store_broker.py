@@ -14,7 +14,7 @@ from acker.errors import ConfigError, RecordRefused, StoreFenced
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, OutgoingColumns, TopicPartition, Transactions
 from spout.exactly_once.kafka_store import KafkaStore
-from spout.exactly_once.sink_records import sink_place
+from spout.exactly_once.sink_records import sink_partition
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from tests.contract.clusters import KafkaCluster
 from tests.support.brokers import Broker
@@ -182,7 +182,7 @@ def test_a_transaction_of_another_group_that_hangs_is_waited_for(installation: I
     dead = KafkaLog(topics.kafka).transactions("dead")
     dead.init(20_000)
     dead.begin()
-    dead.send(Outgoing(*sink_place(topics.ack_topics.sink, 1, "h"), b"?", b"state/h"))
+    dead.send(Outgoing(*sink_partition(topics.ack_topics.sink, 1, "h"), b"?", b"state/h"))
     dead.flush(20_000)
     dead.close()
     store.commit(key_of(), words("hawk"), b"hidden")

@@ -84,8 +84,8 @@ MUTANTS = (
     Mutant(
         "a-store-takes-the-commits-of-a-fenced-writer",
         "spout/exactly_once/sqlite_store.py",
-        "            if granted != key.epoch:",
-        "            if granted < key.epoch:",
+        "            if granted_epoch != key.epoch:",
+        "            if granted_epoch < key.epoch:",
         f"{SQLITE_TESTS}::test_of_two_writers_the_one_that_opened_first_writes_nothing_any_more",
         "a driver that slept would write rows whose roots a takeover has put back",
     ),
@@ -186,8 +186,8 @@ MUTANTS = (
     Mutant(
         "a-task-that-ran-twice-counts",
         "spout/exactly_once/writer.py",
-        "        runs_by_task.setdefault(task, set()).add((report.task.stage, report.task.attempt))\n",
-        "        runs_by_task.setdefault(task, set()).add((report.task.stage, 0))\n",
+        "        run = report.task.stage, report.task.attempt\n",
+        "        run = report.task.stage, 0\n",
         f"{WRITER_TESTS}::test_a_batch_in_which_a_task_reported_twice_is_not_settled",
         "its rows may be of another run than what was settled",
     ),
@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         "a-row-of-several-records-belongs-to-the-first",
         "spout/exactly_once/anchored_rows.py",
-        "    if (np.repeat(indices, counts) != roots_of_paths).any():\n",
+        "    if (np.repeat(indices, path_counts) != roots_of_paths).any():\n",
         "    if not len(indices):\n",
         "tests/unit/spout/exactly_once/test_anchored_rows.py"
         "::test_a_row_of_no_record_or_of_several_is_refused",
@@ -245,16 +245,18 @@ MUTANTS = (
     Mutant(
         "the-last-batch-is-read-up-to-the-stable-end-alone",
         "spout/exactly_once/kafka_store.py",
-        "log.starts([place])[place], log.ends([place])[place]",
-        "log.starts([place])[place], log.stable_ends([place])[place]",
+        "end = log.ends([partition])[partition]",
+        "end = log.stable_ends([partition])[partition]",
         f"{KAFKA_TESTS}::test_an_open_transaction_of_another_group_hides_no_batch",
         "a batch behind another group's open transaction would be written a second time",
     ),
     Mutant(
         "the-last-batch-is-read-before-the-fence",
         "spout/exactly_once/kafka_store.py",
-        "                self._fence_earlier(transactions)\n                state = self._read(log, group)\n",
-        "                state = self._read(log, group)\n                self._fence_earlier(transactions)\n",
+        "                self._fence_earlier_writer(transactions)\n"
+        "                state = self._read_state(log, group)\n",
+        "                state = self._read_state(log, group)\n"
+        "                self._fence_earlier_writer(transactions)\n",
         f"{KAFKA_TESTS}::test_of_two_starts_that_open_at_once_the_one_that_fenced_first_gets_nothing",
         "what the writer before commits meanwhile would not be seen, and be written again",
     ),
@@ -269,7 +271,7 @@ MUTANTS = (
     Mutant(
         "a-granted-epoch-is-not-written",
         "spout/exactly_once/kafka_store.py",
-        "                self._write(transactions, lambda opened: opened.send_all(records))\n",
+        "                self._write_in_transaction(transactions, lambda begun: begun.send_all(records))\n",
         "",
         f"{KAFKA_TESTS}::test_a_store_that_was_closed_is_opened_again",
         "the next start would be granted the same one, and an opener that slept would not be fenced",
@@ -277,16 +279,16 @@ MUTANTS = (
     Mutant(
         "a-start-forgets-the-last-batch",
         "spout/exactly_once/kafka_store.py",
-        "state_records(place, group, epoch, state.last_batch)",
-        "state_records(place, group, epoch, None)",
+        "state_records(partition, group, epoch, state.last_batch)",
+        "state_records(partition, group, epoch, None)",
         f"{KAFKA_TESTS}::test_a_start_that_dies_before_it_publishes_leaves_the_batch_to_the_next",
         "a start that dies before it publishes would lose the acks of rows that are written",
     ),
     Mutant(
         "rows-in-kafka-and-what-is-published-for-them-are-two-transactions",
         "spout/exactly_once/kafka_store.py",
-        "            place = self._place(key.group)\n            transactions.send_all(",
-        "            place = self._place(key.group)\n"
+        "            partition = self._state_partition(key.group)\n            transactions.send_all(",
+        "            partition = self._state_partition(key.group)\n"
         "            transactions.commit(self._transaction_ms)\n"
         "            transactions.begin()\n"
         "            transactions.send_all(",
@@ -346,8 +348,8 @@ MUTANTS = (
     Mutant(
         "a-transaction-of-kafka-that-was-aborted-counts-as-committed",
         "spout/exactly_once/kafka_store.py",
-        "                if attempt + 1 == ATTEMPTS_MAX:\n                    raise\n",
-        "                if attempt + 1 == ATTEMPTS_MAX:\n                    return\n",
+        "                if earlier_tries + 1 == TRIES_MAX:\n                    raise\n",
+        "                if earlier_tries + 1 == TRIES_MAX:\n                    return\n",
         f"{KAFKA_TESTS}::test_a_transaction_that_is_always_aborted_writes_nothing",
         "the batch would be published, and its rows be lost",
     ),
@@ -378,8 +380,8 @@ MUTANTS = (
     Mutant(
         "postgres-compares-no-epoch",
         "spout/exactly_once/postgres_store.py",
-        "            if granted != key.epoch:",
-        "            if granted is None:",
+        "            if granted_epoch != key.epoch:",
+        "            if granted_epoch is None:",
         f"{POSTGRES_TESTS}::test_names_may_be_odd_and_a_dot_ends_the_schema",
         "a driver that slept would write rows whose roots a takeover has put back",
     ),
@@ -520,7 +522,7 @@ MUTANTS = (
     Mutant(
         "what-an-avro-field-changes-is-written",
         "spout/exactly_once/value_encoding.py",
-        "            _refuse_changed(number, row, decoded, parsed, form)\n",
+        "            _refuse_changed(row_number, row, read_back, parsed, schema_text)\n",
         "",
         "tests/unit/spout/exactly_once/test_kafka_values.py"
         "::test_what_is_written_by_an_avro_schema_is_read_as_it_was_or_is_refused_by_row",
@@ -529,7 +531,7 @@ MUTANTS = (
     Mutant(
         "a-column-of-postgres-may-drop-the-zone-of-a-time",
         "spout/store_columns/postgres_columns.py",
-        '{"timestamp" if kind.tz is None else "timestamptz"}',
+        '{"timestamp" if arrow_type.tz is None else "timestamptz"}',
         '{"timestamp", "timestamptz"}',
         "tests/contract/test_postgres_values.py"
         "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",

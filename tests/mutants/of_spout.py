@@ -1768,7 +1768,7 @@ MUTANTS = (
     Mutant(
         "the-login-of-a-mirror-is-not-in-its-address",
         "spout/local/jars.py",
-        "return MirrorAddress(without_login.geturl(), unquote(parts.username), password)",
+        "return MirrorAddress(without_login.geturl(), unquote(address.username), password)",
         "return MirrorAddress(text)",
         "tests/unit/spout/test_planted_secrets.py"
         "::test_the_address_of_a_mirror_is_shown_without_its_password",

@@ -273,7 +273,7 @@ def readers_of(builder: TopologyBuilder) -> Readers:
     readers = Readers()
     for route in builder.compile(schema_of, cores=2).layout.routes:
         producer = tuple(route.subscription.producer)
-        readers.copies[producer] = readers.copies.get(producer, 0) + route.copies
+        readers.copies[producer] = readers.copies.get(producer, 0) + route.receiving_tasks
         if producer[1] == NAMED:
             before = readers.named_tasks.get(producer[0], route.tasks)
             readers.named_tasks[producer[0]] = min(before, route.tasks)

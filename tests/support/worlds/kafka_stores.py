@@ -8,7 +8,7 @@ from typing import Any, Final
 from acker.config.topics import parse
 from acker.kafka.port import Record, TopicPartition
 from spout.exactly_once.kafka_store import KafkaStore
-from spout.exactly_once.sink_records import sink_place
+from spout.exactly_once.sink_records import sink_partition
 from tests.support.memory.clients import Faults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
 
@@ -19,7 +19,7 @@ TOPICS: Final = parse(
     environ={},
 )
 SINK: Final = TOPICS.ack_topics.sink
-PLACE: Final = sink_place(SINK, 2, "g")
+PLACE: Final = sink_partition(SINK, 2, "g")
 
 
 class KafkaStoreWorld:

@@ -13,13 +13,13 @@ from replay.handling.redrive import RedriveProgress
 from replay.records.letters import LetterAction
 from replay.records.redrives import RedriveEnd
 from spout.cli.common import INTERRUPTED
-from spout.cli.dlq import end_of
+from spout.cli.dlq import print_end_of_redrive
 
 
 def ended(*, died: int, waits: bool, end: RedriveEnd = RedriveEnd.DONE) -> int:
     outcomes = Counter({LetterOutcome.ACKED: 4, LetterOutcome.DIED: died})
     progress = RedriveProgress(letter_count=5, handled_count=5, outcomes=outcomes, end=end)
-    return end_of("r1", LetterAction.REPLAYED, progress, Path("topics.yaml"), waits=waits)
+    return print_end_of_redrive("r1", LetterAction.REPLAYED, progress, Path("topics.yaml"), waits=waits)
 
 
 def test_who_waits_for_letters_that_die_again_gets_an_error() -> None:

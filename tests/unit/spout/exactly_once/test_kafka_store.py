@@ -27,7 +27,7 @@ from acker.errors import (
     UsageError,
 )
 from acker.kafka.port import Outgoing, Record, TopicInfo
-from spout.exactly_once.kafka_store import ATTEMPTS_MAX, LINGER_MS, KafkaStore, store_settings
+from spout.exactly_once.kafka_store import LINGER_MS, TRIES_MAX, KafkaStore, store_settings
 from spout.exactly_once.sink_records import PART_BYTES
 from spout.exactly_once.store import LastBatch, StoreGrant
 from tests.support.exact_batches import key_of
@@ -421,7 +421,7 @@ def test_an_open_transaction_of_another_group_hides_no_batch() -> None:
 
 def test_a_transaction_that_is_aborted_is_begun_again() -> None:
     world = KafkaStoreWorld()
-    plan = [False, *[True] * (ATTEMPTS_MAX - 1)]
+    plan = [False, *[True] * (TRIES_MAX - 1)]
     store = world.store(faults=FailingByPlan("commit", Aborted("the coordinator has moved"), plan))
     store.open("g", 1)
     store.commit(key_of(), words("hawk"), b"1")
@@ -431,12 +431,12 @@ def test_a_transaction_that_is_aborted_is_begun_again() -> None:
 
 def test_a_transaction_that_is_always_aborted_writes_nothing() -> None:
     world = KafkaStoreWorld()
-    faults = FailingByPlan("commit", Aborted("refused"), [False, *[True] * ATTEMPTS_MAX])
+    faults = FailingByPlan("commit", Aborted("refused"), [False, *[True] * TRIES_MAX])
     store = world.store(faults=faults)
     store.open("g", 1)
     with pytest.raises(Aborted):
         store.commit(key_of(), words("hawk"), b"1")
-    assert faults.failures == ATTEMPTS_MAX
+    assert faults.failures == TRIES_MAX
     assert world.records() == []
     store.commit(key_of(batch=1), words("dove"), b"2")
     assert world.values() == [{"word": "dove"}]

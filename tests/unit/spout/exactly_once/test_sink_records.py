@@ -12,7 +12,7 @@ from spout.exactly_once.sink_records import (
     PART_BYTES,
     SinkState,
     read_state,
-    sink_place,
+    sink_partition,
     state_records,
 )
 from spout.exactly_once.store import BatchKey, LastBatch
@@ -100,7 +100,7 @@ def test_records_of_others_are_not_even_looked_at() -> None:
 
 
 def test_all_records_of_a_group_lie_in_one_partition_and_groups_in_several() -> None:
-    places = {sink_place("_ack_sink", 4, f"group-{number}") for number in range(50)}
+    places = {sink_partition("_ack_sink", 4, f"group-{number}") for number in range(50)}
     assert places == {TopicPartition("_ack_sink", number) for number in range(4)}
     # fixed for life: a group that moves would begin anew
-    assert sink_place("_ack_sink", 4, "word-count") == TopicPartition("_ack_sink", 2)
+    assert sink_partition("_ack_sink", 4, "word-count") == TopicPartition("_ack_sink", 2)

@@ -2194,8 +2194,8 @@ MUTANTS = (
     Mutant(
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
-        "headed_blocks = {*marks.get(RootMark.TRACED, {}), *too_late}",
-        "headed_blocks = {*too_late}",
+        "for kind in (RootMark.OPEN, RootMark.TOUCHED, RootMark.TRACED):",
+        "for kind in (RootMark.OPEN, RootMark.TOUCHED):",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
         "records that a window holds at once would have no span",

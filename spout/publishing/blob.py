@@ -194,7 +194,7 @@ def _lined_fields(lined_records: LinedRecords) -> tuple[str, str, _Steps, bytes,
     # Indices and origins mostly ascend by one: as differences they shrink to nothing, and deflate
     # takes a third of the time. Differences of hashes are as random as these.
     return (
-        lined_records.place,
+        lined_records.partition_name,
         lined_records.operator,
         _steps(lined_records.indices),
         _pack(lined_records.lines),
@@ -202,10 +202,12 @@ def _lined_fields(lined_records: LinedRecords) -> tuple[str, str, _Steps, bytes,
     )
 
 
-def _lined_records(place: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps) -> LinedRecords:
+def _lined_records(
+    partition_name: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps
+) -> LinedRecords:
     """Return the `LinedRecords` of which `_lined_fields` made these builtins."""
     columns = [_from_steps(*indices), _unpack(lines), _from_steps(*origins)]
-    return LinedRecords(place, operator, np.stack(columns, axis=1))
+    return LinedRecords(partition_name, operator, np.stack(columns, axis=1))
 
 
 def _steps(column: I64) -> _Steps:

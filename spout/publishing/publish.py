@@ -152,17 +152,17 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
         return None
     sources, positions = roots.each_root()
     indices = outcome.plan.index().find_roots(sources, positions)
-    # by the root's index in the plan: its line and its origin
-    place_by_index: dict[int, tuple[int, int]] = {}
+    line_and_origin_by_index: dict[int, tuple[int, int]] = {}
     for of_partition in outcome.lined_records:
         unacked = of_partition.at(among(of_partition.indices, indices))
-        places = zip(unacked.lines.tolist(), unacked.origins.tolist(), strict=True)
-        place_by_index.update(zip(unacked.indices.tolist(), places, strict=True))
+        lines_and_origins = zip(unacked.lines.tolist(), unacked.origins.tolist(), strict=True)
+        unacked_indices = unacked.indices.tolist()
+        line_and_origin_by_index.update(zip(unacked_indices, lines_and_origins, strict=True))
     # what `NotAcked` says of a record that was emitted first in another partition
     in_no_line: tuple[int | None, int] = None, -1
     not_acked_roots: list[NotAcked] = []
     for index, source, position in zip(indices.tolist(), sources.tolist(), positions.tolist(), strict=True):
-        line, origin = place_by_index.get(index, in_no_line)
+        line, origin = line_and_origin_by_index.get(index, in_no_line)
         not_acked_roots.append(NotAcked(source, position, line=line, origin=origin))
     return not_acked_roots
 
@@ -389,8 +389,8 @@ def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -
     return sorted(merged, key=_cause_of)
 
 
-def _cause_of(entry: tuple[Cause, I64]) -> Cause:
-    cause, _ = entry
+def _cause_of(cause_and_positions: tuple[Cause, I64]) -> Cause:
+    cause, _ = cause_and_positions
     return cause
 
 

@@ -2526,7 +2526,7 @@ MUTANTS = (
     Mutant(
         "a-child-has-a-gate-for-each-partition",
         "spout/isolation/isolation.py",
-        "self._child_gates.setdefault(gate_state.place, ",
+        "self._child_gates.setdefault(gate_state.partition_name, ",
         "self._child_gates.setdefault(gate_state.operator, ",
         "tests/unit/spout/isolation/test_isolation.py"
         "::test_in_a_child_too_each_partition_has_a_line_of_its_own",

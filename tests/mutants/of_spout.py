@@ -569,7 +569,7 @@ MUTANTS = (
     Mutant(
         "replays-are-planned-first",
         "spout/planning/intake.py",
-        "return shares_of_copies | fair_shares(new, room_for_new)",
+        "return shares_of_copies | fair_shares(new_counts, room_for_new)",
         "return fair_shares(count_by_source, room)",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "replays would wait as long as there are new records",
@@ -691,7 +691,7 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-batch-stays-for-new-records",
         "spout/planning/intake.py",
-        "kept_for_new = min(sum(new.values()), new_share.kept_in(room))",
+        "kept_for_new = min(sum(new_counts.values()), new_share.kept_in(room))",
         "kept_for_new = 0",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "records that always fail would keep all new ones waiting",
@@ -2667,8 +2667,8 @@ MUTANTS = (
     Mutant(
         "a-column-has-a-watermark-with-each-hold",
         "spout/publishing/watermarks.py",
-        "place = stats.column, stats.hold",
-        'place = stats.column, ""',
+        "watermark = stats.column, stats.hold",
+        'watermark = stats.column, ""',
         "tests/unit/spout/publishing/test_watermarks.py"
         "::test_each_column_and_each_hold_has_a_watermark_of_its_own",
         "nobody would learn which record moved the lower one of two watermarks",

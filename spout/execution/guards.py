@@ -200,7 +200,7 @@ class Guard:
         `execute`: calls the bolt for the tuple.
         """
         deliveries = received.deliveries if isinstance(received, PlacedTuple) else ()
-        call = self.count_call(row_count=1, roots=_roots_of(deliveries))
+        call = self.count_call(row_count=1, roots=_roots_of_tuple(deliveries))
         poison_error = self._orders.error_for(call)
         if poison_error is not None:
             raise poison_error.with_traceback(None)
@@ -262,7 +262,7 @@ class Guard:
     def _call_of_row(self, call: Call, row: int) -> Call:
         """Return the call for one row of a call for several."""
         deliveries = self.places[row] if self.places else ()
-        return call._replace(first_row=row, end_row=row + 1, roots=_roots_of(deliveries))
+        return call._replace(first_row=row, end_row=row + 1, roots=_roots_of_tuple(deliveries))
 
     def make_call(self, call: Call, execute: Callable[[], None]) -> None:
         """Write a call down, and make it by `execute`.
@@ -377,7 +377,7 @@ def guarded_bolt(name: str, bolt: AnyBolt, memory: CallMemory, orders: Orders) -
     return GuardedRich(bolt, guard)
 
 
-def _roots_of(deliveries: Sequence[Delivery]) -> frozenset[int]:
+def _roots_of_tuple(deliveries: Sequence[Delivery]) -> frozenset[int]:
     """Return the roots of one tuple, by index; empty if they are too many to be written down."""
     roots = frozenset(delivery.root for delivery in deliveries)
     return roots if len(roots) <= ROOTS_MAX else frozenset()

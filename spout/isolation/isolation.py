@@ -316,8 +316,8 @@ class IsolatedRun:
 
     def _updated_child_gate(self, gate_state: GateState) -> Gate:
         """Return the child's gate of a partition, after adding what the parent's gate knows."""
-        new_gate = Gate(gate_state.place, gate_state.operator, LineUp(PARTITION))
-        gate = self._child_gates.setdefault(gate_state.place, new_gate)
+        new_gate = Gate(gate_state.partition_name, gate_state.operator, LineUp(PARTITION))
+        gate = self._child_gates.setdefault(gate_state.partition_name, new_gate)
         gate.add_state(gate_state)
         return gate
 

@@ -246,14 +246,14 @@ def _divide_room(count_by_source: Mapping[int, int], room: int, new_share: NewSh
     `count_by_source` has how many there are, and `new_share` how much of the room is kept for new
     ones.
     """
-    copies, new = _by_kind(count_by_source)
+    copy_counts, new_counts = _copies_and_new(count_by_source)
     kept_for_new = 0
-    if copies and new:
-        kept_for_new = min(sum(new.values()), new_share.kept_in(room))
-    shares_of_copies = fair_shares(copies, room - kept_for_new)
+    if copy_counts and new_counts:
+        kept_for_new = min(sum(new_counts.values()), new_share.kept_in(room))
+    shares_of_copies = fair_shares(copy_counts, room - kept_for_new)
     # what copies leave goes to new records, too
     room_for_new = room - sum(shares_of_copies.values())
-    return shares_of_copies | fair_shares(new, room_for_new)
+    return shares_of_copies | fair_shares(new_counts, room_for_new)
 
 
 def _record_share_of_new(
@@ -266,17 +266,21 @@ def _record_share_of_new(
 
     They did not if all records had room: then nothing is owed to anybody.
     """
-    copies, new = _by_kind(count_by_source)
-    if copies and new and sum(count_by_source.values()) > room:
-        new_count = sum(share_by_source.get(source, 0) for source in new)
+    copy_counts, new_counts = _copies_and_new(count_by_source)
+    if copy_counts and new_counts and sum(count_by_source.values()) > room:
+        new_count = sum(share_by_source.get(source, 0) for source in new_counts)
         new_share.record_share(room, new_count)
 
 
-def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+def _copies_and_new(count_by_source: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
     """Return by source the counts of copies, and those of new records; no count is 0."""
-    copies = {source: count for source, count in counts.items() if count > 0 and is_replay(source)}
-    new = {source: count for source, count in counts.items() if count > 0 and not is_replay(source)}
-    return copies, new
+    copy_counts: dict[int, int] = {}
+    new_counts: dict[int, int] = {}
+    for source, count in count_by_source.items():
+        if count > 0:
+            counts = copy_counts if is_replay(source) else new_counts
+            counts[source] = count
+    return copy_counts, new_counts
 
 
 class BatchIntake:

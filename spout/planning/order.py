@@ -249,26 +249,26 @@ class OrderedRoom:
             record_count: how many new records of the partition it had.
             lost_count: how many of these it did not ack.
         """
-        few_are_lost: float = math.inf
+        max_by_losses: float = math.inf
         if lost_count:
             # of 20,000 records 2,000 were lost, four times `LOST_FEW`: half as many lose a fourth
             # of that
-            few_are_lost = max(LOST_FEW, record_count * math.sqrt(LOST_FEW / lost_count))
+            max_by_losses = max(LOST_FEW, record_count * math.sqrt(LOST_FEW / lost_count))
         # it grows only behind a large batch: a small one does not show that a larger one is safe
-        grown = max(self.new_max_of(source), ROOM_GROWS * record_count)
-        self._new_max_by_source[source] = int(min(few_are_lost, grown))
+        max_by_growth = max(self.new_max_of(source), ROOM_GROWS * record_count)
+        self._new_max_by_source[source] = int(min(max_by_losses, max_by_growth))
 
 
 class GateState(NamedTuple):
     """A gate's state for some records, for a second gate in the child process that works on them.
 
     Attributes:
-        place, operator: as in `Gate`.
+        partition_name, operator: as in `Gate`.
         rows_in_lines: of each record that is in a line its index, line and origin.
         failed: by line, the lowest origin that failed.
     """
 
-    place: str
+    partition_name: str
     operator: str
     rows_in_lines: tuple[tuple[int, int, int], ...]
     failed: Mapping[int, int]
@@ -300,14 +300,14 @@ class Gate:
     record that has passed may be blocked later (`why_blocked_now`).
 
     Attributes:
-        place: ``topic/partition``, for messages.
+        partition_name: ``topic/partition``, for messages.
         failed: by line, the lowest origin that failed here. While it is
             empty, no record that passed is blocked.
     """
 
-    def __init__(self, place: str, operator: str, line_up: LineUp) -> None:
+    def __init__(self, partition_name: str, operator: str, line_up: LineUp) -> None:
         """Begin with no record; `operator` is named in the causes of blocked ones."""
-        self.place = place
+        self.partition_name = partition_name
         self._operator = operator
         self._line_up = line_up
         self._line_cache = _LineCache()
@@ -337,8 +337,8 @@ class Gate:
     ) -> dict[int, Cause]:
         """Admit records in their order as `admit` does.
 
-        Return by row (its place among `indices`) why a record is blocked; those that may go to the
-        bolts are missing.
+        Return by row (the number of a record among these, from 0) why it is blocked; those that may
+        go to the bolts are missing.
 
         1. If their number or a record that cannot be read counts, each is
            admitted alone.
@@ -383,8 +383,8 @@ class Gate:
         """
         causes_by_index: dict[int, Cause] = {}
         # where the order is by key, few records are in one of these lines
-        in_stopped_line = among(rows[:, _LINE], stopped_lines)
-        for index, line, origin in rows[in_stopped_line].tolist():
+        is_in_stopped_line = among(rows[:, _LINE], stopped_lines)
+        for index, line, origin in rows[is_in_stopped_line].tolist():
             cause = self._why_blocked(line, origin)
             if cause is not None:
                 causes_by_index[index] = cause
@@ -404,7 +404,7 @@ class Gate:
         # 2. no room for more copies
         copies_max = self._pass_max
         if cause is None and copies_max is not None and self._passed_count >= copies_max:
-            message = f"the batch has room for {copies_max:,} copies of {self.place}"
+            message = f"the batch has room for {copies_max:,} copies of {self.partition_name}"
             cause = Cause.of(self._operator, HELD, message)
             if line is not None and origin is not None:
                 # new records of its line may not pass either: they come
@@ -427,8 +427,9 @@ class Gate:
         return Cause.of(self._operator, HELD, why)
 
     def stop_all(self, origin: int, why: str) -> None:
-        """Block every record of any line behind an origin: one that cannot be
-        read may be in each of them.
+        """Block every record of any line behind an origin.
+
+        The record at the origin cannot be read, so it may be in each of the lines.
         """
         if self._stop_of_all_lines is None or origin < self._stop_of_all_lines.origin:
             self._stop_of_all_lines = _Stop(origin, Cause.of(self._operator, HELD, why))
@@ -468,9 +469,11 @@ class Gate:
 
     def state_for(self, indices: Iterable[int]) -> GateState:
         """Return the state for some records, for a gate in another process."""
-        places = self._lines_and_origins()
-        rows_in_lines = tuple((index, *places[index]) for index in indices if index in places)
-        return GateState(self.place, self._operator, rows_in_lines, dict(self.failed))
+        lines_and_origins = self._lines_and_origins()
+        rows_in_lines = tuple(
+            (index, *lines_and_origins[index]) for index in indices if index in lines_and_origins
+        )
+        return GateState(self.partition_name, self._operator, rows_in_lines, dict(self.failed))
 
     def add_state(self, gate_state: GateState) -> None:
         """Add the state of another gate of the same partition."""
@@ -486,11 +489,11 @@ class Gate:
         only records of their lines are returned. None: those of all lines.
         """
         if stops is not None and not len(stops):
-            return LinedRecords(self.place, self._operator, np.empty((0, 3), np.int64))
+            return LinedRecords(self.partition_name, self._operator, np.empty((0, 3), np.int64))
         rows_one_by_one = np.array(self._rows_one_by_one, np.int64).reshape(-1, 3)
         self._put_in_lines()
         rows = np.concatenate([rows_one_by_one, *self._rows_together])
-        of_partition = LinedRecords(self.place, self._operator, rows)
+        of_partition = LinedRecords(self.partition_name, self._operator, rows)
         if stops is None:
             return of_partition
         stopped_lines = distinct(of_partition.lines[among(of_partition.indices, stops)])
@@ -540,7 +543,7 @@ class Gate:
         for lowest_origin_by_line in (self._line_up.waiting, self.failed):
             lowest_origin = lowest_origin_by_line.get(line)
             if lowest_origin is not None and lowest_origin < origin:
-                return waits_for(self._operator, self.place, lowest_origin)
+                return waits_for(self._operator, self.partition_name, lowest_origin)
         if self._stop_of_all_lines is not None and self._stop_of_all_lines.origin < origin:
             return self._stop_of_all_lines.cause
         return None
@@ -572,23 +575,23 @@ def _rows_in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Seq
         return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def waits_for(operator: str, place: str, origin: int) -> Cause:
-    """Return the cause of a record that waits for another one, the one `origin` of `place`, a
+def waits_for(operator: str, partition_name: str, origin: int) -> Cause:
+    """Return the cause of a record that waits for the one at the offset `origin` of its
     partition.
     """
-    return Cause.of(operator, HELD, f"waits for {place}@{origin}")
+    return Cause.of(operator, HELD, f"waits for {partition_name}@{origin}")
 
 
 class LinedRecords(NamedTuple):
     """The records of one partition that are in lines, row by row.
 
     Attributes:
-        place: the partition, ``topic/number``.
+        partition_name: ``topic/partition``.
         operator: the bolts that the read task runs.
         rows: ``(n, 3) int64``; its columns are `indices`, `lines` and `origins`.
     """
 
-    place: str
+    partition_name: str
     operator: str
     rows: I64
 
@@ -656,6 +659,6 @@ def find_blocked_behind(
         for head, index in zip(heads[is_behind].tolist(), indices_behind, strict=True):
             indices_by_head.setdefault(head, []).append(index)
         for head, indices in indices_by_head.items():
-            cause = waits_for(of_task.operator, of_task.place, head)
+            cause = waits_for(of_task.operator, of_task.partition_name, head)
             indices_by_cause.append((cause, np.array(indices, np.int64)))
     return indices_by_cause

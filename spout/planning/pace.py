@@ -79,9 +79,9 @@ class _TimeModel(NamedTuple):
     fixed_ms: float
     record_ms: float
 
-    def explains(self, batch: _Batch) -> float:
-        """Return how well it explains a batch: 1 if its time is as by the
-        model, 0 if half or twice that.
+    def likeness(self, batch: _Batch) -> float:
+        """Return how near the time of a batch is to the model's: 1 if it is the same, 0 if it is
+        half or twice as long, or still farther away.
         """
         model_ms = self.fixed_ms + self.record_ms * batch.record_count
         return max(0.0, 1 - abs(math.log2(model_ms / batch.took_ms)))
@@ -110,9 +110,9 @@ class BatchPace:
         """Begin without measurements; with timeout 0 no batch is too large."""
         self._timeout_ms = timeout_ms
         # batches of 512 to 1,023 records have one size, those of 1,024 to
-        # 2,047 the next: by size, the last batch of it, the newest one last;
+        # 2,047 the next: by size, the last batch of it, the newest one last
         self._last_by_size: dict[int, _Batch] = {}
-        # and the number that this batch had, or since when it counts as tried
+        # by size, the number of its last batch; or of the batch that decided to try the size again
         self._number_by_size: dict[int, int] = {}
         self._batch_count = 0
         # whether the next batch tries a larger size again
@@ -242,7 +242,7 @@ def _record_bounds(batches: Sequence[_Batch], model: _TimeModel, target_ms: floa
     doubled = 2.0 * newest.record_count
     if newest.took_ms > target_ms:
         return _RecordBounds(by_model, without_model=doubled)
-    explained = [batch for batch in batches if model.explains(batch)]
+    explained = [batch for batch in batches if model.likeness(batch)]
     # Even if all of a batch's time was the records', the next one ends
     # within half of the timeout: behind 100 records in 400 ms it has
     # 500 at most, which end in 2,000 ms of 4,000.
@@ -283,7 +283,7 @@ def _model_through_newest(batches: Sequence[_Batch]) -> _TimeModel:
         half as much, and its time per record.
         """
         newest_first = enumerate(reversed(batches))
-        explanation = sum(2.0**-age * model.explains(batch) for age, batch in newest_first)
+        explanation = sum(2.0**-age * model.likeness(batch) for age, batch in newest_first)
         # rounded, so that models that explain the same are equal
         return round(explanation, 6), model.record_ms
 

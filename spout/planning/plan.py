@@ -188,12 +188,13 @@ def _whole_partition_shares(
     return [tuple(share) for share in shares]
 
 
-def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
-    """Return the runs of positions of a source that are missing; none: every position is there.
+def runs_without_record(source: int, expected: int, positions: I64) -> list[SourceRun]:
+    """Return the positions of a source that hold no record, as runs; none: each holds one.
 
     Args:
-        expected: the first position that is looked for.
-        positions: `(n,) int64`, ascending, one at least; nothing is missing behind the last one.
+        expected: the first position that may hold one.
+        positions: those that do, `(n,) int64`, ascending, one at least; behind the last one nothing
+            is looked for.
     """
     # where 10 was expected, 11, 12 and 15 leave out 10, and 13 to 14
     missing_runs = runs_between(expected, int(positions[-1]) + 1, positions)

@@ -194,7 +194,7 @@ class Answers:
                 for entry in part.sources:
                     answer = _SourceAnswer(partition, entry)
                     answers_by_source.setdefault(entry.source, []).append(answer)
-        return {source: _history(answers) for source, answers in answers_by_source.items()}
+        return {source: _merged_history(answers) for source, answers in answers_by_source.items()}
 
     def _all_parts(self) -> Iterable[Taken]:
         """Return the parts of all whole answers."""
@@ -226,14 +226,15 @@ class _SourceAnswer(NamedTuple):
     entry: TakenSource
 
 
-def _history(answers: Sequence[_SourceAnswer]) -> SourceHistory:
+def _merged_history(answers: Sequence[_SourceAnswer]) -> SourceHistory:
     """Merge what acker partitions, one at least, have of one source."""
     generation = max(answer.entry.generation for answer in answers)
-    of_generation = [answer.entry for answer in answers if answer.entry.generation == generation]
+    # acker partitions of a lower generation do not count: they have nothing of the highest one
+    entries = [answer.entry for answer in answers if answer.entry.generation == generation]
     return SourceHistory(
         generation=generation,
-        topic_id=of_generation[0].topic_id,
-        from_=min(entry.from_ for entry in of_generation),
+        topic_id=entries[0].topic_id,
+        from_=min(entry.from_ for entry in entries),
         # one of a lower generation, too: `cursor_of` passes it over
         watermarks={answer.partition: answer.entry.next for answer in answers},
     )

@@ -12,10 +12,11 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from acker.errors import TrackingError
 from acker.identity import I64
@@ -28,12 +29,13 @@ from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import Missing, TaskId, TaskReport
 from spout.publishing.root_marks import COMPRESSED_ROWS, RootMarks, steps_of
 from spout.tuples.anchors import Fingerprint
-from spout.tuples.counts import Counted, Measure, What
+from spout.tuples.counts import Counted, Counts, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 23
+VERSION = 24
+"""Of the layout; other fields, or another order of them, is another one."""
 
 REPORT_BYTES_MAX = 1 << 30
 """Most unpacked bytes of a report, besides many marks: ten numbers of each of ten million
@@ -57,78 +59,15 @@ _GARBAGE = (
 )
 
 
-class _Content(NamedTuple):
-    """The fields of a report as builtins, in the order in which they are pickled.
-
-    Another order, or other fields, is another `VERSION`. They are named as in `TaskReport`, where
-    what they mean is said; a named tuple of the report is a plain tuple or list here.
-
-    Attributes:
-        plan: the fields of `BatchPlan` but its ranges, and last a list of these; None: no read
-            task.
-        received: how many flags there are, and the flags as bits, packed; None: there are none.
-        outstanding: pairs of a path and the columns of its rows, each as `_steps` packs it.
-        counts: what was counted, the component, its stream and the measure.
-        marks: how many bytes of packed marks there are, and these, if they are few; else no bytes.
-        missing: `absent`, `lost_count` and `damaged`.
-        highest_times: name, time and run; a task reports only times that are not of a `hold`.
-    """
-
-    operator: Any
-    upstream: Any
-    consumer: Any
-    task: Any
-    plan: Any
-    ranges: Any
-    received: Any
-    outstanding: Any
-    received_fingerprint: Any
-    sent_fingerprint: Any
-    counts: Any
-    errors: Any
-    lined_records: Any
-    raised: Any
-    marks: Any
-    missing: Any
-    highest_times: Any
-
-
 def encode(report: TaskReport) -> bytes:
     """Return a report as bytes: deflated builtins, then many marks."""
-    missing = report.missing
+    packed_fields = [codec.pack(getattr(report, name)) for name, codec in _CODECS.items()]
     packed_marks = report.marks.packed()
     has_few_marks = len(report.marks) <= COMPRESSED_ROWS
-    received = None
-    if report.received is not None:
-        received = len(report.received), np.packbits(report.received).tobytes()
-    content = _Content(
-        operator=report.operator,
-        upstream=report.upstream,
-        consumer=report.consumer,
-        task=tuple(report.task),
-        plan=None if report.plan is None else _plan_fields(report.plan),
-        ranges=[tuple(run) for run in report.ranges],
-        received=received,
-        outstanding=[(path, list(map(_steps, rows.T))) for path, rows in report.outstanding.items()],
-        received_fingerprint=tuple(report.received_fingerprint),
-        sent_fingerprint=tuple(report.sent_fingerprint),
-        counts=[
-            (str(counted.what), counted.component, tuple(counted.stream), tuple(measure))
-            for counted, measure in report.counts.items()
-        ],
-        errors=[tuple(error) for error in report.errors],
-        lined_records=[_lined_fields(lined_records) for lined_records in report.lined_records],
-        raised=[tuple(raised) for raised in report.raised],
-        marks=(len(packed_marks), packed_marks if has_few_marks else b""),
-        missing=(
-            missing.absent.table.tolist(),
-            missing.lost_count,
-            [tuple(run) for run in missing.damaged],
-        ),
-        highest_times=[(highest.name, highest.at_ms, tuple(highest.run)) for highest in report.highest_times],
-    )
+    few_marks = packed_marks if has_few_marks else b""
     pickled = io.BytesIO()
-    _PlainTexts(pickled, protocol=5).dump((VERSION, *content))
+    content = VERSION, packed_fields, len(packed_marks), few_marks
+    _PlainTexts(pickled, protocol=5).dump(content)
     # the fastest level: bitmaps and ascending indices shrink well at any
     deflated = zlib.compress(pickled.getbuffer(), level=1)
     return deflated if has_few_marks else deflated + packed_marks
@@ -145,12 +84,13 @@ def decode(blob: bytes) -> TaskReport:
         inflated = inflate.decompress(blob, REPORT_BYTES_MAX)
         if not inflate.eof:
             raise EOFError(f"it was cut off, or unpacks to more than {REPORT_BYTES_MAX:,} bytes")
-        version, *fields = _Builtins(io.BytesIO(inflated)).load()
+        version, *content = _Builtins(io.BytesIO(inflated)).load()
         if version != VERSION:
             raise TrackingError(
                 f"a task reported in version {version}, the driver reads {VERSION}: install one"
             )
-        return _report(_Content(*fields), many_marks=inflate.unused_data)
+        packed_fields, marks_bytes, few_marks = content
+        return _report(packed_fields, marks_bytes, few_marks + inflate.unused_data)
     except _GARBAGE as error:
         raise TrackingError(
             f"a task's report cannot be read ({type(error).__name__}: {error}); install one version of"
@@ -174,46 +114,20 @@ class _Builtins(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a report")
 
 
-def _report(content: _Content, many_marks: bytes) -> TaskReport:
-    """Return a report from its fields; `many_marks` are the bytes behind them, if they are many."""
-    marks_bytes, few_marks = content.marks
-    # few marks are among the fields, and nothing follows; many ones follow
-    packed_marks = few_marks + many_marks
+def _report(packed_fields: Sequence[Any], marks_bytes: int, packed_marks: bytes) -> TaskReport:
+    """Return a report from its fields as builtins, and from its marks, of `marks_bytes` bytes."""
     if len(packed_marks) != marks_bytes:
         raise ValueError(f"{len(packed_marks):,} bytes of marks, which are {marks_bytes:,}")
-    is_received = None
-    if content.received is not None:
-        count, packed_bits = content.received
-        is_received = np.unpackbits(np.frombuffer(packed_bits, np.uint8), count=count).view(np.bool_)
-    absent, lost_count, damaged = content.missing
-    return TaskReport(
-        operator=content.operator,
-        upstream=content.upstream,
-        consumer=content.consumer,
-        task=TaskId(*content.task),
-        plan=None if content.plan is None else _plan(content.plan),
-        ranges=_runs(content.ranges),
-        received=is_received,
-        outstanding={path: _columns(steps) for path, steps in content.outstanding},
-        received_fingerprint=Fingerprint(*content.received_fingerprint),
-        sent_fingerprint=Fingerprint(*content.sent_fingerprint),
-        counts={
-            Counted(What(what), component, StreamId(*stream)): Measure(*measure)
-            for what, component, stream, measure in content.counts
-        },
-        errors=tuple(Cause(*error) for error in content.errors),
-        lined_records=tuple(_lined_records(*fields) for fields in content.lined_records),
-        raised=tuple(Raised(*fields) for fields in content.raised),
-        marks=RootMarks.unpacked(packed_marks),
-        missing=Missing(
-            absent=RootSet.of_runs(absent),
-            lost_count=lost_count,
-            damaged=tuple(DamagedRun(*run) for run in damaged),
-        ),
-        highest_times=tuple(
-            HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in content.highest_times
-        ),
-    )
+    fields: dict[str, Any] = {}
+    for (name, codec), packed_field in zip(_CODECS.items(), packed_fields, strict=True):
+        fields[name] = codec.unpack(packed_field)
+    return TaskReport(**fields, marks=RootMarks.unpacked(packed_marks))
+
+
+def _is_received(packed: tuple[int, bytes]) -> npt.NDArray[np.bool_]:
+    """Return a flag for each root, from how many there are, and the flags as bits."""
+    count, packed_bits = packed
+    return np.unpackbits(np.frombuffer(packed_bits, np.uint8), count=count).view(np.bool_)
 
 
 def _plan_fields(plan: BatchPlan) -> tuple[str, str, int, int, int, int, bool, list[tuple[int, int, int]]]:
@@ -241,6 +155,36 @@ def _runs(fields_of_runs: Iterable[tuple[int, int, int]]) -> tuple[SourceRun, ..
     return tuple(SourceRun(*fields) for fields in fields_of_runs)
 
 
+def _packed_counts(counts: Counts) -> list[tuple[Any, ...]]:
+    """Return of each count what was counted, the component, its stream and the measure, as
+    builtins.
+    """
+    return [
+        (str(counted.what), counted.component, tuple(counted.stream), tuple(measure))
+        for counted, measure in counts.items()
+    ]
+
+
+def _counts(packed: Iterable[tuple[Any, ...]]) -> Counts:
+    """Return the counts of which `_packed_counts` made these builtins."""
+    counts: dict[Counted, Measure] = {}
+    for what, component, stream, measure in packed:
+        counts[Counted(What(what), component, StreamId(*stream))] = Measure(*measure)
+    return counts
+
+
+def _missing_fields(missing: Missing) -> tuple[Any, ...]:
+    """Return the fields of what was missing as builtins, in the order of `Missing`."""
+    return missing.absent.table.tolist(), missing.lost_count, list(map(tuple, missing.damaged))
+
+
+def _missing(fields: tuple[Any, ...]) -> Missing:
+    """Return what was missing, of which `_missing_fields` made these builtins."""
+    absent, lost_count, damaged = fields
+    damaged_runs = tuple(DamagedRun(*run) for run in damaged)
+    return Missing(RootSet.of_runs(absent), lost_count, damaged_runs)
+
+
 def _lined_fields(lined_records: LinedRecords) -> tuple[str, str, _Steps, bytes, _Steps]:
     """Return as builtins which records of a partition are in which line (`spout.planning.order`).
 
@@ -250,7 +194,7 @@ def _lined_fields(lined_records: LinedRecords) -> tuple[str, str, _Steps, bytes,
     # Indices and origins mostly ascend by one: as differences they shrink to nothing, and deflate
     # takes a third of the time. Differences of hashes are as random as these.
     return (
-        lined_records.place,
+        lined_records.partition_name,
         lined_records.operator,
         _steps(lined_records.indices),
         _pack(lined_records.lines),
@@ -258,10 +202,12 @@ def _lined_fields(lined_records: LinedRecords) -> tuple[str, str, _Steps, bytes,
     )
 
 
-def _lined_records(place: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps) -> LinedRecords:
+def _lined_records(
+    partition_name: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps
+) -> LinedRecords:
     """Return the `LinedRecords` of which `_lined_fields` made these builtins."""
     columns = [_from_steps(*indices), _unpack(lines), _from_steps(*origins)]
-    return LinedRecords(place, operator, np.stack(columns, axis=1))
+    return LinedRecords(partition_name, operator, np.stack(columns, axis=1))
 
 
 def _steps(column: I64) -> _Steps:
@@ -295,3 +241,64 @@ def _pack(array: I64) -> bytes:
 def _unpack(packed: bytes) -> I64:
     """Return the numbers that `_pack` wrote, as one row."""
     return np.frombuffer(packed, "<i8").astype(np.int64, copy=False)
+
+
+class _Codec(NamedTuple):
+    """How a field of a report becomes builtins, and how these become the field again."""
+
+    pack: Callable[[Any], object]
+    unpack: Callable[[Any], object]
+
+
+_TEXT: Final = _Codec(lambda text: text, lambda text: text)
+
+
+def _optional(codec: _Codec) -> _Codec:
+    """Return the codec of a field that may be None."""
+    return _Codec(
+        lambda field: None if field is None else codec.pack(field),
+        lambda packed: None if packed is None else codec.unpack(packed),
+    )
+
+
+def _named_tuples(kind: Callable[..., object]) -> _Codec:
+    """Return the codec of a tuple of named tuples of one kind."""
+    return _Codec(
+        lambda members: list(map(tuple, members)),
+        lambda packed: tuple(kind(*fields) for fields in packed),
+    )
+
+
+_CODECS: Final = {
+    "operator": _TEXT,
+    "upstream": _TEXT,
+    "consumer": _TEXT,
+    "task": _Codec(tuple, lambda fields: TaskId(*fields)),
+    "plan": _optional(_Codec(_plan_fields, _plan)),
+    "ranges": _named_tuples(SourceRun),
+    # how many flags there are, and the flags as bits
+    "received": _optional(_Codec(lambda flags: (len(flags), np.packbits(flags).tobytes()), _is_received)),
+    # pairs of a path and the columns of its rows
+    "outstanding": _Codec(
+        lambda rows_by_path: [(path, list(map(_steps, rows.T))) for path, rows in rows_by_path.items()],
+        lambda packed: {path: _columns(steps) for path, steps in packed},
+    ),
+    "received_fingerprint": _Codec(tuple, lambda fields: Fingerprint(*fields)),
+    "sent_fingerprint": _Codec(tuple, lambda fields: Fingerprint(*fields)),
+    "counts": _Codec(_packed_counts, _counts),
+    "errors": _named_tuples(Cause),
+    "lined_records": _Codec(
+        lambda partitions: list(map(_lined_fields, partitions)),
+        lambda packed: tuple(_lined_records(*fields) for fields in packed),
+    ),
+    "raised": _named_tuples(Raised),
+    "missing": _Codec(_missing_fields, _missing),
+    "highest_times": _Codec(
+        lambda times: [(highest.name, highest.at_ms, tuple(highest.run)) for highest in times],
+        lambda packed: tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in packed),
+    ),
+}
+"""The fields of `TaskReport` but its marks, in the order in which they are pickled.
+
+A task reports only highest times that are not of a `hold`.
+"""

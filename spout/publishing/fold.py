@@ -225,7 +225,7 @@ def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
     return {path: np.array(rows, np.int64) for path, rows in rows_by_path.items()}
 
 
-def _roots_of(rows: I64) -> I64:
+def _roots_of_deliveries(rows: I64) -> I64:
     """Return the roots of deliveries, as `TaskReport.outstanding` has these: their first column."""
     return rows[:, 0]
 
@@ -233,7 +233,7 @@ def _roots_of(rows: I64) -> I64:
 def not_done(report: TaskReport) -> I64:
     """Return the roots that a read task fails, or leaves open, as ascending indices."""
     failed_roots = report.marks.of(RootMark.FAILED).positions
-    open_roots = [_roots_of(rows) for rows in report.outstanding.values()]
+    open_roots = [_roots_of_deliveries(rows) for rows in report.outstanding.values()]
     return distinct(np.concatenate([failed_roots, *open_roots]))
 
 
@@ -312,7 +312,7 @@ def report_behind_keyed(report: TaskReport) -> TaskReport:
     """
     parts = [report.marks]
     for path, rows in report.outstanding.items():
-        numbers = _roots_of(rows)
+        numbers = _roots_of_deliveries(rows)
         edges = _edges_along(numbers.astype(np.uint64), path, rows)
         parts.append(RootMarks.of_roots(RootMark.OUTSTANDING, roots_of(NUMBERED, numbers), edges))
     for bolt, numbers in left_open_by_bolts(report):
@@ -375,7 +375,7 @@ def outstanding_marks(index: PlanIndex, reports: Iterable[TaskReport]) -> RootMa
     parts: list[RootMarks] = []
     for report in reports:
         for path, rows in report.outstanding.items():
-            roots = index.roots(_roots_of(rows))
+            roots = index.roots(_roots_of_deliveries(rows))
             edges = _edges_along(root_edges(*roots), path, rows)
             parts.append(RootMarks.of_roots(RootMark.OUTSTANDING, roots, edges))
     return RootMarks.together(parts)

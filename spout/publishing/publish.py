@@ -152,17 +152,17 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
         return None
     sources, positions = roots.each_root()
     indices = outcome.plan.index().find_roots(sources, positions)
-    # by the root's index in the plan: its line and its origin
-    place_by_index: dict[int, tuple[int, int]] = {}
+    line_and_origin_by_index: dict[int, tuple[int, int]] = {}
     for of_partition in outcome.lined_records:
         unacked = of_partition.at(among(of_partition.indices, indices))
-        places = zip(unacked.lines.tolist(), unacked.origins.tolist(), strict=True)
-        place_by_index.update(zip(unacked.indices.tolist(), places, strict=True))
+        lines_and_origins = zip(unacked.lines.tolist(), unacked.origins.tolist(), strict=True)
+        unacked_indices = unacked.indices.tolist()
+        line_and_origin_by_index.update(zip(unacked_indices, lines_and_origins, strict=True))
     # what `NotAcked` says of a record that was emitted first in another partition
     in_no_line: tuple[int | None, int] = None, -1
     not_acked_roots: list[NotAcked] = []
     for index, source, position in zip(indices.tolist(), sources.tolist(), positions.tolist(), strict=True):
-        line, origin = place_by_index.get(index, in_no_line)
+        line, origin = line_and_origin_by_index.get(index, in_no_line)
         not_acked_roots.append(NotAcked(source, position, line=line, origin=origin))
     return not_acked_roots
 
@@ -220,16 +220,24 @@ def _marks_by_kind(outcome: BatchOutcome) -> MarksByKind:
     # to XOR 0 into a sum changes nothing
     released = marks.of(RootMark.RELEASED).with_values().without(failed_roots)
     contributed = marks.of(RootMark.OPEN).with_values().without(failed_roots)
-    # to sort the rows of both at once would take longer: few blocks have rows of both
-    parts_by_block = by_key([*released.by_block().items(), *contributed.by_block().items()])
+    contributed_by_block = contributed.ascending().by_block()
+    # few blocks have rows of both kinds: only these are sorted once more
+    for block, released_marks in released.ascending().by_block().items():
+        open_marks = contributed_by_block.get(block)
+        if open_marks is not None:
+            released_marks = RootMarks.together([open_marks, released_marks]).ascending()
+        contributed_by_block[block] = released_marks
     return {
         RootMark.TOUCHED: touched.ascending().by_block(),
-        RootMark.OPEN: {
-            block: RootMarks.together(parts).ascending() for block, parts in parts_by_block.items()
-        },
+        RootMark.OPEN: contributed_by_block,
         RootMark.FIRST_EMITTED: marks.of(RootMark.FIRST_EMITTED).without(failed_roots).by_block(),
         RootMark.TRACED: marks.of(RootMark.TRACED).without(failed_roots).by_block(),
     }
+
+
+def _marks_in_block(marks: MarksByKind, kind: RootMark, block: BlockKey) -> RootMarks:
+    """Return the marks of a kind in a block; often none."""
+    return marks.get(kind, {}).get(block, NO_MARKS)
 
 
 def _failed_roots(outcome: BatchOutcome) -> RootSet:
@@ -324,20 +332,19 @@ def _acks(
     acked_whole = outcome.plan.roots() - absent - failed_roots - open_roots
     acked_blocks = acked_whole.runs_by_block()
     absent_blocks = absent.runs_by_block()
-    contributed_blocks = marks.get(RootMark.OPEN, {})
-    touched_blocks = marks.get(RootMark.TOUCHED, {})
-    headed_blocks = {*marks.get(RootMark.TRACED, {}), *too_late}
-    for block in sorted(
-        {*acked_blocks, *absent_blocks, *contributed_blocks, *touched_blocks, *headed_blocks}
-    ):
-        contributed = contributed_blocks.get(block, NO_MARKS)
+    blocks = {*acked_blocks, *absent_blocks, *too_late}
+    for kind in (RootMark.OPEN, RootMark.TOUCHED, RootMark.TRACED):
+        blocks.update(marks.get(kind, {}))
+    for block in sorted(blocks):
+        contributed = _marks_in_block(marks, RootMark.OPEN, block)
+        touched = _marks_in_block(marks, RootMark.TOUCHED, block)
         yield Acks(
             *_first_fields(outcome, lane, block),
             runs=acked_blocks.get(block, ()),
             positions=pack_positions(contributed.positions),
             values=pack_values(contributed.edges),
             absent=absent_blocks.get(block, ()),
-            touched=pack_positions(touched_blocks.get(block, NO_MARKS).positions),
+            touched=pack_positions(touched.positions),
             touched_at=outcome.plan.now,
         )
 
@@ -382,8 +389,8 @@ def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -
     return sorted(merged, key=_cause_of)
 
 
-def _cause_of(entry: tuple[Cause, I64]) -> Cause:
-    cause, _ = entry
+def _cause_of(cause_and_positions: tuple[Cause, I64]) -> Cause:
+    cause, _ = cause_and_positions
     return cause
 
 
@@ -414,7 +421,7 @@ def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Hea
         (FIRST_EMISSIONS, RootMark.FIRST_EMITTED, 1, FIRST_EMISSION_BYTES),
         (TRACES, RootMark.TRACED, 3, TRACE_BYTES),
     ):
-        noted = publication.marks.get(kind, {}).get(block, NO_MARKS)
+        noted = _marks_in_block(publication.marks, kind, block)
         # `room_bytes` is below 0 if what came too late took more than there was room for
         count = min(len(noted) // rows_of_root, room_bytes // root_bytes)
         if count > 0:

@@ -56,7 +56,7 @@ Batch = tuple[str, int]
 Value = dict[Batch, dict[str, SentReport]]
 """The accumulator's value: by batch, and by a random name of each report."""
 
-_OF_NO_BATCH: Batch = ("", -1)
+_BATCH_OF_THREADS: Batch = ("", -1)
 """Where tasks report that Spark runs for a thread which does not know its batch."""
 
 _MERGE_ERRORS: Batch = ("", -2)
@@ -95,7 +95,7 @@ def task_name() -> TaskName:
     """Return the name of the task that runs in this process."""
     context = TaskContext.get()
     if context is None:
-        query, batch = _OF_NO_BATCH
+        query, batch = _BATCH_OF_THREADS
         return TaskName(query, batch, stage=0, attempt=0, partition=0)
     return TaskName(
         context.getLocalProperty(QUERY_PROPERTY) or "",
@@ -161,7 +161,7 @@ class TracebackLog:
             )
 
 
-OF_WORKER: Final = TracebackLog()
+LOG_OF_WORKER: Final = TracebackLog()
 """What this process of an executor has logged; Spark lets one process do task after task."""
 
 
@@ -182,7 +182,7 @@ def add_report(accumulator: Accumulator[Value], stream: str, report: TaskReport 
         blob = _UNTRACKED
     else:
         if logs_here:
-            OF_WORKER.warn(report.raised, task.batch)
+            LOG_OF_WORKER.warn(report.raised, task.batch)
         blob = encode(replace(report, task=task.id))
     # named at random, since a task may report several times
     report_name = uuid.uuid4().hex
@@ -272,7 +272,7 @@ class ReportLedger:
 
         The ids of the streams are kept: `read` refuses their batches.
         """
-        reports_of_threads = self.accumulator.value.pop(_OF_NO_BATCH, None)
+        reports_of_threads = self.accumulator.value.pop(_BATCH_OF_THREADS, None)
         if not reports_of_threads:
             return
         self._streams_of_threads |= {stream for stream, _ in reports_of_threads.values()}

@@ -380,7 +380,10 @@ class RootMarks:
         return {block: ordered.at(rows) for block, rows in rows_of_blocks.items()}
 
     def by_cause(self) -> list[tuple[Cause, RootMarks]]:
-        """Return the rows of each cause that has some, in the order of `causes`; they keep their order."""
+        """Return the rows of each cause, in the order of `causes`; a cause without rows is missing.
+
+        The rows of one cause keep their order.
+        """
         if not len(self):
             return []
         # one cause of all rows, as mostly of a block: nothing is sorted or copied

@@ -75,13 +75,13 @@ Stages = dict[int, Evaluation]
 CompleteByOperator = dict[str, list[Evaluation]]
 """By operator, its complete evaluations, newest first: the first one counts."""
 
-_OF_COUNTED_EVALUATIONS = [kind for kind in RootMark if kind is not RootMark.PASSED]
+_COUNTED_KINDS: Final = tuple(kind for kind in RootMark if kind is not RootMark.PASSED)
 """The kinds of marks that are read of evaluations that count; `PASSED` is read task by task."""
 
-_OF_ANY_EVALUATION = [kind for kind in _OF_COUNTED_EVALUATIONS if kind.is_of_any_evaluation]
+_UNCOUNTED_KINDS: Final = tuple(kind for kind in _COUNTED_KINDS if kind.is_of_any_evaluation)
 """The kinds of marks that are read of evaluations that do not count."""
 
-_OF_OWN_AND_OLDER_ROOTS: Final = (
+_OWN_AND_OLDER_KINDS: Final = (
     RootMark.FAILED,
     RootMark.TOUCHED,
     RootMark.RELEASED,
@@ -121,8 +121,8 @@ def settle(
     index = plan.index()
     keyed = RootMarks.together(report.marks.of(RootMark.KEYED) for report in reports)
     passed_calls = tuple(call for report in reports for call in _passed_calls(report, index, keyed))
-    marks = _placed_marks(counted, index, keyed, _OF_COUNTED_EVALUATIONS)
-    uncounted_marks = _placed_marks(uncounted, index, keyed, _OF_ANY_EVALUATION)
+    marks = _placed_marks(counted, index, keyed, _COUNTED_KINDS)
+    uncounted_marks = _placed_marks(uncounted, index, keyed, _UNCOUNTED_KINDS)
 
     # 3. Sum up. Of reports that do not count, only what failed or is open is taken.
     held = _Held.of_marks(marks, plan.roots(), late_ms=-1 if moment is None else moment.late_ms)
@@ -358,7 +358,7 @@ def _outcome_marks(
     """
     # a failure counts whoever reports it, so the marks of all are divided
     all_marks = RootMarks.together([marks, uncounted])
-    own_marks, older_marks = all_marks.of(*_OF_OWN_AND_OLDER_ROOTS).divided(plan.roots())
+    own_marks, older_marks = all_marks.of(*_OWN_AND_OLDER_KINDS).divided(plan.roots())
     # of Storm's emit without a message id: nobody learns what becomes of these roots
     best_effort = marks.of(RootMark.UNTRACKED).roots()
 

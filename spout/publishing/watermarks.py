@@ -86,20 +86,21 @@ class Watermarks:
 
     def __init__(self) -> None:
         self.unsaid_rows = 0
-        # both by (column with the event time, name of the `hold`), which tells the query's watermarks apart
+        # Both by (column with the event time, name of the `hold`), which names one watermark of the
+        # query: the highest event time,
         self._highest_ms: dict[tuple[str, str], int] = {}
-        # and then by the time to which it was moved, the oldest rise first: what moved it there
+        # and, by the time to which it was moved, what moved it there; the oldest rise first.
         self._movers: dict[tuple[str, str], OrderedDict[int, Mover]] = {}
 
     def record_rises(self, outcome: BatchOutcome, watermarks: Iterable[WatermarkStats]) -> None:
         """Record each watermark that a batch raises, with what raised it; forget the oldest
         rises."""
         for stats in watermarks:
-            place = stats.column, stats.hold
-            if stats.highest_ms <= self._highest_ms.get(place, stats.highest_ms - 1):
+            watermark = stats.column, stats.hold
+            if stats.highest_ms <= self._highest_ms.get(watermark, stats.highest_ms - 1):
                 continue
-            self._highest_ms[place] = stats.highest_ms
-            mover_by_watermark_ms = self._movers.setdefault(place, OrderedDict())
+            self._highest_ms[watermark] = stats.highest_ms
+            mover_by_watermark_ms = self._movers.setdefault(watermark, OrderedDict())
             runs = tuple(_runs_with_highest(outcome, stats)[:MOVED_BY_MAX])
             watermark_ms = stats.highest_ms - stats.delay_ms
             mover_by_watermark_ms[watermark_ms] = Mover(stats.highest_ms, runs)

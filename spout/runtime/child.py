@@ -122,15 +122,13 @@ class Child:
             raise RuntimeError(f"the {self.kind} was not started")
         deadline_s = time.monotonic() + timeout_s
         while not self.ready():
+            has_ended = True
             try:
                 self._process.wait(_CHECK_EVERY_S)
             except subprocess.TimeoutExpired:
-                still_runs = True
-            else:
-                still_runs = False
-            if still_runs and time.monotonic() < deadline_s:
-                continue
-            raise Unreachable(self.how_it_ended(timeout_s))
+                has_ended = False
+            if has_ended or time.monotonic() >= deadline_s:
+                raise Unreachable(self.how_it_ended(timeout_s))
 
     def ready(self) -> bool:
         """Return whether its log shows, since its last start, that it owns partitions, or works."""

@@ -2,8 +2,8 @@
 
 ``os.fork`` copies the memory of a process and none of its threads but one. A client of Kafka in
 the copy looks alive, and sends nothing; to close it waits for threads that are not there. So
-each object that holds a client has its `forked` called in the child, where it puts `Behind` in the
-place of its lock: the next call raises, whichever it is, and no call is slower for it.
+each object that holds a client has its `forked` called in the child, where it puts a `ForkRefusal`
+in the place of its lock: the next call raises, whichever it is, and no call is slower for it.
 
 A child comes from ``os.fork``, from `multiprocessing` with the start method *fork*, from
 gunicorn's workers behind ``preload_app``, from Celery's prefork pool.
@@ -33,7 +33,7 @@ _NEVER_DESTROYED: Final[list[object]] = []
 """Clients of Kafka in a child: to destroy one is to wait for its threads, which are not there."""
 
 
-def tell_of_forks(listener: Forkable) -> None:
+def register_for_forks(listener: Forkable) -> None:
     """Register an object, as long as it lives: `forked` is called in each child that is forked from
     here.
     """
@@ -45,7 +45,7 @@ def keep_for_good(client: object) -> None:
     _NEVER_DESTROYED.append(client)
 
 
-class Behind:
+class ForkRefusal:
     """Stands in the place of a lock or condition in a forked child.
 
     To enter it raises `UsageError`.
@@ -83,7 +83,7 @@ class Owner:
     """The process in which an object was made; a process that was forked from it may not use it."""
 
     def __init__(self, what: str, cure: str) -> None:
-        """Keep the id of this process; `what` and `cure` are as for `Behind`."""
+        """Keep the id of this process; `what` and `cure` are as for `ForkRefusal`."""
         self._pid = os.getpid()
         self._what = what
         self._cure = cure

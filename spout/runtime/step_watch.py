@@ -27,7 +27,7 @@ import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, assert_never
 
 from acker.units import duration_text
 from spout.runtime.watchdog import ALARM_LIMITS, CHECK_EVERY_S_MAX, CHECKS_PER_LIMIT, EXIT_HUNG
@@ -197,14 +197,19 @@ class StepWatch:
         }
         limit = duration_text(int(self._limit_s * 1000))
         grace = duration_text(int(self._grace_s * 1000))
-        if finding is LoopFinding.SLOW:
-            self._log(f"{self._part}.step_slow", limit=limit, **fields)
-        elif finding is LoopFinding.HUNG:
-            self._log(f"{self._part}.step_hung", limit=limit, **fields)
-            end_process(EXIT_HUNG)
-        elif finding is LoopFinding.STOP_HUNG:
-            self._log(f"{self._part}.stop_hung", grace=grace, **fields)
-            end_process(EXIT_HUNG)
+        match finding:
+            case LoopFinding.NOTHING:
+                pass
+            case LoopFinding.SLOW:
+                self._log(f"{self._part}.step_slow", limit=limit, **fields)
+            case LoopFinding.HUNG:
+                self._log(f"{self._part}.step_hung", limit=limit, **fields)
+                end_process(EXIT_HUNG)
+            case LoopFinding.STOP_HUNG:
+                self._log(f"{self._part}.stop_hung", grace=grace, **fields)
+                end_process(EXIT_HUNG)
+            case _:
+                assert_never(finding)
 
     def _set_alarm(self) -> None:
         """Set the alarm anew, which ends the process if nobody checks for too long."""

@@ -39,12 +39,12 @@ class Tails:
         """Read the last committed records of a partition."""
         if self.add_note_if_missing(topic, what_is_unknown):
             return iter(())
-        place = TopicPartition(topic, partition)
-        start = self.log.starts([place])[place]
-        end = self.log.stable_ends([place])[place]
+        topic_partition = TopicPartition(topic, partition)
+        start = self.log.starts([topic_partition])[topic_partition]
+        end = self.log.stable_ends([topic_partition])[topic_partition]
         read_from = max(start, end - self.records_max)
-        self._add_note_of_unread(place, start, read_from, what_is_unknown)
-        return self._read(place, read_from, end, committed=True)
+        self._add_note_of_unread(topic_partition, start, read_from, what_is_unknown)
+        return self._read(topic_partition, read_from, end, committed=True)
 
     def read_from(
         self, topic: str, partition: int, first_offset: int, what_is_unknown: str
@@ -52,11 +52,11 @@ class Tails:
         """Read the committed records of a partition from an offset on, at most the first
         `records_max`.
         """
-        place = TopicPartition(topic, partition)
-        stable_end = self.log.stable_ends([place])[place]
+        topic_partition = TopicPartition(topic, partition)
+        stable_end = self.log.stable_ends([topic_partition])[topic_partition]
         read_to = min(stable_end, first_offset + self.records_max)
-        self._add_note_of_unread(place, read_to, stable_end, what_is_unknown)
-        return self._read(place, first_offset, read_to, committed=True)
+        self._add_note_of_unread(topic_partition, read_to, stable_end, what_is_unknown)
+        return self._read(topic_partition, first_offset, read_to, committed=True)
 
     def read_rest(
         self, topic: str, partition: int, first_offset: int, what_is_unknown: str
@@ -68,16 +68,16 @@ class Tails:
         """
         if self.add_note_if_missing(topic, what_is_unknown):
             return iter(())
-        place = TopicPartition(topic, partition)
-        start = max(first_offset, self.log.starts([place])[place])
-        end = self.log.ends([place])[place]
+        topic_partition = TopicPartition(topic, partition)
+        start = max(first_offset, self.log.starts([topic_partition])[topic_partition])
+        end = self.log.ends([topic_partition])[topic_partition]
         read_from = max(start, end - self.records_max)
-        self._add_note_of_unread(place, start, read_from, what_is_unknown)
-        return self._read(place, read_from, end, committed=False)
+        self._add_note_of_unread(topic_partition, start, read_from, what_is_unknown)
+        return self._read(topic_partition, read_from, end, committed=False)
 
     def _read(
         self,
-        place: TopicPartition,
+        topic_partition: TopicPartition,
         start: int,
         end: int,
         *,
@@ -86,7 +86,7 @@ class Tails:
         """Read the records of [start, end); `committed`: without those of aborted transactions."""
         return read_piece(
             self.log,
-            place,
+            topic_partition,
             start,
             end,
             committed=committed,
@@ -105,12 +105,13 @@ class Tails:
 
     def _add_note_of_unread(
         self,
-        place: TopicPartition,
+        topic_partition: TopicPartition,
         start: int,
         end: int,
         what_is_unknown: str,
     ) -> None:
         """Add a note on offsets [start, end) that are not read, if there are any."""
         if start < end:
-            unread_offsets = f"{place.topic}/{place.partition}: offsets {start:,} to {end:,}"
-            self.notes.append(f"{unread_offsets} were not read; {what_is_unknown}")
+            name = f"{topic_partition.topic}/{topic_partition.partition}"
+            what_is_unread = f"{name}: offsets {start:,} to {end:,}"
+            self.notes.append(f"{what_is_unread} were not read; {what_is_unknown}")

@@ -10,7 +10,7 @@ from typing import NoReturn, Self
 
 from acker.errors import Unreachable, UsageError
 from acker.waits import LOGGED_EVERY_MS, LongWait
-from spout.runtime.forks import Behind, tell_of_forks
+from spout.runtime.forks import ForkRefusal, register_for_forks
 from spout.standalone.engine import FORK_CURE, Engine
 from spout.standalone.items import Item, Items, Part
 from spout.standalone.queues import ClientLimits, Queue, QueueCollection, Settleable
@@ -50,11 +50,11 @@ class Client:
         # called once the client is garbage-collected without being closed
         self._finalizer = weakref.finalize(self, engine.add_orphan, limits.client, on_close)
         self._finalizer.atexit = False
-        tell_of_forks(self)  # it calls `forked` in a child process
+        register_for_forks(self)  # it calls `forked` in a child process
 
     def forked(self) -> None:
         """Refuse every further call: a forked child has none of the threads that would publish."""
-        refusal = Behind(f"client {self._name!r}", FORK_CURE)
+        refusal = ForkRefusal(f"client {self._name!r}", FORK_CURE)
         self._lock = self._guard = refusal  # type: ignore[assignment]
         self._is_forked = True
         self._finalizer.detach()

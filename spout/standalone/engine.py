@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from acker.errors import Unreachable, UsageError
 from spout.planning_process.status import PlannerStatus
-from spout.runtime.forks import Behind, keep_for_good, tell_of_forks
+from spout.runtime.forks import ForkRefusal, keep_for_good, register_for_forks
 from spout.standalone.queues import QueueCollection, SpoutStatus
 from spout.standalone.service import SpoutService
 
@@ -72,7 +72,7 @@ class Engine:
             process was not forked.
     """
 
-    fork_refusal: Behind | None = None
+    fork_refusal: ForkRefusal | None = None
 
     def __init__(self, make_service: Callable[[threading.Condition], SpoutService]) -> None:
         """Make the service, with the guard; no thread begins before `start`."""
@@ -100,14 +100,14 @@ class Engine:
         self._planner_status_ms = 0  # when it was made, wall time
         # wall time less monotonic time, as it was at the start; see `now_ms`
         self._wall_offset_ms = (time.time_ns() - time.monotonic_ns()) // 1_000_000
-        tell_of_forks(self)  # it calls `forked` in a child process
+        register_for_forks(self)  # it calls `forked` in a child process
 
     def forked(self) -> None:
         """Refuse every further call: in a forked child nothing plans, and nothing publishes.
 
         `spout.runtime.forks` calls this in the child.
         """
-        refusal = self.fork_refusal = Behind("this KafkaSpout", FORK_CURE)
+        refusal = self.fork_refusal = ForkRefusal("this KafkaSpout", FORK_CURE)
         # a thread of the parent may have held the lock when it was forked, and
         # nobody opens it here
         self.lock = self.guard = refusal  # type: ignore[assignment]

@@ -30,7 +30,7 @@ from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome, Missing
-from spout.publishing.root_marks import RootMark, RootMarks
+from spout.publishing.root_marks import RootMark, RootMarks, roots_of
 from spout.tuples.failures import Cause
 from spout.tuples.messages import MessageRows
 
@@ -136,7 +136,7 @@ class ItemRecords:
             if is_replay(source):
                 rows = piece.segment.cut(piece.start, piece.end).message_rows()
                 positions, wall_ms = rows.first_emissions()
-                roots = np.full(len(positions), source, np.int64), positions
+                roots = roots_of(source, positions)
                 marks.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
         return marks
 
@@ -310,8 +310,7 @@ def _failed_marks(failed_positions: Mapping[Cause, Mapping[int, I64]]) -> Iterat
     """Yield the marks of roots that failed, from their positions by cause and source."""
     for cause, positions_by_source in failed_positions.items():
         for source, positions in positions_by_source.items():
-            roots = np.full(len(positions), source, np.int64), positions
-            yield RootMarks.of_roots(RootMark.FAILED, roots, cause=cause)
+            yield RootMarks.of_roots(RootMark.FAILED, roots_of(source, positions), cause=cause)
 
 
 def _ranges(

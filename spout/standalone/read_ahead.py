@@ -34,7 +34,7 @@ from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.group.announce import Sightings, SightRequest
 from spout.group.sources import SourceSpec
-from spout.planning.plan import holes
+from spout.planning.plan import runs_without_record
 from spout.planning.supply import Sighting
 
 _GROUP_OF_COPIES: Final = -1
@@ -346,7 +346,7 @@ class ReadAhead:
         position_shift = run.start - offset_of(run.start)
         planned: list[PlannedRecords] = []
         absent_runs: list[SourceRun] = []
-        # 1. take records, and find the holes between them
+        # 1. take records, and find the positions without one between them
         next_position = run.start  # behind the last record that was taken
         is_beyond_run = False
         while buffer.polled and not is_beyond_run:
@@ -362,7 +362,7 @@ class ReadAhead:
                 is_beyond_run = True
             if begin < end:
                 taken_positions = positions[begin:end]
-                absent_runs += holes(run.source, next_position, taken_positions)
+                absent_runs += runs_without_record(run.source, next_position, taken_positions)
                 next_position = int(taken_positions[-1]) + 1
                 records = PlannedRecords(
                     run.source, messages[begin:end], taken_positions, buffer.spec.topic_id
@@ -372,7 +372,7 @@ class ReadAhead:
             absent_runs.append(SourceRun(run.source, next_position, run.end))
         # 2. the buffer begins behind the run
         buffer.begin_offset = offset_of(run.start) + run.end - run.start
-        # 3. of the holes, what cannot be read is returned by itself
+        # 3. of what has no record, what cannot be read is returned by itself
         unreadable_runs = _unreadable_in(run, buffer.damaged_runs, position_shift)
         buffer.damaged_runs = [
             damaged for damaged in buffer.damaged_runs if damaged.end > buffer.begin_offset

@@ -37,7 +37,7 @@ from spout.publishing.batch_warnings import LeftOpen
 from spout.publishing.publish import Publisher
 from spout.publishing.report_accumulator import BatchReports, ReportLedger, TracebackLog
 from spout.publishing.watermarks import TooLateLog, Watermarks
-from spout.runtime.forks import Owner, tell_of_forks
+from spout.runtime.forks import Owner, register_for_forks
 from spout.spark.private import has_ended, most_tasks, session_uuid
 from spout.spark.versions import INSTALLED, RUNS_ON
 from spout.streaming.keeper import Keeper, KeptStream
@@ -187,7 +187,7 @@ class OwnFolder(TemporaryDirectory[str]):
         self._is_owner = True  # not of a process that was forked since
         self._lock_descriptor = -1  # no lock is held
         self._lock_folder()
-        tell_of_forks(self)  # it calls `forked` in a child process
+        register_for_forks(self)  # it calls `forked` in a child process
 
     def _lock_folder(self) -> None:
         """Lock the folder, for as long as this process lives."""

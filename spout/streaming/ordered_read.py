@@ -117,7 +117,7 @@ class Copies:
         Return the index of each in the batch's plan, with the cause of its failure; empty: there
         was room for all. `index_of` returns the index of a position.
         """
-        why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.place}"
+        why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.partition_name}"
         failures: list[tuple[int, Cause]] = []
         for origin, position, key in self.left_over:
             index = index_of(position)

@@ -35,7 +35,7 @@ from acker.wire.events import SourceRun
 from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
-from spout.planning.plan import ReadTask, holes
+from spout.planning.plan import ReadTask, runs_without_record
 from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import Missing, TaskReport, not_done
 from spout.publishing.report_accumulator import add_report
@@ -305,7 +305,7 @@ class _Reading:
             offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
             # a run is of one generation: from its offsets to its positions is one distance
             positions = offsets + (run.start - offset_of(run.start))
-            self._absent_runs += holes(run.source, next_position, positions)
+            self._absent_runs += runs_without_record(run.source, next_position, positions)
             next_position = int(positions[-1]) + 1
             yield messages, positions
         self._fail_damaged_runs(run, gate)

@@ -81,13 +81,13 @@ def with_zone(arrow_type: pa.DataType, zone: str) -> pa.DataType:
 
 
 def _field_with_zone(field: pa.Field, zone: str) -> pa.Field:
-    """Return a field whose type is `with_zone`."""
+    """Return a field with its type as `with_zone` returns it."""
     return field.with_type(with_zone(field.type, zone))
 
 
 @cache
 def schema_with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
-    """Return a schema whose types are `with_zone`."""
+    """Return a schema with the type of each field as `with_zone` returns it."""
     return pa.schema([_field_with_zone(field, zone) for field in schema], metadata=schema.metadata)
 
 
@@ -111,7 +111,7 @@ def exact_cast(column: pa.Array, target_type: pa.DataType) -> pa.Array:
         ArrowInvalid: a value would lose something.
     """
     cast_column = _cast(column, target_type)
-    if _contains(pa.types.is_map, target_type):
+    if _has_type_within(pa.types.is_map, target_type):
         _refuse_repeated_keys(cast_column)
     return cast_column
 
@@ -136,14 +136,14 @@ def _cast(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     own_type = column.type
     # a time of day of the same type may still have nanoseconds, which Spark
     # has not
-    if own_type == target_type and not _contains(pa.types.is_time, target_type):
+    if own_type == target_type and not _has_type_within(pa.types.is_time, target_type):
         return column
     if pa.types.is_time(target_type) and pa.types.is_time(own_type):
-        return _time_of_day(column, target_type)
+        return _cast_times_of_day(column, target_type)
     if pa.types.is_null(own_type):
         return column.cast(target_type)
     if isinstance(own_type, pa.BaseExtensionType):
-        return _extension(column, target_type)
+        return _cast_extension(column, target_type)
     # a column that Arrow stores compressed is decoded first
     if pa.types.is_dictionary(own_type):
         return _cast(column.dictionary_decode(), target_type)
@@ -151,15 +151,15 @@ def _cast(column: pa.Array, target_type: pa.DataType) -> pa.Array:
         return _cast(pc.run_end_decode(column), target_type)
     # nested types are cast field by field, by elements, or by keys and items
     if pa.types.is_struct(target_type) and pa.types.is_struct(own_type):
-        return _struct(column, target_type)
+        return _cast_structs(column, target_type)
     if pa.types.is_list(target_type) and any(is_list(own_type) for is_list in _LISTS):
-        return _list(column, target_type)
+        return _cast_lists(column, target_type)
     if pa.types.is_map(target_type) and pa.types.is_map(own_type):
-        return _map(column, target_type)
-    return _leaf(column, target_type)
+        return _cast_maps(column, target_type)
+    return _cast_single_values(column, target_type)
 
 
-def _extension(column: pa.ExtensionArray, target_type: pa.DataType) -> pa.Array:
+def _cast_extension(column: pa.ExtensionArray, target_type: pa.DataType) -> pa.Array:
     """Return a column of an extension type, which Arrow stores as another type, as the target type.
 
     Raises `ArrowTypeError`: a text is wanted, and the stored values are none,
@@ -172,19 +172,19 @@ def _extension(column: pa.ExtensionArray, target_type: pa.DataType) -> pa.Array:
     return _cast(column.storage, target_type)
 
 
-def _leaf(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+def _cast_single_values(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     """Return a column of single values, such as numbers, as the target type.
 
     Raises `ArrowTypeError`: the two types do not go together.
     """
     own_type = column.type
     if pa.types.is_timestamp(own_type) and pa.types.is_timestamp(target_type):
-        return _timestamp(column, target_type)
+        return _cast_timestamps(column, target_type)
     _refuse_other_family(own_type, target_type)
     if pa.types.is_decimal(target_type):
-        return _decimal(column, target_type)
+        return _cast_to_decimals(column, target_type)
     if pa.types.is_floating(target_type) and pa.types.is_decimal(own_type):
-        return _float_of_decimal(column, target_type)
+        return _floats_of_decimals(column, target_type)
     cast_column = column.cast(target_type)
     if pa.types.is_floating(target_type):
         _refuse_infinite(column, cast_column)
@@ -194,7 +194,7 @@ def _leaf(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     return cast_column
 
 
-def _float_of_decimal(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+def _floats_of_decimals(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     """Return the floats that are nearest to decimals.
 
     They are read from the digits, since Arrow's own cast makes
@@ -232,7 +232,7 @@ def _decimals_by_digits(floats: pa.Array, target_type: pa.DataType) -> pa.Array:
         return pa.nulls(len(floats), target_type)
 
 
-def _decimal(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+def _cast_to_decimals(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     """Return whole numbers, floats, decimals or texts as decimals."""
     castable = column
     if pa.types.is_integer(column.type):
@@ -314,7 +314,7 @@ def _is_text(arrow_type: pa.DataType) -> bool:
     return any(is_text(arrow_type) for is_text in _TEXTS)
 
 
-def _timestamp(column: pa.Array, target_type: pa.TimestampType) -> pa.Array:
+def _cast_timestamps(column: pa.Array, target_type: pa.TimestampType) -> pa.Array:
     """Return times as the target type of times.
 
     A time without a zone counts as local time of the target's zone.
@@ -344,7 +344,7 @@ def _timestamp(column: pa.Array, target_type: pa.TimestampType) -> pa.Array:
     return pa.array(exact_values(local_times.to_pylist(), target_type), target_type)
 
 
-def _time_of_day(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+def _cast_times_of_day(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     """Return times of day as the target type, which counts nanoseconds.
 
     Raises `ArrowInvalid`: one is no whole number of microseconds, and Spark
@@ -400,7 +400,7 @@ def _refuse_zero(column: pa.Array, floats: pa.Array) -> None:
             raise pa.ArrowInvalid(f"{cell_text(column, row)} would become 0.0 in a {floats.type}")
 
 
-def _struct(column: pa.Array, target_type: pa.StructType) -> pa.Array:
+def _cast_structs(column: pa.Array, target_type: pa.StructType) -> pa.Array:
     """Return structs as the target type, field by field by name; a field that
     they lack is null.
 
@@ -422,19 +422,19 @@ def _struct(column: pa.Array, target_type: pa.StructType) -> pa.Array:
     return pa.StructArray.from_arrays(cast_columns, fields=list(target_type), mask=column.is_null())
 
 
-def _list(column: pa.Array, target_type: pa.ListType) -> pa.Array:
+def _cast_lists(column: pa.Array, target_type: pa.ListType) -> pa.Array:
     """Return lists of any of the `_LISTS` as the target type, with their elements cast."""
     elements = _cast(column.flatten(), target_type.value_type)
-    offsets = _offsets(column)
+    offsets = _element_offsets(column)
     return pa.ListArray.from_arrays(offsets, elements, type=target_type, mask=column.is_null())
 
 
-def _map(column: pa.MapArray, target_type: pa.MapType) -> pa.Array:
+def _cast_maps(column: pa.MapArray, target_type: pa.MapType) -> pa.Array:
     """Return maps as the target type, with keys and items cast."""
     pairs = pairs_of(column)
     keys, items = _keys_and_items(pairs)
     return pa.MapArray.from_arrays(
-        _offsets(pairs),
+        _element_offsets(pairs),
         _cast(keys, target_type.key_type),
         _cast(items, target_type.item_type),
         type=target_type,
@@ -461,19 +461,19 @@ def pairs_of(column: pa.MapArray) -> pa.ListArray:
     return column.cast(pa.list_(pair_type))
 
 
-def _offsets(column: pa.Array) -> pa.Array:
+def _element_offsets(column: pa.Array) -> pa.Array:
     """Return where each list of a column begins among the elements of all
     lists, and behind these where the last one ends.
 
     Of lists of 2, 0 and 3 elements: 0, 2, 2, 5.
     """
-    ends = np.cumsum(_lengths(column))
+    ends = np.cumsum(_element_counts(column))
     if len(ends) and ends[-1] > np.iinfo(np.int32).max:
         raise pa.ArrowInvalid(f"{ends[-1]:,} elements are more than one column can have")
     return pa.array(np.concatenate([[0], ends]).astype(np.int32))
 
 
-def _lengths(column: pa.Array) -> I64:
+def _element_counts(column: pa.Array) -> I64:
     """Return how many elements each list of a column has; a null has none,
     whatever lies behind it.
     """
@@ -481,18 +481,20 @@ def _lengths(column: pa.Array) -> I64:
 
 
 @cache
-def _contains(is_type: Callable[[pa.DataType], bool], arrow_type: pa.DataType) -> bool:
+def _has_type_within(is_type: Callable[[pa.DataType], bool], arrow_type: pa.DataType) -> bool:
     """Return whether a test is true for a type or a part of it: `is_map` is
     for a list of maps.
     """
     part_types = [arrow_type.field(number).type for number in range(arrow_type.num_fields)]
-    return is_type(arrow_type) or any(_contains(is_type, part_type) for part_type in part_types)
+    if is_type(arrow_type):
+        return True
+    return any(_has_type_within(is_type, part_type) for part_type in part_types)
 
 
 def _refuse_repeated_keys(column: pa.Array) -> None:
     """Raise `ArrowInvalid` if a map of a column, or within its values, has a key twice."""
     arrow_type = column.type
-    if not _contains(pa.types.is_map, arrow_type):
+    if not _has_type_within(pa.types.is_map, arrow_type):
         return
     if pa.types.is_struct(arrow_type):
         for field_column in column.flatten():
@@ -504,7 +506,7 @@ def _refuse_repeated_keys(column: pa.Array) -> None:
         keys, items = _keys_and_items(pairs)
         # not by `pc.list_parent_indices`: it also counts pairs that lie
         # behind a null, and `flatten` leaves these out
-        row_of_key = np.repeat(np.arange(len(pairs)), _lengths(pairs))
+        row_of_key = np.repeat(np.arange(len(pairs)), _element_counts(pairs))
         if not _are_sure_to_differ(row_of_key, keys):
             _refuse_repeated_key(row_of_key.tolist(), keys)
         _refuse_repeated_keys(items)
@@ -540,10 +542,10 @@ def _refuse_repeated_key(row_of_key: Sequence[int], keys: pa.Array) -> None:
 @cache
 def has_not_null(field: pa.Field) -> bool:
     """Return whether a field is NOT NULL, or has a part that is."""
-    return not field.nullable or any(map(has_not_null, _parts(field.type)))
+    return not field.nullable or any(map(has_not_null, _fields_within(field.type)))
 
 
-def _parts(arrow_type: pa.DataType) -> Sequence[pa.Field]:
+def _fields_within(arrow_type: pa.DataType) -> Sequence[pa.Field]:
     """Return the fields of a struct, that of a list, or that of a map's
     values; its keys are never null.
     """
@@ -556,8 +558,8 @@ def _parts(arrow_type: pa.DataType) -> Sequence[pa.Field]:
     return ()
 
 
-def _columns_of_parts(array: pa.Array) -> Sequence[pa.Array]:
-    """Return the column of each of the `_parts` of a column without nulls."""
+def _columns_of_fields_within(array: pa.Array) -> Sequence[pa.Array]:
+    """Return the column of each of the `_fields_within` of a column without nulls."""
     if pa.types.is_struct(array.type):
         return list(array.flatten())
     if pa.types.is_map(array.type):
@@ -573,8 +575,8 @@ def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
         return
     if array.null_count and not field.nullable:
         raise ValueError(f"bolt {bolt!r} emitted a null as {field.name!r}, which is NOT NULL")
-    parts = _parts(field.type)
+    parts = _fields_within(field.type)
     if parts:
-        columns = _columns_of_parts(array.drop_null())
+        columns = _columns_of_fields_within(array.drop_null())
         for part, column in zip(parts, columns, strict=True):
             check_nulls(bolt, part, column)

@@ -147,22 +147,22 @@ def _new_converter(arrow_type: pa.DataType) -> _Converter | None:
     """Make the converter for a type; None: as `_converter_of`."""
     converter: _Converter | None = None
     if pa.types.is_integer(arrow_type):
-        converter = _SingleValues(arrow_type, frozenset({int, NoneType}), _whole_number)
+        converter = _SingleValues(arrow_type, frozenset({int, NoneType}), _exact_whole_number)
     elif pa.types.is_decimal(arrow_type):
-        converter = _SingleValues(arrow_type, frozenset({int, Decimal, NoneType}), _decimal)
+        converter = _SingleValues(arrow_type, frozenset({int, Decimal, NoneType}), _exact_decimal)
     elif pa.types.is_float32(arrow_type):
         converter = _Floats32()
     elif pa.types.is_float64(arrow_type):
         float_classes: frozenset[type] = frozenset({float, int, np.float64, np.float32, NoneType})
-        converter = _SingleValues(arrow_type, float_classes, _double)
+        converter = _SingleValues(arrow_type, float_classes, _exact_double)
     elif pa.types.is_date(arrow_type):
-        converter = _SingleValues(arrow_type, frozenset({date, NoneType}), _date)
+        converter = _SingleValues(arrow_type, frozenset({date, NoneType}), _exact_date)
     elif pa.types.is_timestamp(arrow_type):
         converter = _Times(arrow_type, None if arrow_type.tz is None else zone_of(arrow_type.tz))
     elif pa.types.is_time(arrow_type):
-        converter = _SingleValues(arrow_type, frozenset({NoneType}), _time_of_day)
+        converter = _SingleValues(arrow_type, frozenset({NoneType}), _exact_time_of_day)
     elif pa.types.is_duration(arrow_type):
-        converter = _SingleValues(arrow_type, frozenset({timedelta, NoneType}), _duration)
+        converter = _SingleValues(arrow_type, frozenset({timedelta, NoneType}), _exact_duration)
     elif pa.types.is_map(arrow_type):
         converter = _Maps(arrow_type.key_type, arrow_type.item_type)
     elif pa.types.is_struct(arrow_type):
@@ -235,7 +235,7 @@ class _Floats32:
         """
         numbers = values
         if not set(map(type, values)) <= _NUMBERS:
-            numbers = [None if _is_missing(value) else _double(value) for value in values]
+            numbers = [None if _is_missing(value) else _exact_double(value) for value in values]
         rounded = pa.array(numbers, pa.float32())  # only to see which become infinite or zero
         for row in pc.indices_nonzero(pc.is_inf(rounded)).to_pylist():
             if isfinite(numbers[row]):
@@ -316,10 +316,10 @@ class _Lists:
         exact_elements = exact_values(elements, self._element_type)
         if exact_elements is elements:  # all were exact
             return lists
-        return _cut_as_before(exact_elements, lists)
+        return _cut_like_lists(exact_elements, lists)
 
 
-def _cut_as_before(elements: Iterable[Any], lists: Sequence[Sequence[Any] | None]) -> list[Any]:
+def _cut_like_lists(elements: Iterable[Any], lists: Sequence[Sequence[Any] | None]) -> list[Any]:
     """Cut elements into lists that are as long as the ones they come from; None stays None.
 
     Of [[1], None, [2.0, 3]] the elements 1, 2 and 3 become [1], None and [2, 3].
@@ -449,7 +449,7 @@ class _Maps:
         exact_keys = exact_values([key for key, _ in pairs_of_all], self._key_type)
         exact_items = exact_values([item for _, item in pairs_of_all], self._item_type)
         exact_pairs = zip(exact_keys, exact_items, strict=True)
-        exact_maps = _cut_as_before(exact_pairs, maps)
+        exact_maps = _cut_like_lists(exact_pairs, maps)
         for value, pairs in zip(values, exact_maps, strict=True):
             if pairs is None or len(pairs) < 2:
                 continue  # there is no second key
@@ -548,10 +548,10 @@ def _pairs_or_null(value: Any) -> list[tuple[Any, Any]] | None:
     """Return the pairs of a map; None: it is a null."""
     if value is None or _is_missing(value):
         return None
-    return list(_pairs(value))
+    return list(_pairs_of_map(value))
 
 
-def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
+def _pairs_of_map(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the pairs of a map, which may be a mapping or a list of pairs.
 
     Raises `ArrowException`: it is none, or one of its elements is no pair.
@@ -603,7 +603,7 @@ def _as_list(value: Any) -> Any:
     return list(value)
 
 
-def _double(value: Any) -> Any:
+def _exact_double(value: Any) -> Any:
     """Return a number for a field of floats.
 
     Raises `ArrowException`: it is a bool, of which PyArrow would make 1.0; or
@@ -619,7 +619,7 @@ def _double(value: Any) -> Any:
     return value
 
 
-def _whole_number(value: Any) -> Any:
+def _exact_whole_number(value: Any) -> Any:
     """Return a number as an `int`; `ArrowException`: it is none, or not whole."""
     if isinstance(value, bool | np.bool_):
         raise pa.ArrowTypeError(f"{short_repr(value)} is a bool, no number: emit int(value)")
@@ -643,12 +643,12 @@ def _whole_number(value: Any) -> Any:
     return number
 
 
-def _decimal(value: Any) -> Any:
+def _exact_decimal(value: Any) -> Any:
     """Return a whole number of NumPy as Python's; all others PyArrow converts, or refuses."""
     return int(value) if isinstance(value, np.integer) else value
 
 
-def _date(value: Any) -> Any:
+def _exact_date(value: Any) -> Any:
     """Return a time at midnight as a date; `ArrowException`: another time, or a number."""
     if isinstance(value, np.datetime64):
         value = _datetime_of(value)
@@ -662,7 +662,7 @@ def _date(value: Any) -> Any:
     return value.date()
 
 
-def _time_of_day(value: Any) -> Any:
+def _exact_time_of_day(value: Any) -> Any:
     """Return a time of day as it is; `ArrowException`: it has a zone, or is a number."""
     if isinstance(value, time):
         if value.tzinfo is not None:
@@ -672,7 +672,7 @@ def _time_of_day(value: Any) -> Any:
     return value
 
 
-def _duration(value: Any) -> Any:
+def _exact_duration(value: Any) -> Any:
     """Return a duration as a `timedelta`; `ArrowException`: it has
     nanoseconds, or is a number.
     """

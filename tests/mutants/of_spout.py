@@ -577,7 +577,7 @@ MUTANTS = (
     Mutant(
         "replays-are-planned-first",
         "spout/planning/intake.py",
-        "return shares_of_copies | fair_shares(new, room_for_new)",
+        "return shares_of_copies | fair_shares(new_counts, room_for_new)",
         "return fair_shares(count_by_source, room)",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "replays would wait as long as there are new records",
@@ -700,7 +700,7 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-batch-stays-for-new-records",
         "spout/planning/intake.py",
-        "kept_for_new = min(sum(new.values()), new_share.kept_in(room))",
+        "kept_for_new = min(sum(new_counts.values()), new_share.kept_in(room))",
         "kept_for_new = 0",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "records that always fail would keep all new ones waiting",
@@ -2203,8 +2203,8 @@ MUTANTS = (
     Mutant(
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
-        "headed_blocks = {*marks.get(RootMark.TRACED, {}), *too_late}",
-        "headed_blocks = {*too_late}",
+        "for kind in (RootMark.OPEN, RootMark.TOUCHED, RootMark.TRACED):",
+        "for kind in (RootMark.OPEN, RootMark.TOUCHED):",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
         "records that a window holds at once would have no span",
@@ -2535,7 +2535,7 @@ MUTANTS = (
     Mutant(
         "a-child-has-a-gate-for-each-partition",
         "spout/isolation/isolation.py",
-        "self._child_gates.setdefault(gate_state.place, ",
+        "self._child_gates.setdefault(gate_state.partition_name, ",
         "self._child_gates.setdefault(gate_state.operator, ",
         "tests/unit/spout/isolation/test_isolation.py"
         "::test_in_a_child_too_each_partition_has_a_line_of_its_own",
@@ -2676,8 +2676,8 @@ MUTANTS = (
     Mutant(
         "a-column-has-a-watermark-with-each-hold",
         "spout/publishing/watermarks.py",
-        "place = stats.column, stats.hold",
-        'place = stats.column, ""',
+        "watermark = stats.column, stats.hold",
+        'watermark = stats.column, ""',
         "tests/unit/spout/publishing/test_watermarks.py"
         "::test_each_column_and_each_hold_has_a_watermark_of_its_own",
         "nobody would learn which record moved the lower one of two watermarks",

@@ -37,7 +37,7 @@ from replay.records.due import (
 from replay.records.headers import location, parse_location
 from replay.records.places import PLACES_MAX, record_place, run_places, topic_of
 from spout.group.clocks import YOUNG_MS, wrong_clocks
-from spout.planning.plan import holes
+from spout.planning.plan import runs_without_record
 from spout.tuples.anchors import ORDINAL_BITS, pack
 from spout.tuples.places import only_roots
 from spout.tuples.tuple import Delivery
@@ -184,7 +184,7 @@ def test_a_root_was_a_record_if_somebody_read_it_or_emitted_it_again(due: Due) -
 @given(st.integers(0, 20), st.sets(st.integers(0, 30), min_size=1))
 def test_holes_are_all_that_is_missing_up_to_the_last_position(expected: int, present: set[int]) -> None:
     at = sorted(position for position in present if position >= expected) or [expected]
-    found = holes(7, expected, np.array(at, np.int64))
+    found = runs_without_record(7, expected, np.array(at, np.int64))
     missing = [position for _, start, end in found for position in range(start, end)]
     assert missing == [position for position in range(expected, at[-1]) if position not in at]
     assert {run.source for run in found} <= {7}

@@ -164,7 +164,8 @@ def _assert_slip_and_lines_of_stops(gate: Gate, model: Model, count: int) -> Non
     """Hold what goes to a child process, and what is said of the lines of some records, against the model."""
     some = list(range(0, count, 2))
     gate_state = gate.state_for(some)
-    assert (gate_state.place, gate_state.operator, gate_state.failed) == (PLACE, OPERATOR, model.failed)
+    assert (gate_state.partition_name, gate_state.operator) == (PLACE, OPERATOR)
+    assert gate_state.failed == model.failed
     assert {at: (line, origin) for at, line, origin in gate_state.rows_in_lines} == {
         at: model.standing[at] for at in some if at in model.standing
     }

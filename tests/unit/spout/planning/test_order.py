@@ -231,7 +231,7 @@ def settled(report: TaskReport) -> dict[Cause, list[int]]:
 def test_the_lines_of_a_task_come_whole_from_an_executor(rows: list[list[int]]) -> None:
     there = LinedRecords("t/0", "lines", np.array(rows, np.int64).reshape(-1, 3))
     (here,) = decode(encode(task_report("split", lined_records=(there,)))).lined_records
-    assert (here.place, here.operator, here.rows.tolist()) == ("t/0", "lines", rows)
+    assert (here.partition_name, here.operator, here.rows.tolist()) == ("t/0", "lines", rows)
 
 
 def test_what_passed_a_failed_or_an_open_record_of_its_line_fails_as_held_at_publication() -> None:

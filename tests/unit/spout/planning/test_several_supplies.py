@@ -14,7 +14,7 @@ from acker.wire.verdict import Verdict
 from spout.planning.intake import NEW_SHARE, BatchIntake, NewShare, Room, Sharing, SourceCursor
 from spout.planning.journal import Journal, SourceMark, journal_of
 from spout.planning.order import LineUp, WaitingRecord, line_up_of, turn_of
-from spout.planning.plan import holes
+from spout.planning.plan import runs_without_record
 from spout.planning.session import SessionClock
 from spout.planning.supply import EMPTY_MAX, Portion, Sighting, Supply
 from spout.planning.window import EMISSIONS_MAX, Window
@@ -155,7 +155,7 @@ def test_one_record_that_nobody_can_read_makes_its_partition_wait_as_a_whole() -
 @pytest.mark.parametrize("expected", [0, 3, 5])
 @pytest.mark.parametrize("positions", [(5,), (5, 6), (5, 7), (5, 6, 9, 10, 12)])
 def test_holes_are_all_that_is_missing_up_to_the_last(expected: int, positions: Sequence[int]) -> None:
-    runs = holes(A, expected, np.array(positions))
+    runs = runs_without_record(A, expected, np.array(positions))
     missing = [at for _, start, end in runs for at in range(start, end)]
     assert missing == [at for at in range(expected, positions[-1]) if at not in positions]
     assert all(start < end for _, start, end in runs)

@@ -20,8 +20,8 @@ from spout.planning.plan import (
     BatchPlan,
     PlanIndex,
     cut_ranges,
-    holes,
     read_tasks,
+    runs_without_record,
 )
 
 BLOCK: Final = 1 << WIRE_BLOCK_BITS
@@ -107,7 +107,7 @@ def test_a_cut_moves_to_an_edge_that_is_as_near_as_a_quarter_of_a_share(
 @given(st.sets(st.integers(0, 20), min_size=1), st.integers(0, 20))
 def test_holes_are_what_is_missing_up_to_the_last_position(present: set[int], expected: int) -> None:
     positions = np.array(sorted(p for p in present if p >= expected) or [expected], np.int64)
-    runs = holes(7, expected, positions)
+    runs = runs_without_record(7, expected, positions)
     missing = [p for run in runs for p in range(run.start, run.end)]
     assert missing == [p for p in range(expected, int(positions[-1])) if p not in set(positions.tolist())]
     assert all(run.source == 7 and run.start < run.end for run in runs)

@@ -387,7 +387,8 @@ def test_tasks_have_logs_of_their_own_where_they_are_in_other_processes(
 def test_a_task_adds_its_report_and_an_executor_logs_what_was_raised(
     has_executors: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spout.publishing.report_accumulator.OF_WORKER", TracebackLog(lambda: 0.0))
+    log = TracebackLog(lambda: 0.0)
+    monkeypatch.setattr("spout.publishing.report_accumulator.LOG_OF_WORKER", log)
     raised = Raised("split", "ValueError", "split.py:12", "Traceback of this")
     added: list[Any] = []
     accumulator = cast(

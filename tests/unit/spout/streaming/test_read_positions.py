@@ -274,7 +274,8 @@ def test_copies_come_by_their_origins_before_what_is_new_and_hold_what_is_behind
     assert [(share.partition, share.of_copies) for share in Reader.shares] == [
         (2, False), (0, True), (0, False), (1, True), (1, False),
     ]  # fmt: skip
-    assert [lined.place for lined in task.sure_report.lined_records] == ["lines/0", "lines/1"]
+    lined_records = task.sure_report.lined_records
+    assert [lined.partition_name for lined in lined_records] == ["lines/0", "lines/1"]
     # the gate lets the copies pass, behind one of which the bolt blocks others, and no new record
     counts = task.sure_report.counts
     assert counts[Counted(What.EMITTED, SPOUT.component, SPOUT)].tuples == 6

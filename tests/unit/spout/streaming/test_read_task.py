@@ -32,7 +32,7 @@ from spout.bolts.collectors import BasicCollector
 from spout.isolation.task_runs import no_garbage_collection
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import LineUp
-from spout.planning.plan import BatchPlan, ReadTask, holes
+from spout.planning.plan import BatchPlan, ReadTask, runs_without_record
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import TaskReport
@@ -51,10 +51,10 @@ from tests.support.worlds.topology_world import SOURCE, TOPICS
 
 def test_positions_between_records_are_holes() -> None:
     """S91, P6: they never held a record."""
-    found = holes(7, 10, np.array([11, 12, 15, 19]))
+    found = runs_without_record(7, 10, np.array([11, 12, 15, 19]))
     assert found == [(7, 10, 11), (7, 13, 15), (7, 16, 19)]
-    assert holes(7, 11, np.array([11, 12, 13])) == []
-    assert holes(7, 11, np.array([13])) == [(7, 11, 13)]
+    assert runs_without_record(7, 11, np.array([11, 12, 13])) == []
+    assert runs_without_record(7, 11, np.array([13])) == [(7, 11, 13)]
 
 
 def test_the_collector_is_switched_on_again_whatever_happens() -> None:
@@ -548,8 +548,10 @@ def test_a_record_that_fails_holds_back_its_own_partition_alone(
     assert found.values == [b"a"] * 3
     waits = {cause.message: roots for cause, roots in found.failed.items() if cause.error == HELD}
     assert waits == {"waits for lines/0@1": [2], "waits for lines/1@1": [5], "waits for lines/2@1": [8]}
-    assert [of_task.place for of_task in found.report.lined_records] == ["lines/0", "lines/1", "lines/2"]
-    assert [of_task.indices.tolist() for of_task in found.report.lined_records] == [
+    lined_records = found.report.lined_records
+    partition_names = [of_task.partition_name for of_task in lined_records]
+    assert partition_names == ["lines/0", "lines/1", "lines/2"]
+    assert [of_task.indices.tolist() for of_task in lined_records] == [
         [0, 1, 2],
         [3, 4, 5],
         [6, 7, 8],

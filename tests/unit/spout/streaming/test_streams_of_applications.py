@@ -283,7 +283,7 @@ def test_a_process_that_was_forked_leaves_the_folder_to_its_parent(temporary: Pa
         os._exit(0 if left_alone and Path(folder.name).is_dir() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert Path(folder.name).is_dir()
-    # the same in this process, as `tell_of_forks` calls it
+    # the same in this process, as `register_for_forks` calls it
     other = OwnFolder("own-")
     other.forked()
     assert not other.restore()

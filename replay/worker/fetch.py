@@ -407,11 +407,10 @@ class _FetchRun:
         self.read_records = 0
         self._picker = picker
         self._gap_bytes = gap_bytes
-        self._offsets_to_pick: dict[TopicPartition, frozenset[int]] = {}
+        self._offsets_to_pick = offsets
         # by partition, the offset that the picker reads next
         self._positions: dict[TopicPartition, int] = {}
         for partition, partition_offsets in offsets.items():
-            self._offsets_to_pick[partition] = frozenset(partition_offsets)
             self._positions[partition] = partition_offsets[0]
         picker.assign(self._positions)
 

@@ -111,15 +111,19 @@ class EmittedRows(NamedTuple):
     tasks: I64 | None = None
     batch: pa.RecordBatch | None = None
 
+    def is_emitted_for(self, input_rows: Collection[int]) -> npt.NDArray[np.bool_]:
+        """Return for each emitted row whether it was emitted for one of some input rows, `(n,) bool`.
+
+        That is one look into a table for each emitted row. `np.isin` takes ten times as long, and
+        that for all rows of a block for the sake of one.
+        """
+        table = np.zeros(max(int(self.parents.max(initial=0)), *input_rows, 0) + 1, np.bool_)
+        table[list(input_rows)] = True
+        return table[self.parents]
+
     def without_inputs(self, failed_rows: Collection[int]) -> EmittedRows:
         """Return the emitted rows without those of some input rows, which failed."""
-        if not failed_rows or not len(self.parents):
-            return self
-        # A look into a table for each emitted row; `np.isin` would take ten times as long, and
-        # that for all rows of a block of which one failed
-        is_failed = np.zeros(max(int(self.parents.max()), *failed_rows) + 1, np.bool_)
-        is_failed[list(failed_rows)] = True
-        stays = ~is_failed[self.parents]
+        stays = ~self.is_emitted_for(failed_rows)
         if stays.all():  # nothing was emitted for them
             return self
         values, tasks, batch = self.values, self.tasks, self.batch

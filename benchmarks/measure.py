@@ -69,8 +69,9 @@ def cpu_seconds_of_tree(root_pid: int) -> float:
 
 
 def _cpu_seconds_in_tree(root_pid: int) -> dict[int, float]:
-    """Return CPU seconds of a process and of each living descendant, by pid, with those of its ended
-    children.
+    """Return CPU seconds of a process and of each living descendant, by pid.
+
+    Those of children that have ended are their parent's.
     """
     stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
     living = {pid: stat for pid, stat in stats.items() if stat is not None}

@@ -591,7 +591,7 @@ def _offset_of(message: Message) -> int:
 
 
 def messages_at(offsets: Sequence[int], messages: Sequence[Message]) -> list[Message]:
-    """Return those messages of a partition that lie at some offsets; both ascend, and there is a message.
+    """Return those messages of a partition, at least one, that lie at some offsets; both ascend.
 
     Mostly few of thousands are asked for. So each is looked up where it must
     be, and the others are not touched: of messages at 5, 6, 7 and 9 that at 7
@@ -601,14 +601,14 @@ def messages_at(offsets: Sequence[int], messages: Sequence[Message]) -> list[Mes
     first_offset = messages[0].offset() or 0
     last_offset = messages[-1].offset() or 0
     begin, end = bisect_left(offsets, first_offset), bisect_right(offsets, last_offset)
-    found: list[Message] = []
+    matching: list[Message] = []
     for offset in offsets[begin:end]:
         index = min(offset - first_offset, len(messages) - 1)
         if messages[index].offset() != offset:  # there are holes before it
             index = bisect_left(messages, offset, hi=index, key=_offset_of)
         if messages[index].offset() == offset:  # else it has no record
-            found.append(messages[index])
-    return found
+            matching.append(messages[index])
+    return matching
 
 
 class KafkaOffsetReader(KafkaReader):

@@ -1,13 +1,13 @@
 """``python -m benchmarks failing``: what a failing record costs the others, in Spark.
 
-The same source, bolt and sink run untracked, tracked without a failure, and tracked where one record in a
-thousand fails, in turn, in one Spark application. Untracked, such a record is dropped. The bolt emits lines
-of words; behind it Spark counts them. A replay worker runs in all rounds.
+The same source, bolt and sink run untracked, tracked without a failure, and tracked where one
+record in a thousand fails, in turn, in one Spark application. Untracked, such a record is dropped.
+The bolt emits words; behind it Spark counts them. A replay worker runs in all rounds.
 
-Each round is timed from the first micro-batch behind the lead-in on, to two ends: until the source topic is
-through, and until the copies of its last batch are. The second end has the back-off of these copies, a
-replay worker's transactions and a small batch, however many records there are. A copy may fail again, as any
-other record.
+Each round is timed from the first micro-batch behind the lead-in on, to two ends: until the source
+topic is through, and until the copies of its last batch are. The second end has the back-off of
+these copies, a replay worker's transactions and a small batch, however many records there are. A
+copy may fail again, as any other record.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ class SplitOrFail(ArrowBolt):
     output = "word string"
     fields = ("value", "offset")
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, fail_every: int) -> None:
         """Fail one in so many; 0: none."""
-        self._every = every
+        self._fail_every = fail_every
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit one row for each word."""
         words = split(batch.column("value"))
         collector.emit([pc.list_flatten(words)], pc.list_parent_indices(words))
-        if self._every:
+        if self._fail_every:
             offsets = batch.column("offset").to_numpy()
-            for row in np.flatnonzero(offsets % self._every == 0).tolist():
+            for row in np.flatnonzero(offsets % self._fail_every == 0).tolist():
                 collector.fail(row, "not this time")
 
 
@@ -91,13 +91,13 @@ class MeasureOrFail(spout.BasicBolt):
 
     output = "word string"
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, fail_every: int) -> None:
         """Fail one in so many; 0: none."""
-        self._every = every
+        self._fail_every = fail_every
 
     def execute(self, received: Tuple, collector: BasicCollector) -> None:
         """Emit one row."""
-        if self._every and received["offset"] % self._every == 0:
+        if self._fail_every and received["offset"] % self._fail_every == 0:
             raise spout.FailTuple("not this time")
         collector.emit((received["value"][:9].decode(),))
 
@@ -122,14 +122,14 @@ TO_THE_LAST_COPY: Final = ", to the last copy"
 class FailingOptions:
     """What to run.
 
-    `every`: one record in so many fails; `lead_in`: records beside those of a round, which do not count;
-    `warm`: rounds that do not count; `batch`: of a micro-batch.
+    `fail_every`: one record in so many fails; `lead_in`: records beside those of a round, which do
+    not count; `warm`: rounds that do not count; `batch`: of a micro-batch.
     """
 
     records: int = 4_000_000
     rounds: int = 5
     warm: int = 2
-    every: int = 1_000
+    fail_every: int = 1_000
     form: Form = "columns"
     lead_in: int = 1_000_000
     batch: int = 1 << 20
@@ -153,8 +153,8 @@ def run(options: FailingOptions, *, json: bool) -> int:
         CheckFailed: a round did not come to its end.
     """
     console = Console(stderr=True)
-    rounds = options.warm + options.rounds
-    settings = [{"retry": dict(RETRY)}] * (rounds * len(CONTESTANTS))
+    lap_count = options.warm + options.rounds
+    settings = [{"retry": dict(RETRY)}] * (lap_count * len(CONTESTANTS))
     with bench_world(console, len(settings), settings=settings) as world:
         console.print(f"producing {options.records + options.lead_in:,} sentences")
         produce_sentences(world, options.records + options.lead_in)
@@ -167,7 +167,10 @@ def run(options: FailingOptions, *, json: bool) -> int:
             with closing(KafkaLog(world.topics.kafka)) as log:
                 rounds_by_name = _rounds(options, world, spark, log, console)
         spark.stop()
-    samples = [sample for of in rounds_by_name.values() for one in of for sample in one.samples]
+    samples: list[Sample] = []
+    for rounds in rounds_by_name.values():
+        for done in rounds:
+            samples += done.samples
     _print_cpu(console, options, rounds_by_name)
     print_report(console, _figures(options, samples), samples, json=json)
     return 0
@@ -182,11 +185,11 @@ def _rounds(
     for lap in range(1 - options.warm, options.rounds + 1):
         for contestant in CONTESTANTS:
             number += 1
-            one = _round(options, world, spark, log, number, contestant)
-            rates = ", ".join(f"{s.name} {s.records_per_second:,.0f}/s" for s in one.samples)
+            done = _round(options, world, spark, log, number, contestant)
+            rates = ", ".join(f"{s.name} {s.records_per_second:,.0f}/s" for s in done.samples)
             console.print(f"round {lap if lap > 0 else 'to warm up'}: {rates}", highlight=False)
             if lap > 0:
-                rounds_by_name.setdefault(contestant.name, []).append(one)
+                rounds_by_name.setdefault(contestant.name, []).append(done)
     return rounds_by_name
 
 
@@ -216,15 +219,15 @@ def _round(
 ) -> _Round:
     """Run one query until all records are done."""
     records = options.records + options.lead_in
-    every = options.every if contestant.fails else 0
-    failing = failing_count(records, every)
+    fail_every = options.fail_every if contestant.fails else 0
+    failing = failing_count(records, fail_every)
     source = world.topics.inputs[input_name(number)]
     progress = _Progress(records - failing)
     verdicts = None
     if contestant.tracked:
         verdicts = Settled(log, world.topics, source, losses=contestant.fails, acked=progress.add)
     cpu_by_program = cpu_seconds_by_program(os.getpid())
-    query = _start(options, world, spark, number, contestant, every)
+    query = _start(options, world, spark, number, contestant, fail_every)
     wait_for_lead_in(query, options.lead_in)
     cpu_at_lead_in = cpu_seconds_of_tree(os.getpid())
     query.processAllAvailable()
@@ -239,7 +242,8 @@ def _round(
     cpu_seconds = cpu_seconds_of_tree(os.getpid()) - cpu_at_lead_in
     steady = next((batch for batch in batches if batch.read_before >= options.lead_in), None)
     if steady is None:
-        raise CheckFailed(f"{contestant.name}: no batch began behind the first {options.lead_in:,} records")
+        lead_in = f"behind the first {options.lead_in:,} records"
+        raise CheckFailed(f"{contestant.name}: no batch began {lead_in}")
     after = cpu_seconds_by_program(os.getpid())
     of_round = {name: seconds - cpu_by_program.get(name, 0.0) for name, seconds in after.items()}
     count = records - steady.read_before
@@ -250,14 +254,14 @@ def _round(
     return _Round(samples, of_round)
 
 
-def failing_count(records: int, every: int) -> int:
+def failing_count(records: int, fail_every: int) -> int:
     """Return how many of the records of a round fail; they are dealt to the partitions in turn."""
-    if not every:
+    if not fail_every:
         return 0
     failing = 0
     for partition in range(PARTITIONS):
         count = len(range(partition, records, PARTITIONS))
-        failing += len(range(0, count, every))
+        failing += len(range(0, count, fail_every))
     return failing
 
 
@@ -267,7 +271,7 @@ def _start(
     spark: SparkSession,
     number: int,
     contestant: Contestant,
-    every: int,
+    fail_every: int,
 ) -> StreamingQuery:
     """Start the query of a round."""
     lines = spout.read_stream(
@@ -278,7 +282,7 @@ def _start(
         maxOffsetsPerTrigger=options.batch,
         tracked=contestant.tracked,
     )
-    bolt = SplitOrFail(every) if options.form == "columns" else MeasureOrFail(every)
+    bolt = SplitOrFail(fail_every) if options.form == "columns" else MeasureOrFail(fail_every)
     words = lines.transform(spout.bolt(bolt, name="split"))
     return (
         words.groupBy("word")
@@ -299,12 +303,15 @@ def _print_cpu(
 ) -> None:
     """Print CPU by program in µs a record, medians of the rounds."""
     records = options.records + options.lead_in
-    programs = sorted({name for of in rounds_by_name.values() for one in of for name in one.cpu_by_program})
+    programs: set[str] = set()
+    for rounds in rounds_by_name.values():
+        for done in rounds:
+            programs |= done.cpu_by_program.keys()
     table = Table("CPU, µs a record", *rounds_by_name)
-    for program in programs:
+    for program in sorted(programs):
         cells: list[str] = []
         for rounds in rounds_by_name.values():
-            seconds = median(one.cpu_by_program.get(program, 0.0) for one in rounds)
+            seconds = median(done.cpu_by_program.get(program, 0.0) for done in rounds)
             cells.append(f"{seconds / records * 1e6:.3f}")
         table.add_row(program, *cells)
     console.print(table)
@@ -316,8 +323,8 @@ def _figures(options: FailingOptions, samples: Sequence[Sample]) -> list[Figure]
     untracked, faultless = middle[UNTRACKED.name], middle[FAULTLESS.name]
     failing = middle[FAILING.name]
     to_last_copy = middle[f"{FAILING.name}{TO_THE_LAST_COPY}"]
-    what = f"one in {options.every:,} fails"
-    aim = "at least 0.85" if options.every == 1_000 else ""
+    what = f"one in {options.fail_every:,} fails"
+    aim = "at least 0.85" if options.fail_every == 1_000 else ""
     rate = failing.records_per_second
     return [
         Figure(f"{what}: tracked to untracked", rate / untracked.records_per_second, "", aim),

@@ -112,7 +112,7 @@ class EmittedRows(NamedTuple):
     batch: pa.RecordBatch | None = None
 
     def is_emitted_for(self, input_rows: Collection[int]) -> npt.NDArray[np.bool_]:
-        """Return for each emitted row whether it was emitted for one of some input rows, `(n,) bool`.
+        """Return for each emitted row whether it is of one of some input rows, `(n,) bool`.
 
         That is one look into a table for each emitted row. `np.isin` takes ten times as long, and
         that for all rows of a block for the sake of one.
@@ -137,8 +137,8 @@ class EmittedRows(NamedTuple):
 
 
 COPIED_RUNS_MAX: Final = 512
-"""Up to so many runs of rows are copied run by run: that takes half the time of a filter, which asks
-for each row."""
+"""Up to so many runs of rows are copied run by run: that takes half the time of a filter, which
+asks for each row."""
 
 
 def rows_that_stay(batch: pa.RecordBatch, stays: npt.NDArray[np.bool_]) -> pa.RecordBatch:

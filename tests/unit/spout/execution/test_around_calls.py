@@ -369,11 +369,11 @@ def test_what_was_emitted_for_failed_rows_goes_and_all_else_stays_as_it_is(
     with pytest.MonkeyPatch.context() as patch:
         if one_by_one:
             patch.setattr(calls, "COPIED_RUNS_MAX", 0)
-        kept = rows.without_inputs(failed_rows)
+        remaining = rows.without_inputs(failed_rows)
     numbers = [number for number, parent in enumerate(parents) if parent not in failed_rows]
-    assert kept.batch is not None
-    assert kept.batch.equals(batch.take(pa.array(numbers, pa.int64())))
-    assert kept.parents.tolist() == [parents[number] for number in numbers]
+    assert remaining.batch is not None
+    assert remaining.batch.equals(batch.take(pa.array(numbers, pa.int64())))
+    assert remaining.parents.tolist() == [parents[number] for number in numbers]
 
 
 def test_a_failed_row_for_which_nothing_was_emitted_costs_the_others_no_copy() -> None:

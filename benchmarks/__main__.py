@@ -178,6 +178,28 @@ def order(
     return interruptible(lambda: run(OrderOptions(records, failing, rounds), json=json))
 
 
+@app.command("failing")
+def failing(
+    records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 4_000_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, all contestants in turn.")] = 5,
+    warm: Annotated[int, typer.Option(min=0, help="Rounds that do not count, before them.")] = 2,
+    fail_every: Annotated[int, typer.Option("--every", min=2, help="One record in so many fails.")] = 1_000,
+    rows: Annotated[bool, typer.Option("--rows", help="The bolt is called for each record.")] = False,
+    lead_in: Annotated[
+        int, typer.Option(min=1, help="Records beside those of a round that do not count.")
+    ] = 1_000_000,
+    batch: Annotated[int, typer.Option(min=1, help="Records of a micro-batch at most.")] = 1 << 20,
+    json: windhover.Json = False,
+) -> int:
+    """What a failing record costs the others: untracked, tracked, and tracked with failures."""
+    from benchmarks.streams.failing import FailingOptions, run
+
+    options = FailingOptions(
+        records, rounds, warm, fail_every, "rows" if rows else "columns", lead_in=lead_in, batch=batch
+    )
+    return interruptible(lambda: run(options, json=json))
+
+
 @app.command("size")
 def size(
     rate: Annotated[int, typer.Option(min=1, help="Records/s.")] = 2_000,

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -63,6 +65,14 @@ def cpu_seconds_of_tree(root_pid: int) -> float:
 
     Source: proc(5), /proc/pid/stat, fields utime, stime, cutime, cstime.
     """
+    return sum(_cpu_seconds_in_tree(root_pid).values())
+
+
+def _cpu_seconds_in_tree(root_pid: int) -> dict[int, float]:
+    """Return CPU seconds of a process and of each living descendant, by pid.
+
+    Those of children that have ended are their parent's.
+    """
     stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
     living = {pid: stat for pid, stat in stats.items() if stat is not None}
     tree, grown = {root_pid}, True
@@ -70,7 +80,41 @@ def cpu_seconds_of_tree(root_pid: int) -> float:
         more = {pid for pid, (parent, _) in living.items() if parent in tree} - tree
         tree |= more
         grown = bool(more)
-    return sum(living[pid][1] for pid in tree if pid in living) / _TICKS_PER_SECOND
+    return {pid: living[pid][1] / _TICKS_PER_SECOND for pid in tree & living.keys()}
+
+
+PROGRAMS: Final[Mapping[bytes, str]] = MappingProxyType(
+    {
+        b"kafka.Kafka": "broker",
+        b"org.apache.spark.deploy.SparkSubmit": "Spark's JVM",
+        b"python_streaming_source_runner": "planning process",
+        b"pyspark.daemon": "Python workers",
+        b"spout.cli\0acker": "acker",
+        b"spout.cli\0replay": "replay worker",
+    }
+)
+"""Names of the processes of a benchmark, by a part of their command lines."""
+
+
+def cpu_seconds_by_program(root_pid: int) -> dict[str, float]:
+    """Sum CPU seconds of a process and its descendants by the name of their program (`PROGRAMS`).
+
+    Those of no program, as the benchmark itself, are the driver's.
+    """
+    seconds_by_program: dict[str, float] = {}
+    for pid, seconds in _cpu_seconds_in_tree(root_pid).items():
+        program = _program_of(pid)
+        seconds_by_program[program] = seconds_by_program.get(program, 0.0) + seconds
+    return seconds_by_program
+
+
+def _program_of(pid: int) -> str:
+    """Return the name of the program of a process."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        command = b""
+    return next((name for part, name in PROGRAMS.items() if part in command), "driver's Python")
 
 
 def cpu_seconds_of(pid: int) -> float:

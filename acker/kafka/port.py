@@ -16,7 +16,7 @@ transactions, so it can be compared with an end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
@@ -390,12 +390,12 @@ class Picker(Assigned, Protocol):
     """Reads single committed records of assigned partitions, near each other or far between."""
 
     def pick(
-        self, timeout_ms: int, offsets: Mapping[TopicPartition, Container[int]], max_records: int = 1000
+        self, timeout_ms: int, offsets: Mapping[TopicPartition, Sequence[int]], max_records: int = 1000
     ) -> Picked:
         """Read at most `max_records` records, and return those of them that lie at `offsets`.
 
-        `offsets` are by partition; of a partition that is missing there none
-        is returned. A record that is not returned counts to `max_records`,
+        `offsets` are by partition, ascending; of a partition that is missing
+        there none is returned. A record that is not returned counts to `max_records`,
         too. Raises as `Reader.poll` does.
         """
 

@@ -16,8 +16,9 @@ partition is read again.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
@@ -95,6 +96,19 @@ class _Taken(NamedTuple, Generic[T]):
 
     records: T
     has_moved: bool
+
+
+class _Fetched(NamedTuple):
+    """What a poll took from the client.
+
+    Attributes:
+        messages: those with a record; their values have `value_bytes` in all.
+        events: those with an error, or with the end of a partition.
+    """
+
+    messages: list[Message]
+    events: list[Message]
+    value_bytes: int
 
 
 TAKEN_BYTES_MAX: Final = 16 << 20
@@ -293,7 +307,7 @@ class KafkaReader:
     def _take_records(self, message: Message, max_records: int) -> _Taken[list[Record]]:
         """Return a message and what is fetched behind it, as records, and move the positions behind them."""
         with uncollected():
-            messages, events = self._take_fetched(message, max_records)
+            messages, events, _ = self._take_fetched(message, max_records)
             records = [record_of(message) for message in messages]
             # By (topic, partition) the last offset: offsets ascend, so a partition's last record is
             # the one that stays. By index, since an attribute costs more, and this is done for each
@@ -307,28 +321,30 @@ class KafkaReader:
     ) -> _Taken[dict[TopicPartition, list[Message]]]:
         """Take messages as `_take_records` does, and return them by their partition, not as records."""
         with uncollected():
-            messages, events = self._take_fetched(message, max_records)
+            messages, events, _ = self._take_fetched(message, max_records)
             messages_by_partition = by_partition(messages)
         self._move_positions(_last_offsets(messages_by_partition))
         return _Taken(messages_by_partition, self._apply_events(events))
 
-    def _take_fetched(self, message: Message, max_records: int) -> tuple[list[Message], list[Message]]:
-        """Take what is fetched behind a message; return the messages with a record, and the events.
+    def _take_fetched(self, message: Message, max_records: int) -> _Fetched:
+        """Take what the client has fetched behind a message.
 
         Events are messages with an error, or with the end of a partition. What
         comes behind damage in its partition is in neither: it cannot be believed.
         """
         self._client.record_answer(self._background)
-        messages = [message]
+        ready = ReadyMessages([message], len(message))
         if max_records > 1 and message.error() is None:
-            messages = ready_messages(self._consumer, message, max_records, TAKEN_BYTES_MAX)
+            ready = ready_messages(self._consumer, message, max_records, TAKEN_BYTES_MAX)
+        messages = ready.messages
         events = list(filter(Message.error, messages))
         if not events:
-            return messages, events
+            return _Fetched(messages, events, ready.value_bytes)
         if any(is_damage(event) for event in events):
             messages = before_damage(messages)
             events = list(filter(Message.error, messages))
-        return [message for message in messages if not message.error()], events
+        with_record = [message for message in messages if not message.error()]
+        return _Fetched(with_record, events, sum(map(len, with_record)))
 
     def _move_positions(
         self, last_offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
@@ -402,9 +418,16 @@ class KafkaReader:
         self._unfetched = set()
 
 
+class ReadyMessages(NamedTuple):
+    """What a client had ready; `value_bytes` are those of the messages' values, all together."""
+
+    messages: list[Message]
+    value_bytes: int
+
+
 def ready_messages(
     consumer: Consumer, first_message: Message, count_max: int, bytes_max: int
-) -> list[Message]:
+) -> ReadyMessages:
     """Return a message and those that the client has fetched behind it, without waiting.
 
     They are `count_max` messages at most, and have hardly more bytes of
@@ -415,20 +438,20 @@ def ready_messages(
     on, but no more than would fit by the mean size of the last ones.
     """
     messages = [first_message]
-    bytes_left = bytes_max - len(first_message)  # a message's length is that of its value
+    value_bytes = len(first_message)  # a message's length is that of its value
     next_count = _FIRST_COUNT
-    while len(messages) < count_max and bytes_left > 0:
+    while len(messages) < count_max and value_bytes < bytes_max:
         requested_count = min(next_count, count_max - len(messages))
         taken = consumer.consume(requested_count, 0)
         messages += taken
+        taken_bytes = sum(map(len, taken))
+        value_bytes += taken_bytes
         if len(taken) < requested_count:  # no more is fetched
             break
-        taken_bytes = sum(map(len, taken))
-        bytes_left -= taken_bytes
         # as many as fit if they are as large as these were, on average
-        fitting_count = bytes_left * len(taken) // max(1, taken_bytes)
+        fitting_count = (bytes_max - value_bytes) * len(taken) // max(1, taken_bytes)
         next_count = max(1, min(next_count * _COUNT_GROWTH, fitting_count))
-    return messages
+    return ReadyMessages(messages, value_bytes)
 
 
 def too_large_runs(messages: Sequence[Message]) -> list[DamagedRun]:
@@ -533,7 +556,8 @@ def client_partition(partition: TopicPartition, offset: int = 0) -> confluent_ka
     return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 
-_OffsetsByPartition = Mapping[TopicPartition, Container[int]]
+_OffsetsByPartition = Mapping[TopicPartition, Sequence[int]]
+"""Offsets of partitions, ascending."""
 
 
 class KafkaPicker(KafkaReader):
@@ -565,12 +589,12 @@ class KafkaPicker(KafkaReader):
         A message that is not returned is a move of a position without a record.
         """
         with uncollected():
-            messages, events = self._take_fetched(message, max_records)
+            messages, events, value_bytes = self._take_fetched(message, max_records)
             messages_by_partition = self._by_partition(messages)
             picked = self._messages_to_return(messages_by_partition)
             records = [record_of(message) for message in picked]
             # a message's length is that of its value
-            self._passed_bytes += sum(map(len, messages)) - sum(map(len, picked))
+            self._passed_bytes += value_bytes - sum(map(len, picked))
         self._passed_count += len(messages) - len(picked)
         self._move_positions(_last_offsets(messages_by_partition))
         has_moved = self._apply_events(events) or bool(messages)
@@ -592,9 +616,34 @@ class KafkaPicker(KafkaReader):
         """Return the messages at the offsets that this call of `pick` was asked for."""
         picked: list[Message] = []
         for partition, messages in messages_by_partition.items():
-            offsets = self._offsets_to_return.get(partition, ())
-            picked += [message for message in messages if message.offset() in offsets]
+            picked += messages_at(self._offsets_to_return.get(partition, ()), messages)
         return picked
+
+
+def _offset_of(message: Message) -> int:
+    """Return the offset of a message that has a record."""
+    return message.offset() or 0
+
+
+def messages_at(offsets: Sequence[int], messages: Sequence[Message]) -> list[Message]:
+    """Return those messages of a partition, at least one, that lie at some offsets; both ascend.
+
+    Mostly few of thousands are asked for. So each is looked up where it must
+    be, and the others are not touched: of messages at 5, 6, 7 and 9 that at 7
+    is the third one, as 7 - 5 says. Behind a hole it comes sooner: that at 9
+    is the fourth one, not the fifth.
+    """
+    first_offset = messages[0].offset() or 0
+    last_offset = messages[-1].offset() or 0
+    begin, end = bisect_left(offsets, first_offset), bisect_right(offsets, last_offset)
+    matching: list[Message] = []
+    for offset in offsets[begin:end]:
+        index = min(offset - first_offset, len(messages) - 1)
+        if messages[index].offset() != offset:  # there are holes before it
+            index = bisect_left(messages, offset, hi=index, key=_offset_of)
+        if messages[index].offset() == offset:  # else it has no record
+            matching.append(messages[index])
+    return matching
 
 
 class KafkaOffsetReader(KafkaReader):

@@ -237,14 +237,14 @@ def _spark(stage: _Stage, name: str, number: int, how: How) -> tuple[list[Sample
     verdicts = Settled(stage.log, topics, topics.inputs[contest.input_name]) if tracked else None
     started = time.time()
     query = PIPELINES[name].start(contest)
-    _wait_for_lead_in(query, lead_in)
+    wait_for_lead_in(query, lead_in)
     cpu_at_lead_in = cpu_seconds_of_tree(os.getpid())
     query.processAllAvailable()
     ended = time.time()
     if verdicts is not None:
         verdicts.wait_for(records, ROUND_SECONDS_MAX)
         ended = time.time()
-    batches = _batches(query)
+    batches = micro_batches(query)
     query.stop()
     cpu = cpu_seconds_of_tree(os.getpid())
     steady = next((batch for batch in batches if batch.read_before >= lead_in), None)
@@ -264,7 +264,7 @@ def _restart(stage: _Stage, name: str, number: int, how: How) -> float:
     """Stop a query behind the lead-in, start it again, and return the seconds until it has done something."""
     contest = stage.contest(name, number, how)
     query = PIPELINES[name].start(contest)
-    _wait_for_lead_in(query, stage.options.lead_in)
+    wait_for_lead_in(query, stage.options.lead_in)
     query.stop()
     time.sleep(ACKED_SECONDS)
     topics = stage.world.topics
@@ -278,8 +278,8 @@ def _restart(stage: _Stage, name: str, number: int, how: How) -> float:
         ended_ms = verdicts.first_acked_ms or 0
         query.stop()
         return ended_ms / 1000 - started
-    wait_until(lambda: bool(_batches(query)), ROUND_SECONDS_MAX, f"a batch of {name}")
-    ended = _batches(query)[0].ended
+    wait_until(lambda: bool(micro_batches(query)), ROUND_SECONDS_MAX, f"a batch of {name}")
+    ended = micro_batches(query)[0].ended
     query.stop()
     return ended - started
 
@@ -293,7 +293,7 @@ class Batch:
     read_before: int
 
 
-def _batches(query: StreamingQuery) -> list[Batch]:
+def micro_batches(query: StreamingQuery) -> list[Batch]:
     """Return the micro-batches of a query so far that read anything."""
     batches, read = [], 0
     for progress in query.recentProgress:
@@ -312,7 +312,7 @@ def _records(progress: StreamingQueryProgress) -> int:
     return progress.numInputRows
 
 
-def _wait_for_lead_in(query: StreamingQuery, records: int) -> None:
+def wait_for_lead_in(query: StreamingQuery, records: int) -> None:
     """Wait until a batch has ended behind the lead-in.
 
     Raises:

@@ -415,11 +415,10 @@ class _OffsetsReading:
         self.read_records = 0
         self._picker = picker
         self._gap_bytes = gap_bytes
-        self._offsets_to_pick: dict[TopicPartition, frozenset[int]] = {}
+        self._offsets_to_pick = offsets
         # by partition, the offset that the picker reads next
         self._next_offsets: dict[TopicPartition, int] = {}
         for partition, partition_offsets in offsets.items():
-            self._offsets_to_pick[partition] = frozenset(partition_offsets)
             self._next_offsets[partition] = partition_offsets[0]
         picker.assign(self._next_offsets)
 

@@ -312,7 +312,7 @@ class BoltWork:
         for emitted in outcome.emitted:
             emissions = emissions_of_rows(emitted, rows, places)
             if outcome.left_open:
-                is_open = np.isin(emitted.parents, outcome.left_open)
+                is_open = emitted.is_emitted_for(outcome.left_open)
                 open_emissions = np.flatnonzero(is_open).tolist()
                 for places_of_copy in emissions.places_by_copy:
                     for emission_number in open_emissions:

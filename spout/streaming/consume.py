@@ -233,7 +233,7 @@ class Together:
             if message.error() is None:
                 # the message, and those that the client has ready: they take no wait
                 bytes_left = CHUNK_BYTES - held_bytes
-                messages = ready_messages(consumer, message, CHUNK_RECORDS + 1, bytes_left)
+                messages = ready_messages(consumer, message, CHUNK_RECORDS + 1, bytes_left).messages
             # 2. add them to their shares
             events, records = _split_events(messages)
             is_damaged = is_damaged or any(map(is_damage, events))
@@ -379,7 +379,7 @@ def _poll_messages(consumer: Consumer, messages_max: int) -> list[Message]:
             # the message, and those that the client has ready: they take no wait
             messages_left = messages_max - len(messages)
             bytes_left = CHUNK_BYTES - held_bytes
-            received = ready_messages(consumer, message, messages_left, bytes_left)
+            received = ready_messages(consumer, message, messages_left, bytes_left).messages
         messages += received
         if messages[-1].error() is not None:
             # an event, which the caller has to see before it waits for more

@@ -1277,10 +1277,19 @@ MUTANTS = (
     Mutant(
         "a-poll-takes-few-large-records",
         "acker/kafka/reader.py",
-        "while len(messages) < count_max and bytes_left > 0:",
+        "while len(messages) < count_max and value_bytes < bytes_max:",
         "while len(messages) < count_max:",
         "tests/unit/acker/kafka/test_taken_bytes.py::test_no_more_is_copied_than_the_bound_and_a_few_records",
         "a batch that unpacks to a gigabyte would be copied as a whole beside itself",
+    ),
+    Mutant(
+        "a-picker-finds-records-behind-holes",
+        "acker/kafka/reader.py",
+        "            index = bisect_left(messages, offset, hi=index, key=_offset_of)",
+        "            continue",
+        "tests/unit/acker/kafka/test_by_partition.py"
+        "::test_the_messages_at_some_offsets_are_found_whatever_holes_the_log_has",
+        "a lost record behind a marker of a transaction would count as gone, and become a dead letter",
     ),
     # -- partitions that are apart
     Mutant(

@@ -1996,6 +1996,15 @@ MUTANTS = (
         "from 2038 on columns and rows would differ by an hour each summer",
     ),
     Mutant(
+        "what-was-emitted-for-a-failed-row-goes",
+        "spout/execution/calls.py",
+        "        if stays[start]:",
+        "        if len(stays):",
+        "tests/unit/spout/execution/test_around_calls.py"
+        "::test_what_was_emitted_for_failed_rows_goes_and_all_else_stays_as_it_is",
+        "the rows of a failed record would be delivered, and again with its copy",
+    ),
+    Mutant(
         "a-value-of-a-column-fails-alone",
         "spout/execution/fitting.py",
         "if len(column) > 1:",

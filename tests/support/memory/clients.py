@@ -6,7 +6,7 @@ stays open until it is fenced, its place in a group stays until `MemoryMembershi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from acker.errors import (
@@ -237,14 +237,15 @@ class MemoryPicker:
         self._reader.assign(positions)
 
     def pick(
-        self, timeout_ms: int, wanted: Mapping[TopicPartition, Container[int]], max_records: int = 1000
+        self, timeout_ms: int, offsets: Mapping[TopicPartition, Sequence[int]], max_records: int = 1000
     ) -> Picked:
         """Read what is there now."""
-        found = self._reader.poll(timeout_ms, max_records)
         kept, passed = list[Record](), list[Record]()
-        for record in found:
-            of_partition = wanted.get(TopicPartition(record.topic, record.partition), ())
-            (kept if record.offset in of_partition else passed).append(record)
+        offsets_to_keep = {place: frozenset(of_place) for place, of_place in offsets.items()}
+        for record in self._reader.poll(timeout_ms, max_records):
+            place = TopicPartition(record.topic, record.partition)
+            is_kept = record.offset in offsets_to_keep.get(place, ())
+            (kept if is_kept else passed).append(record)
         return Picked(kept, len(passed), sum(len(record.value or b"") for record in passed))
 
     def position(self, partition: TopicPartition) -> int:

@@ -493,7 +493,7 @@ def test_a_picker_returns_at_each_move_and_counts_anew_with_each_call() -> None:
     picker = KafkaPicker(kafka.client())
     picker.assign({A: 0})
     begun_s = kafka.clock.now_s
-    answers = [picker.pick(POLL_MS, {A: {8}}, 4) for _ in range(3)]
+    answers = [picker.pick(POLL_MS, {A: [8]}, 4) for _ in range(3)]
     assert [(len(answer.records), answer.passed, answer.passed_bytes) for answer in answers] == [
         (0, 4, 8),
         (0, 4, 8),
@@ -510,6 +510,6 @@ def test_messages_of_a_partition_that_was_given_up_are_not_taken_for_those_of_th
     picker.assign({A: 1, B: 0})
     picker.pick(POLL_MS, {})
     kafka.last.queue += [message(A, 1), message(B, 4), message(A, 2)]
-    answer = picker.pick(POLL_MS, {A: {1, 4}, B: {1, 4}})
+    answer = picker.pick(POLL_MS, {A: [1, 4], B: [1, 4]})
     assert [(record.partition, record.offset) for record in answer.records] == [(0, 1), (1, 4)]
     assert (picker.position(A), picker.position(B)) == (3, 5)

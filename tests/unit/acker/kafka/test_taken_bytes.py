@@ -37,8 +37,9 @@ class Queue:
 
 def taken(queue: Queue, most: int, bytes_max: int) -> list[int]:
     """Return the sizes of what is taken behind a first message of one byte."""
-    messages = ready_messages(cast("Consumer", queue), message(0, 1), most, bytes_max)
+    messages, value_bytes = ready_messages(cast("Consumer", queue), message(0, 1), most, bytes_max)
     assert len(messages[0]) == 1
+    assert value_bytes == sum(map(len, messages))
     return [len(taken_message) for taken_message in messages[1:]]
 
 

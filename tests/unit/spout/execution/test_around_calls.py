@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import spout
 from acker.wire.causes import HELD, error_class
 from spout.bolts.hooks import TaskHook
 from spout.bolts.trace_hook import TraceHook
+from spout.execution import calls
 from spout.execution.bolt_work import BoltWork
 from spout.execution.calls import Block, EmittedRows, Outcome, RowsToCall
 from spout.execution.guards import CallMemory, Guard, guarded_bolt
@@ -352,3 +355,27 @@ def test_each_row_that_stays_keeps_its_own_task(row: int) -> None:
     kept = rows.without_inputs([row])
     assert kept.tasks is not None
     assert kept.tasks.tolist() == [task for parent, task in enumerate((5, 6, 7)) if parent != row]
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.sets(st.integers(0, 12)), st.booleans())
+def test_what_was_emitted_for_failed_rows_goes_and_all_else_stays_as_it_is(
+    parents: list[int], failed_rows: set[int], one_by_one: bool
+) -> None:
+    """In whatever order it was emitted, and whether rows are copied in runs or asked one by one."""
+    batch = pa.RecordBatch.from_pydict(
+        {"word": [None if n % 5 == 4 else f"w{n}" for n in range(len(parents))]}
+    )
+    rows = EmittedRows(STREAM, None, np.array(parents, np.int64), batch=batch)
+    with pytest.MonkeyPatch.context() as patch:
+        if one_by_one:
+            patch.setattr(calls, "COPIED_RUNS_MAX", 0)
+        remaining = rows.without_inputs(failed_rows)
+    numbers = [number for number, parent in enumerate(parents) if parent not in failed_rows]
+    assert remaining.batch is not None
+    assert remaining.batch.equals(batch.take(pa.array(numbers, pa.int64())))
+    assert remaining.parents.tolist() == [parents[number] for number in numbers]
+
+
+def test_a_failed_row_for_which_nothing_was_emitted_costs_the_others_no_copy() -> None:
+    rows = emitted(STREAM, ("a", 0), ("b", 2))
+    assert rows.without_inputs([1, 7]) is rows

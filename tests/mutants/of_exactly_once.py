@@ -535,4 +535,13 @@ MUTANTS = (
         "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",
         "a time would be another moment, by the zone of the session",
     ),
+    Mutant(
+        "digits-of-a-decimal-behind-the-28th-are-not-looked-at",
+        "spout/store_columns/postgres_columns.py",
+        "number.normalize(_ALL_DIGITS)",
+        "number.normalize()",
+        "tests/contract/test_postgres_values.py"
+        "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",
+        "PostgreSQL would round the number, and nobody would be told",
+    ),
 )

@@ -109,14 +109,15 @@ def python_rows(rows: pa.Table, first_row: int = 0) -> list[dict[str, Any]]:
 def column_values(column: pa.ChunkedArray, name: str, first_row: int = 0) -> list[Any]:
     """Return a column as Python has it, with a dict for each map; Arrow's own are lists of pairs.
 
-    Raises `UsageError`: a value is none of Python's, such as a text that is no UTF-8.
+    Raises `UsageError`: a value is none of Python's, such as a text that is no UTF-8, or a map that
+    has a key twice.
     """
     try:
         values: list[Any] = column.to_pylist()
+        if _has_map(column.type):
+            return [_with_dicts(value, column.type) for value in values]
     except _UNFIT as error:
         raise _no_python_value(column, name, first_row) from error
-    if _has_map(column.type):
-        return [_with_dicts(value, column.type) for value in values]
     return values
 
 
@@ -124,7 +125,7 @@ def _no_python_value(column: pa.ChunkedArray, name: str, first_row: int) -> Usag
     """Return the error of a column that Python cannot have, with the first such row."""
     for number, scalar in enumerate(column, first_row):
         try:
-            scalar.as_py()
+            _with_dicts(scalar.as_py(), column.type)
         except _UNFIT as error:
             why = f"{type(error).__name__}: {Untrusted(str(error)[:300])}"
             return UsageError(
@@ -142,11 +143,19 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _with_dicts(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of a type with a dict for each map in it."""
+    """Return a value of a type with a dict for each map in it.
+
+    Raises:
+        ValueError: a map has a key twice, as Spark's `from_json` makes one of ``{"x": 1, "x": 2}``.
+        TypeError: a key is a list, or a dict.
+    """
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return {key: _with_dicts(item, kind.item_type) for key, item in value}
+        items_by_key = {key: _with_dicts(item, kind.item_type) for key, item in value}
+        if len(items_by_key) < len(value):
+            raise ValueError("a map that has a key twice, of which one item would be lost")
+        return items_by_key
     if pa.types.is_struct(kind):
         return {field.name: _with_dicts(value[field.name], field.type) for field in kind.fields}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

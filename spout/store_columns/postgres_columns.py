@@ -43,8 +43,8 @@ _NO_TEXT: Final = _NUMBERS | _TIMES | {"bool", "bytea", "name", "char", "money",
 """Types of which the text may be written in many ways: a query casts it, and sees what comes of it."""
 
 _ALL_DIGITS: Final = Context(prec=76)
-"""Keeps each digit of a number, of which Arrow's decimals have 76 at most. Python's own context rounds
-to 28: of ``10000000000000000000000000000.5`` it would leave no half."""
+"""Keeps each digit of a number, of which Arrow's decimals have 76 at most. Python's own context
+rounds to 28: of ``10000000000000000000000000000.5`` it would leave no half."""
 
 
 class PostgresColumn(NamedTuple):

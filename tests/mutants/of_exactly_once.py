@@ -549,7 +549,7 @@ MUTANTS = (
         "spout/exactly_once/value_encoding.py",
         "        if len(items_by_key) < len(value):\n",
         "        if False:\n",
-        f"{VALUE_TESTS}::test_a_map_of_which_a_dict_would_lose_an_item_is_named_by_row_and_column",
+        f"{VALUE_TESTS}::test_a_map_of_which_a_dict_would_lose_an_item_is_named_by_its_row",
         "the row of an acked record would lack what was in the record",
     ),
 )

@@ -110,7 +110,11 @@ TWICE: Final[dict[str, tuple[pa.DataType, Any, Any]]] = {
     "map": (pa.map_(pa.string(), pa.int64()), [("k", 1)], [("k", 1), ("l", 2), ("k", 3)]),
     "the same item": (pa.map_(pa.string(), pa.int64()), [], [("k", 1), ("k", 1)]),
     "zeros": (pa.map_(pa.float64(), pa.int64()), [(0.0, 1)], [(0.0, 1), (-0.0, 2)]),
-    "in a list": (pa.list_(pa.map_(pa.string(), pa.int64())), [[], [("k", 1)]], [[], [("k", 1), ("k", 2)]]),
+    "in a list": (
+        pa.list_(pa.map_(pa.string(), pa.int64())),
+        [[], [("k", 1)]],
+        [[], [("k", 1), ("k", 2)]],
+    ),
     "in a struct": (
         pa.struct([("m", pa.map_(pa.string(), pa.int64()))]),
         {"m": [("k", 1)]},
@@ -128,8 +132,8 @@ TWICE: Final[dict[str, tuple[pa.DataType, Any, Any]]] = {
 
 @pytest.mark.parametrize("encode", [json_values, python_rows])
 @pytest.mark.parametrize("name", TWICE)
-def test_a_map_of_which_a_dict_would_lose_an_item_is_named_by_row_and_column(name: str, encode: Any) -> None:
-    """D3226: `from_json` of Spark makes such a map of ``{"k": 1, "k": 2}``; the last item was written alone."""
+def test_a_map_of_which_a_dict_would_lose_an_item_is_named_by_its_row(name: str, encode: Any) -> None:
+    """D3226: `from_json` makes such a map of ``{"k": 1, "k": 2}``; the last item stayed alone."""
     kind, good, bad = TWICE[name]
     rows = pa.table({"v": pa.array([good, None, bad, good], kind)})
     with pytest.raises(UsageError, match=r"row 8002 of the batch has in v, which is a .*map<"):

@@ -1706,6 +1706,14 @@ MUTANTS = (
         "one record for which tracked_when calls sys.exit would end the query at each start",
     ),
     Mutant(
+        "a-key-is-a-number-in-yaml",
+        "spout/inspect/tables.py",
+        'style = "\'" if _LIKE_A_NUMBER.fullmatch(text) else None',
+        "style = None",
+        "tests/unit/spout/test_hostile_texts.py::test_a_text_is_no_number_in_any_version_of_yaml",
+        "a program that reads YAML 1.2 would take the key 12e4 for 120000",
+    ),
+    Mutant(
         "json-shows-what-nobody-sees",
         "spout/inspect/tables.py",
         "return _with_escapes(json.dumps(value, ensure_ascii=False, indent=indent), _json_escape, is_seen)",

@@ -132,7 +132,7 @@ def _read_late_counts(headers: Headers) -> dict[str, LateCounts]:
             group, roots, rows = json.loads(value or b"")
             last_note = read_too_late([next_header])  # None: it is another header
             counts_by_group[str(group)] = LateCounts(int(roots), int(rows), last_note)
-        except (ValueError, TypeError, OverflowError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             continue
     return counts_by_group
 
@@ -142,7 +142,7 @@ def _read_last_restore(value: bytes | None) -> LastRestore | None:
     try:
         at_ms, took_ms = json.loads(value or b"")
         return LastRestore(int(at_ms), int(took_ms))
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -118,14 +118,15 @@ def column_values(column: pa.ChunkedArray, name: str, first_row: int = 0) -> lis
     """Return a column as Python has it, with a dict for each map; Arrow's own are lists of pairs.
 
     `name` is the column's, `first_row` the number of its first row in the batch, for the message.
-    Raises `UsageError`: a value is none of Python's, such as a text that is no UTF-8.
+    Raises `UsageError`: a value is none of Python's, such as a text that is no UTF-8, or a map that
+    has a key twice.
     """
     try:
         values: list[Any] = column.to_pylist()
+        if _has_map(column.type):
+            return [_with_dicts(value, column.type) for value in values]
     except _UNFIT as error:
         raise _no_python_value(column, name, first_row) from error
-    if _has_map(column.type):
-        return [_with_dicts(value, column.type) for value in values]
     return values
 
 
@@ -133,7 +134,7 @@ def _no_python_value(column: pa.ChunkedArray, name: str, first_row: int) -> Usag
     """Return the error of a column that Python cannot have, with the first such row."""
     for row_number, scalar in enumerate(column, first_row):
         try:
-            scalar.as_py()
+            _with_dicts(scalar.as_py(), column.type)
         except _UNFIT as error:
             why = f"{type(error).__name__}: {Untrusted(str(error)[:300])}"
             return UsageError(
@@ -155,12 +156,19 @@ def _with_dicts(value: Any, arrow_type: pa.DataType) -> Any:
     """Return a value with a dict for each map in it, where Arrow has a list of pairs.
 
     `arrow_type` is the type of the value.
+
+    Raises:
+        ValueError: a map has a key twice, as Spark's `from_json` makes one of ``{"x": 1, "x": 2}``.
+        TypeError: a key is a list, or a dict.
     """
     types = pa.types
     if value is None:
         return None
     if types.is_map(arrow_type):
-        return {key: _with_dicts(item, arrow_type.item_type) for key, item in value}
+        items_by_key = {key: _with_dicts(item, arrow_type.item_type) for key, item in value}
+        if len(items_by_key) < len(value):
+            raise ValueError("a map that has a key twice, of which one item would be lost")
+        return items_by_key
     if types.is_struct(arrow_type):
         fields = arrow_type.fields
         return {field.name: _with_dicts(value[field.name], field.type) for field in fields}

@@ -204,7 +204,7 @@ class CollectorObserver(BoltObserver):
         tally: Tally,
         hooks: Sequence[TaskHook],
         task_count_by_stream: Mapping[str, int],
-        report_error: Callable[[Exception], None],
+        report_error: Callable[[BaseException], None],
         clock_ns: ClockNs,
     ) -> None:
         """Observe a bolt.
@@ -251,7 +251,7 @@ class CollectorObserver(BoltObserver):
         for hook in self.hooks:
             try:
                 hook.fail(FailInfo(received, took_ns / 1_000_000, cause))
-            except Exception as error:  # noqa: BLE001 - code of the user; there is no input left to fail for it
+            except BaseException as error:  # noqa: BLE001 - code of the user; there is no input left to fail for it
                 self._report_error(error)
 
     def _count_settled(self, what: What, received: AnchoredTuple) -> int:

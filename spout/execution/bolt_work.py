@@ -352,7 +352,7 @@ class BoltWork:
             transferred = Counted(What.TRANSFERRED, self.name, stream)
             self.tally.add(transferred, task_count * row_count)
 
-    def _report_error(self, error: Exception) -> None:
+    def _report_error(self, error: BaseException) -> None:
         # a method, since the observer is made before the collector, which
         # observes by it
         self.collector.report_error(error)

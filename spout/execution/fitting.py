@@ -105,7 +105,7 @@ def fitted(emitted: EmittedRows, misfit_log: Tracebacks | None) -> Fitted:
         unfit_rows = _rows_of_too_large_inputs(ordered.emitted, values, error)
         if not unfit_rows:
             raise
-    except Exception:  # noqa: BLE001 - values of the user, which have code of the user
+    except BaseException:  # noqa: BLE001 - values of the user, which have code of the user
         unfit_rows = misfits(values, stream.schema, bolt)
     return ordered.without_unfit(unfit_rows, misfit_log).as_arrow()
 
@@ -253,7 +253,7 @@ class _ColumnFitter:
 
     def __init__(self, bolt: str) -> None:
         self._bolt = bolt
-        self.errors_by_row: dict[int, Exception] = {}
+        self.errors_by_row: dict[int, BaseException] = {}
 
     def fit(
         self,

@@ -66,6 +66,13 @@ OF_A_FILE: Final = ("validate", "acls", "topics create", "topics check", "topics
 OF_NO_FILE: Final = ("explain", "size", "demo", "submit")
 """Commands of ours that need no topics.yaml."""
 
+_LIKE_A_NUMBER: Final = re.compile(r"[-+]?\.?[0-9][-+.:_0-9A-Za-z]*|[yYnN]")
+"""Texts that one version of YAML or another may read as a number, a time or a truth.
+
+PyYAML writes ``12e4``, ``0o17`` and ``089`` without quotation marks: they are texts in YAML 1.1. In
+YAML 1.2, as Go's and JavaScript's programs read it, they are the numbers 120000, 15 and 89.
+"""
+
 _QUOTED: Final = re.compile(r"`(windhover [^`]+)`")
 
 
@@ -141,10 +148,15 @@ def encoded(value: object, output: OutputFormat, is_seen: Callable[[str], bool] 
     import yaml
 
     class SeenDumper(yaml.SafeDumper):
-        """Puts a text that needs escapes into quotation marks: YAML has escapes nowhere else."""
+        """Puts a text into quotation marks where a reader would take it for a number.
+
+        One that needs escapes, too: YAML has escapes nowhere else.
+        """
 
         def represent_seen(self, text: str) -> yaml.ScalarNode:
-            style = None if all(map(is_seen, text)) else '"'
+            style = "'" if _LIKE_A_NUMBER.fullmatch(text) else None
+            if not all(map(is_seen, text)):
+                style = '"'
             return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     SeenDumper.add_representer(str, SeenDumper.represent_seen)

@@ -149,7 +149,7 @@ def pack_error(error: Exception) -> bytes:
     try:
         error_bytes = pickle.dumps(error, protocol=5)
         pickle.loads(error_bytes)  # some can be written, and not read
-    except Exception:  # noqa: BLE001 - an error of the user, which may have code of the user
+    except BaseException:  # noqa: BLE001 - an error of the user, which may have code of the user
         text = f"{class_name(type(error))}: {text_of(error)}"
         return pickle.dumps(TrackingError(text), protocol=5)
     return error_bytes

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import struct
 from datetime import datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final, LiteralString, NamedTuple
 
 import pyarrow as pa
@@ -41,6 +41,10 @@ _NUMBERS: Final = _WHOLE | _FLOATS | {"numeric"}
 _TIMES: Final = frozenset({"date", "time", "timetz", "timestamp", "timestamptz", "interval"})
 _NO_TEXT: Final = _NUMBERS | _TIMES | {"bool", "bytea", "name", "char", "money", "bit", "varbit"}
 """Types of which the text may be written in many ways: a query casts it, and sees what comes of it."""
+
+_ALL_DIGITS: Final = Context(prec=76)
+"""Keeps each digit of a number, of which Arrow's decimals have 76 at most. Python's own context
+rounds to 28: of ``10000000000000000000000000000.5`` it would leave no half."""
 
 
 class PostgresColumn(NamedTuple):
@@ -202,5 +206,5 @@ def _has_digits(value: Any, scale: int) -> bool:
     if not number.is_finite() or not number:
         return True
     # of 1.50 it is -1, of 1,200 it is 2
-    exponent = number.normalize().as_tuple().exponent
+    exponent = number.normalize(_ALL_DIGITS).as_tuple().exponent
     return isinstance(exponent, int) and -exponent <= scale

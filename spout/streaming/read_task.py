@@ -493,7 +493,7 @@ class _Reading:
             try:
                 if not predicate(Tuple(rows, row)):
                     best_effort_rows.add(row)
-            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
+            except BaseException as error:  # noqa: BLE001 - what user code raises fails its record
                 # the operator of what arises before any bolt is the input
                 operator = self._options.input_of(chunk.source).name
                 cause = cause_of(operator, error, self._tracebacks)

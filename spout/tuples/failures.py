@@ -69,7 +69,7 @@ def with_class(error: BaseException) -> BaseException:
     """Return an exception, or one in its place if it raises when asked for its class."""
     try:
         isinstance(error, FailTuple)
-    except Exception:  # noqa: BLE001 - code of the user, which was only to be asked
+    except BaseException:  # noqa: BLE001 - code of the user, which was only to be asked
         text = f"an exception, {class_name(type(error))}, does not say of which class it is"
         return TupleError(text).with_traceback(error.__traceback__)
     return error
@@ -120,7 +120,7 @@ def cause_of(
     return _keep_traceback(operator, why, text, place or tracebacks.code_place, tracebacks)
 
 
-def cause_of_output(operator: str, why: Exception, tracebacks: Tracebacks) -> Cause:
+def cause_of_output(operator: str, why: BaseException, tracebacks: Tracebacks) -> Cause:
     """Build the cause of an output that does not fit; its place is the bolt's
     code, which has returned.
     """

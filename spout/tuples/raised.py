@@ -200,7 +200,7 @@ def _text_of(error: BaseException) -> str:
     """Return a traceback as text, cut in its middle if it is too long."""
     try:
         text = "\n".join(trace_lines(error))
-    except Exception as raised:  # noqa: BLE001 - it reads attributes of the error
+    except BaseException as raised:  # noqa: BLE001 - it reads attributes of the error
         text = f"<no traceback: {type(raised).__name__}>"
     if len(text) <= TRACEBACK_CHARACTERS_MAX:
         return text

@@ -199,7 +199,7 @@ class Misfit(NamedTuple):
     """The number of an emitted row that does not fit the bolt's output, and why not."""
 
     row: int
-    error: Exception
+    error: BaseException
 
 
 def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> pa.RecordBatch:
@@ -273,13 +273,13 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list
     for number, row in enumerate(rows):
         try:
             batch_of([row], schema, bolt)
-        except Exception as error:  # noqa: BLE001 - values of the user, which have code of the user
+        except BaseException as error:  # noqa: BLE001 - values of the user have code of the user
             clearer_error = size_error(row, schema.names, bolt) or _value_error(row, schema, bolt)
             unfit_rows.append(Misfit(number, clearer_error or error))
     return unfit_rows
 
 
-def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception | None:
+def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> BaseException | None:
     """Return an error that names the first value of a row that does not fit
     its field; None: all fit.
 
@@ -290,7 +290,7 @@ def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception 
     for value, field in zip(row, schema, strict=True):
         try:
             pa.array(exact_values([value], field.type), field.type)
-        except Exception as error:  # noqa: BLE001 - as in `misfits`
+        except BaseException as error:  # noqa: BLE001 - as in `misfits`
             spark_type = spark_type_of(field.type).simpleString()
             message = (
                 f"bolt {bolt!r} emitted {short_repr(value)}, a {type(value).__name__},"
@@ -300,7 +300,7 @@ def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception 
     return None
 
 
-def with_message(error: Exception, message: str) -> Exception:
+def with_message(error: BaseException, message: str) -> BaseException:
     """Return an error of the same class with another message.
 
     The class stays, since the user's rules for failed tuples name classes.
@@ -308,7 +308,7 @@ def with_message(error: Exception, message: str) -> Exception:
     """
     try:
         return type(error)(message)
-    except Exception:  # noqa: BLE001 - as UnicodeEncodeError does
+    except BaseException:  # noqa: BLE001 - as UnicodeEncodeError does
         return ValueError(message)
 
 
@@ -343,7 +343,7 @@ def put_in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) ->
                     f" changed in between; emit a new one each time, as {class_name}(row)"
                 )
             rows[number] = values_in_order(row, fields, bolt)
-        except Exception as error:  # noqa: BLE001 - rows of the user, which have code of the user
+        except BaseException as error:  # noqa: BLE001 - rows of the user have code of the user
             refused_rows.append(Misfit(number, error))
     return refused_rows
 

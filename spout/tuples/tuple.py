@@ -56,7 +56,7 @@ def short_repr(value: object) -> str:
     """
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001 - code of the user, which was only to be shown
+    except BaseException as error:  # noqa: BLE001 - code of the user, which was only to be shown
         text = f"<no repr: {class_name(type(error))}>"
     return _ADDRESS.sub("", text)[:SHOWN_CHARACTERS_MAX]
 
@@ -67,7 +67,7 @@ def text_of(error: BaseException) -> str:
     """
     try:
         return _ADDRESS.sub("", str(error)[:TEXT_CHARACTERS_MAX])
-    except Exception as raised:  # noqa: BLE001 - code of the user, which was only to be shown
+    except BaseException as raised:  # noqa: BLE001 - code of the user, which was only to be shown
         return f"<no text: {class_name(type(raised))}>"
 
 

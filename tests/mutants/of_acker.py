@@ -1544,4 +1544,14 @@ MUTANTS = (
         "tests/unit/acker/service/test_budgets.py::test_a_partition_that_came_up_is_left_alone_for_the_first_time_again",
         "after some outages in a year a partition would be left alone for long at the first try",
     ),
+    Mutant(
+        "a-note-of-state-may-be-nested-without-end",
+        "acker/service/state_notes.py",
+        "        return LastRestore(int(at_ms), int(took_ms))\n"
+        "    except (ValueError, TypeError, OverflowError, RecursionError):\n",
+        "        return LastRestore(int(at_ms), int(took_ms))\n"
+        "    except (ValueError, TypeError, OverflowError):\n",
+        "tests/unit/acker/service/test_state_notes.py::test_notes_that_no_acker_wrote_count_as_none",
+        "one record in _ack_state would end its acker, the page and status at each start",
+    ),
 )

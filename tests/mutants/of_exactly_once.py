@@ -537,4 +537,21 @@ MUTANTS = (
         "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",
         "a time would be another moment, by the zone of the session",
     ),
+    Mutant(
+        "digits-of-a-decimal-behind-the-28th-are-not-looked-at",
+        "spout/store_columns/postgres_columns.py",
+        "number.normalize(_ALL_DIGITS)",
+        "number.normalize()",
+        "tests/contract/test_postgres_values.py"
+        "::test_a_value_is_what_was_written_or_is_refused_by_row_and_column",
+        "PostgreSQL would round the number, and nobody would be told",
+    ),
+    Mutant(
+        "a-map-with-a-key-twice-loses-an-item",
+        "spout/exactly_once/value_encoding.py",
+        "        if len(items_by_key) < len(value):\n",
+        "        if False:\n",
+        f"{VALUE_TESTS}::test_a_map_of_which_a_dict_would_lose_an_item_is_named_by_its_row",
+        "the row of an acked record would lack what was in the record",
+    ),
 )

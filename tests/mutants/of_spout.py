@@ -1689,6 +1689,40 @@ MUTANTS = (
         "a link of somebody else's would turn a page around",
     ),
     Mutant(
+        "the-text-of-an-exception-may-end-its-process",
+        "spout/tuples/tuple.py",
+        "    except BaseException as raised:",
+        "    except Exception as raised:",
+        "tests/unit/spout/execution/test_hostile_errors.py::test_it_fails_its_record_alone",
+        "a record whose error has a text that panics would end its query at each start",
+    ),
+    Mutant(
+        "a-value-that-panics-ends-its-task",
+        "spout/execution/fitting.py",
+        "    except BaseException:  # noqa: BLE001 - values of the user",
+        "    except Exception:  # noqa: BLE001 - values of the user",
+        "tests/unit/spout/execution/test_unfit_values.py"
+        "::test_a_value_that_ends_the_process_fails_its_record_alone",
+        "a record for which such a value is emitted would end its query at each start",
+    ),
+    Mutant(
+        "a-predicate-that-leaves-ends-its-task",
+        "spout/streaming/read_task.py",
+        "            except BaseException as error:  # noqa: BLE001 - what user",
+        "            except Exception as error:  # noqa: BLE001 - what user",
+        "tests/unit/spout/streaming/test_read_task.py"
+        "::test_what_ends_a_process_fails_the_record_for_which_tracked_when_raises_it",
+        "one record for which tracked_when calls sys.exit would end the query at each start",
+    ),
+    Mutant(
+        "a-key-is-a-number-in-yaml",
+        "spout/inspect/tables.py",
+        'style = "\'" if _LIKE_A_NUMBER.fullmatch(text) else None',
+        "style = None",
+        "tests/unit/spout/test_hostile_texts.py::test_a_text_is_no_number_in_any_version_of_yaml",
+        "a program that reads YAML 1.2 would take the key 12e4 for 120000",
+    ),
+    Mutant(
         "json-shows-what-nobody-sees",
         "spout/inspect/tables.py",
         "return _with_escapes(json.dumps(value, ensure_ascii=False, indent=indent), _json_escape, is_seen)",

@@ -25,6 +25,12 @@ ODD_VALUES: Final[dict[str, tuple[pa.DataType, list[Any]]]] = {
         [Decimal(0), Decimal("1.25"), Decimal("1e-18"), Decimal("-99999999999999999999.999999999999999999")],
     ),
     "long decimal": (pa.decimal128(38, 0), [Decimal("9" * 38), Decimal("-1" + "0" * 37), Decimal(3)]),
+    # digits behind the 28th, which Python's arithmetic rounds away
+    "decimal of many digits": (
+        pa.decimal128(38, 21),
+        [Decimal(f"12345678901234567.{'0' * 20}1"), Decimal("-10000000000.5" + "0" * 14 + "5")],
+    ),
+    "longest decimal": (pa.decimal256(76, 58), [Decimal("1." + "0" * 57 + "1")]),
     "string": (
         pa.string(),
         [

@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from acker.errors import UnknownVersion
-from acker.kafka.port import TopicPartition, UnreadableName
+from acker.kafka.port import Outgoing, TopicPartition, UnreadableName
+from acker.service.state_notes import DEADLINES_HEADER, LATE_HEADER, RESTORED_HEADER
 from spout.cli import main as cli
 from spout.planning.journal import BEGINNING
 from tests.support.odd_records import NO_UTF8, ODD_RECORDS, OddRecord, append_odd, cut_golden, cut_short
@@ -195,3 +196,25 @@ def test_a_state_that_is_cut_short_stops_its_acker_by_name_until_it_is_marked(si
     assert (stopped.service, type(stopped.error).__name__) == ("acker", "Disagreement")
     assert f"_ack_state/0@{offset} cannot be read as State" in str(stopped.error)
     assert world.confirmed == [*BEFORE, *BEHIND]
+
+
+@pytest.mark.parametrize("note", [RESTORED_HEADER, LATE_HEADER, DEADLINES_HEADER])
+def test_no_acker_and_no_page_ends_at_notes_of_a_state_that_are_nested_deeper_than_python_reads(
+    note: str,
+) -> None:
+    """O126: State itself is sound, as who wrote over its notes has copied it."""
+    world = OddWorld()
+    world.write(BEFORE)
+    world.work(3)
+    last = world.last_record("_ack_state")
+    assert last is not None
+    kept = tuple(header for header in last.headers if header[0] != note)
+    forged = Outgoing("_ack_state", 0, last.value, last.key, (*kept, (note, b"[" * 100_000)))
+    world.cluster.partition(TopicPartition("_ack_state", 0)).append(forged, world.cluster.now_ms)
+    codes = world.pages(["/", "/machinery", "/metrics"])
+    assert {path: code for path, code in codes.items() if code >= 500} == {}
+    world.restart_all()
+    world.write(BEHIND)
+    world.work(6)
+    assert world.confirmed == [*BEFORE, *BEHIND]
+    assert world.ended == []

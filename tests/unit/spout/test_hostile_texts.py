@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
@@ -27,6 +27,7 @@ from starlette.testclient import TestClient
 from typer.main import get_command
 
 from acker.config.topics import Topics
+from acker.config.yaml_text import read_yaml
 from acker.errors import SessionRefused
 from acker.kafka.client import LIBRDKAFKA, Background, KafkaClient
 from acker.kafka.port import GroupMember, Log, Outgoing
@@ -44,6 +45,7 @@ from spout.doctor.bundle import BundleSources, write_bundle
 from spout.doctor.codes import TOPICS_FILE
 from spout.group.presence import Who
 from spout.inspect.overview import Overview
+from spout.inspect.tables import OutputFormat, encoded
 from spout.planning.journal import BEGINNING
 from spout.runtime.scrape import MetricSample
 from spout.ui.graph import Drivers
@@ -236,6 +238,29 @@ def test_json_and_yaml_can_be_seen_read_and_are_the_same(
     text = capsys.readouterr().out
     assert unseen(text) == []
     assert yaml.safe_load(text) == json.loads(document)
+
+
+NUMBERS_OF_YAML: Final = (
+    *("12e4", "1E5", "7e10", "1e400", "1.5e3", "+.5", ".1e1", "-1e-3", "0o17", "0O17", "089"),
+    *("0x1f", "0b101", "1_000", "12:30", "-0", "+5", "1.", ".inf", "2026-1-2", "2026-01-02"),
+    *("y", "N", "no", "null", "~", "true"),
+)
+"""Keys of records, such as parts of a hash, that a version of YAML reads as something else."""
+
+
+@pytest.mark.parametrize("key", [*NUMBERS_OF_YAML, "\u202e12e4", "12e4\x85"])
+def test_a_text_is_no_number_in_any_version_of_yaml(key: str) -> None:
+    """O2002: of the key 12e4 a program in Go read 120000, and so did the reader of topics.yaml."""
+    text = encoded([{"key": key}], OutputFormat.YAML)
+    assert yaml.safe_load(text) == [{"key": key}]
+    # plain scalars are numbers there as in YAML 1.2
+    assert read_yaml(text, {}).data == [{"key": key}]
+    assert re.fullmatch(r"- key: (['\"]).*\1\n", text)
+
+
+@pytest.mark.parametrize("key", ["12e4 apples", "a1", "order-7", "sentences/0@7", "é"])
+def test_a_text_that_nobody_takes_for_a_number_has_no_quotation_marks(key: str) -> None:
+    assert encoded([{"key": key}], OutputFormat.YAML) == f"- key: {key}\n"
 
 
 @pytest.mark.usefixtures("world")

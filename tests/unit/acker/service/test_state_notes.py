@@ -11,6 +11,7 @@ import pytest
 from acker.service.state_notes import (
     DEADLINES_BYTES_MAX,
     DEADLINES_HEADER,
+    LATE_HEADER,
     RESTORED_HEADER,
     LastRestore,
     StateNotes,
@@ -49,9 +50,11 @@ def test_notes_of_very_many_ranges_have_the_oldest_ones_and_stay_small() -> None
 @pytest.mark.parametrize(
     "value",
     [None, b"", b"\xff", b"x" * 100, zlib.compress(b"1234567"), packed(1, 2, 3), packed(1, 2)[:-3],
-     zlib.compress(bytes(17_000_000)), packed()],
+     zlib.compress(bytes(17_000_000)), packed(), b"[" * 100_000, b'{"a":' * 100_000, b"9" * 100_000,
+     b"[1e999, 1]", b'["g", 1, null]'],
 )  # fmt: skip
 def test_notes_that_no_acker_wrote_count_as_none(value: bytes | None) -> None:
-    """One of them unpacks to more than any acker's do."""
+    """One unpacks to more than any acker's do; some are nested deeper than Python reads."""
     assert read_notes(((DEADLINES_HEADER, value),)).deadlines_ms == {}
     assert read_notes(((RESTORED_HEADER, value),)).restored is None
+    assert read_notes(((LATE_HEADER, value),)).too_late == {}

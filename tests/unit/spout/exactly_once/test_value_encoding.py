@@ -104,3 +104,38 @@ def test_a_text_that_is_no_utf8_is_named_by_row_and_column(encode: Any) -> None:
     rows = pa.table({"a": [1, 2], "text": BROKEN_TEXT})
     with pytest.raises(UsageError, match="row 1 of the batch has in text, which is a string, what Python"):
         encode(rows)
+
+
+TWICE: Final[dict[str, tuple[pa.DataType, Any, Any]]] = {
+    "map": (pa.map_(pa.string(), pa.int64()), [("k", 1)], [("k", 1), ("l", 2), ("k", 3)]),
+    "the same item": (pa.map_(pa.string(), pa.int64()), [], [("k", 1), ("k", 1)]),
+    "zeros": (pa.map_(pa.float64(), pa.int64()), [(0.0, 1)], [(0.0, 1), (-0.0, 2)]),
+    "in a list": (
+        pa.list_(pa.map_(pa.string(), pa.int64())),
+        [[], [("k", 1)]],
+        [[], [("k", 1), ("k", 2)]],
+    ),
+    "in a struct": (
+        pa.struct([("m", pa.map_(pa.string(), pa.int64()))]),
+        {"m": [("k", 1)]},
+        {"m": [("k", 1), ("k", 2)]},
+    ),
+    "in a map": (
+        pa.map_(pa.string(), pa.map_(pa.int64(), pa.int64())),
+        [("k", [(1, 1)])],
+        [("k", [(1, 1), (1, 2)])],
+    ),
+    "a key of lists": (pa.map_(pa.list_(pa.int64()), pa.int64()), [], [([1], 1)]),
+    "a key of structs": (pa.map_(pa.struct([("a", pa.int64())]), pa.int64()), [], [({"a": 1}, 1)]),
+}
+
+
+@pytest.mark.parametrize("encode", [json_values, python_rows])
+@pytest.mark.parametrize("name", TWICE)
+def test_a_map_of_which_a_dict_would_lose_an_item_is_named_by_its_row(name: str, encode: Any) -> None:
+    """D3226: `from_json` makes such a map of ``{"k": 1, "k": 2}``; the last item stayed alone."""
+    kind, good, bad = TWICE[name]
+    rows = pa.table({"v": pa.array([good, None, bad, good], kind)})
+    with pytest.raises(UsageError, match=r"row 8002 of the batch has in v, which is a .*map<"):
+        encode(rows, 8_000)
+    assert len(encode(rows.slice(0, 2), 0)) == 2

@@ -39,6 +39,18 @@ class Raising:
     __repr__ = __str__
 
 
+class Ending:
+    """An object whose text ends its process, as by a panic of a library in Rust."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self._error = error
+
+    def __str__(self) -> str:
+        raise self._error("no text")
+
+    __repr__ = __str__
+
+
 class OddMeta(type):
     """A class of classes that do not say what they are called."""
 
@@ -62,11 +74,29 @@ class Posing(Exception):
     def __class__(self, value: Any) -> None: ...
 
 
+class PosingBadly(Exception):
+    """An exception that ends its process when it is to say of which class it is."""
+
+    @property
+    def __class__(self) -> Any:
+        raise Panic("no class")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None: ...
+
+
 class Unpicklable(Exception):
     """An exception that no other process can have."""
 
     def __reduce__(self) -> Any:
         raise ValueError("no pickle")
+
+
+class EndingPickle(Exception):
+    """An exception that ends its process when it is to be sent to another one."""
+
+    def __reduce__(self) -> Any:
+        raise Panic("no pickle")
 
 
 class Panic(BaseException):
@@ -86,11 +116,17 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "a text that raises, of a ValueError": lambda: ValueError(Raising()),
     "a text that raises, of a KeyError": lambda: KeyError(Raising()),
     "a text that raises, of a note": lambda: _noted(ValueError("x"), "n" * 100_000),
+    "a text that panics": lambda: ValueError(Ending(Panic)),
+    "a text that is cancelled": lambda: ValueError(Ending(asyncio.CancelledError)),
+    "a panic whose text panics": lambda: Panic(Ending(Panic)),
+    "a group of texts that panic": lambda: ExceptionGroup("several", [TypeError(Ending(Panic))]),
     "a text of 10 MB": lambda: ValueError("é" * 5_000_000),
     "a text of surrogates and NUL": lambda: ValueError("\ud800\x00\udfff"),
     "no pickle": lambda: Unpicklable("x"),
+    "no pickle, but a panic": lambda: EndingPickle("x"),
     "no class name": Nameless,
     "no class": Posing,
+    "no class, but a panic": PosingBadly,
     "a hostile class name": lambda: type("a\n\x1b[2J`rm`\u202e(", (Exception,), {})("x"),
     "a class name of 1 MB": lambda: type("N" * 1_000_000, (Exception,), {})("x"),
     "its own cause": chained,
@@ -229,7 +265,10 @@ WAYS = {
 }
 """Where a bolt runs, and the hooks that watch it."""
 
-ELSEWHERE = ("no pickle", "no class", "MemoryError", "SystemExit", "a panic")
+ELSEWHERE = (
+    "no pickle", "no pickle, but a panic", "no class", "MemoryError", "SystemExit", "a panic",
+    "a text that panics",
+)  # fmt: skip
 """Tried in a topology and in a child, too, which take their time."""
 
 EXCEPTIONS = [name for name, make in ERRORS.items() if _is_exception(make())]

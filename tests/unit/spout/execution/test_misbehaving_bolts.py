@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from mmap import mmap
@@ -16,7 +17,7 @@ import pytest
 
 import spout
 from acker.errors import BoltStopped, TupleError
-from acker.wire.causes import error_class
+from acker.wire.causes import error_class, error_text
 from acker.wire.codec import wire_codec
 from spout.bolts.bolts import AnyBolt
 from spout.bolts.collectors import EmittedStream, Outlet, OutputCollector
@@ -378,9 +379,12 @@ def test_a_class_is_no_cause_and_the_error_says_what_is_one() -> None:
 class Alarm(TaskHook):
     """Cannot bear a failure."""
 
+    def __init__(self, error: type[BaseException]) -> None:
+        self._error = error
+
     def fail(self, info: FailInfo) -> None:
         """Raise."""
-        raise RuntimeError("no alarm today")
+        raise self._error("no alarm today")
 
 
 class FailsByHand(Threads):
@@ -391,15 +395,18 @@ class FailsByHand(Threads):
         self.collector.fail(tuple, "bad")
 
 
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, CancelledError])
 @pytest.mark.parametrize("bolt", [Raises(ValueError("bad")), FailsByHand()])
-def test_what_a_hook_raises_for_a_failure_is_reported_and_ends_no_task(bolt: AnyBolt) -> None:
+def test_what_a_hook_raises_for_a_failure_is_reported_and_ends_no_task(
+    bolt: AnyBolt, error: type[BaseException]
+) -> None:
     """Its input has failed already."""
-    steps = (Step("it", bolt, WORD, (Alarm(),)),)
+    steps = (Step("it", bolt, WORD, (Alarm(error),)),)
     task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
     fed(task, "bad")
     report = task.report()
     assert [roots.tolist() for _, roots in failures_in(report)] == [[0]]
-    assert [(each.operator, each.error) for each in report.errors] == [("it", "RuntimeError")]
+    assert [(each.operator, each.error) for each in report.errors] == [("it", error_text(error))]
 
 
 class Passes(spout.BasicBolt):

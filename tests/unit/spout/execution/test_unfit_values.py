@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -73,6 +74,67 @@ def test_a_row_with_a_value_that_does_not_fit_fails_its_record(bolt: Any, hooks:
         assert without_code_line(cause.message)[1].startswith(" (test_unfit_values.py:")
     kept = [(line, value) for line in LINES if line in FITS for value in (0, 7)]
     assert sorted(row for row in rows if row[0] in FITS) == sorted(kept)
+
+
+class Panic(BaseException):
+    """As PyO3 derives the panic of a library in Rust."""
+
+
+class Ending:
+    """A value that ends its process, whatever it is turned into."""
+
+    def __int__(self) -> int:
+        raise ENDS[0]("no number")
+
+    def __repr__(self) -> str:
+        raise ENDS[0]("no text")
+
+    __len__ = __iter__ = __float__ = __index__ = __int__
+
+
+class EndingRow(list[Any]):
+    """A row that ends its process when its values are put in order."""
+
+    def __len__(self) -> int:
+        raise ENDS[0]("no size")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ENDS[0]("no values")
+
+
+ENDS: list[type[BaseException]] = [Panic]
+"""What they raise."""
+
+
+class EmitsEnds(spout.BasicBolt):
+    """Emits for each line a row that fits, and for the bad one what ends its process, too."""
+
+    output = "line string, n int"
+
+    def __init__(self, ending: str) -> None:
+        self._ending = ending
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit both."""
+        line = tuple["value"].decode()
+        collector.emit((line, 0))
+        if line == "bad":
+            collector.emit(EndingRow() if self._ending == "row" else (line, Ending()))
+
+
+@pytest.mark.parametrize("ends", [Panic, CancelledError])
+@pytest.mark.parametrize("where", ["rows", "child", "topology"])
+@pytest.mark.parametrize("hooks", [0, 1])
+@pytest.mark.parametrize("ending", ["value", "row"])
+def test_a_value_that_ends_the_process_fails_its_record_alone(
+    ending: str, hooks: int, where: str, ends: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O813: bolts emit objects of libraries, which have code of their own."""
+    monkeypatch.setitem(globals(), "ENDS", [ends])
+    rows: list[Any] = []
+    failed = ran(EmitsEnds(ending), [b"a", b"bad", b"b"], [TaskHook()] * hooks, where, rows)
+    assert list(failed) == [1]
+    assert sorted(row[0] for row in rows if row[0] != "bad") == ["a", "b"]
 
 
 class Columns(spout.ArrowBolt):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Event
@@ -25,7 +26,7 @@ from confluent_kafka import (
 from acker.errors import Disagreement, TrackingError, Unreachable, WindhoverError
 from acker.identity import copies_source, position_at, source_of
 from acker.kafka.port import DamagedRun
-from acker.wire.causes import HELD
+from acker.wire.causes import HELD, error_text
 from acker.wire.events import SourceRun
 from spout.bolts.bolts import BasicBolt
 from spout.bolts.collectors import BasicCollector
@@ -375,6 +376,10 @@ def not_debug(tuple: Tuple) -> bool:
     return b"debug" not in tuple["value"]
 
 
+class Panic(BaseException):
+    """As PyO3 derives the panic of a library in Rust."""
+
+
 @dataclass(slots=True)
 class Read:
     """What became of a read task: the values of the rows that it returned, and its report."""
@@ -441,6 +446,7 @@ class Log:
 def read(
     monkeypatch: pytest.MonkeyPatch,
     *values: bytes | None,
+    tracked_when: Callable[[Tuple], bool] = not_debug,
     order: Mapping[int, LineUp] | None = None,
     source: int = SOURCE,
     sources: Sequence[int] = (),
@@ -457,7 +463,8 @@ def read(
     runs = tuple(SourceRun(number, position_at(0, 0), position_at(0, len(values))) for number in every)
     plan = BatchPlan("g", "s", 1, 2, 7, 30_000, True, runs)
     task = ReadTask(plan, runs, dict.fromkeys(every, "lines"), order or {})
-    asked = SourceOptions(TOPICS, ("lines",), "q", tracked_when=not_debug, ledger=object(), **options)
+    options |= {"tracked_when": tracked_when, "ledger": object()}
+    asked = SourceOptions(TOPICS, ("lines",), "q", **options)
     for batch in read_task.read(task, asked):
         found.values += batch.column("value").to_pylist()
     return found
@@ -474,6 +481,23 @@ def test_a_record_for_which_tracked_when_raises_fails_and_the_others_go_on(
     assert (cause.operator, cause.error) == ("lines", "TypeError")
     assert cause.message.startswith("tracked_when: ")
     assert untracked_in(found.report) == [3]
+
+
+@pytest.mark.parametrize("ends", [SystemExit, CancelledError, KeyboardInterrupt, GeneratorExit, Panic])
+def test_what_ends_a_process_fails_the_record_for_which_tracked_when_raises_it(
+    ends: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O813: it ended the query at each start, as `sys.exit` or a panic in a bolt did."""
+
+    def ends_at_bad(received: Tuple) -> bool:
+        if received["value"] == b"bad":
+            raise ends("no")
+        return True
+
+    found = read(monkeypatch, b"a", b"bad", b"b", tracked_when=ends_at_bad)
+    assert found.values == [b"a", b"b"]
+    [(cause, roots)] = found.failed.items()
+    assert (cause.error, roots) == (error_text(ends), [1])
 
 
 def test_a_task_that_nobody_reads_to_its_end_closes_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -695,9 +695,10 @@ class KafkaLog:
         Who leads them is asked at most every `LEADERS_EVERY_S`.
         """
         now_s = self._clock()
+        # lists, since another thread may add to what is gone through
         recent_silences = {
             partition: silence
-            for partition, silence in self._silence_by_partition.items()
+            for partition, silence in list(self._silence_by_partition.items())
             if now_s < silence.until_s
         }
         self._silence_by_partition = recent_silences
@@ -708,7 +709,7 @@ class KafkaLog:
         # where nobody says who leads now, it counts as the same leader
         self._silence_by_partition = {
             partition: silence
-            for partition, silence in recent_silences.items()
+            for partition, silence in list(recent_silences.items())
             if leaders.get(partition, silence.leader) == silence.leader
         }
 

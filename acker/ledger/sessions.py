@@ -292,10 +292,10 @@ class Sessions:
         """Take sources from the group that has them; whichever group takes them next gets them.
 
         Args:
-            sources: all of one input. generation_by_source: the sources of which some acker
-            partition has initialised positions,
-                each with the generation in which it goes on. It is kept, since positions only rise.
-                Sources that are not here are forgotten.
+            sources: all of one input.
+            generation_by_source: the sources of which some acker partition has initialised
+                positions, each with the generation in which it goes on. It is kept, since
+                positions only rise. Sources that are not here are forgotten.
         """
         for source in sources:
             self.sources.pop(source, None)

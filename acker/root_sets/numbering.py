@@ -49,8 +49,8 @@ class RootNumbers:
         starts = self._roots.table[rows_of_source, 1]
         ends = self._roots.table[rows_of_source, 2]
         shifts = self._shifts[rows_of_source]
-        # mostly none is in the set if the highest is not: what a batch does to roots of earlier
-        # batches is below all roots of its own
+        # none is in the set if the highest lies before its first run: so does all that a batch
+        # does to roots of earlier batches
         if not len(starts) or not len(positions) or positions.max() < starts[0]:
             return np.full(len(positions), -1)
         # 2. the last run that begins at a position or before it; before all of them the first one

@@ -390,8 +390,7 @@ def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None
 
     Args:
         deadlines_ms: ms of the session's clock, by the number of a cohort in State. Only a view
-        needs
-            them: a restart reads the records again that moved them.
+            needs them: a restart reads the records again that moved them.
     """
     for number, cohort in enumerate(core.ledger.cohorts()):
         # a cohort in a bin got its deadlines with the bin

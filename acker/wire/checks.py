@@ -215,10 +215,10 @@ def left_out_block(
     init may begin at 131,071, in the next acker block, and not at 131,072.
 
     Args:
-        first_allowed: the first position that might be initialised before the init. start: the
-        first position of the init. partition: the acker partition that reads it, one of
-        `partitions`. Between the acker blocks of
-            the two positions some may be other partitions'.
+        first_allowed: the first position that might be initialised before the init.
+        start: the first position of the init.
+        partition: the acker partition that reads it, one of `partitions`. Between the acker
+            blocks of the two positions some may be other partitions'.
     """
     first_between = (first_allowed >> ACKER_BLOCK_BITS) + 1
     end_between = start >> ACKER_BLOCK_BITS

@@ -141,7 +141,7 @@ def roots(
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
 ) -> int:
-    """List open roots, the oldest first; --exit-code: 3 where none was found, and some are unknown."""
+    """List open roots, the oldest first; --exit-code: 5 if one is open, 3 if some are unknown alone."""
     from acker.errors import Unreachable
 
     older_than_ms = parse_duration("--older-than", older_than)
@@ -152,7 +152,7 @@ def roots(
         inputs = _inputs_of(topics, group)
         picture = stack.enter_context(root_picture(log, topics, inputs))
         total = 0
-        unknown_notes: list[str] = []  # acker partitions whose roots are unknown
+        unknown_notes: list[str] = []  # on acker partitions of which all or some roots are unknown
         for _ in _rounds(log, watch):
             # 1. the roots, and what is unknown of them
             open_roots = picture.open_roots(older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())

@@ -528,15 +528,15 @@ def replay_resume(
         from spout.inspect.overview import missing_members
 
         ended_pauses = resume(log, topics, tracked_input(topics, name).id)
-        no_worker: list[str] = []  # a note, if no replay worker lives
+        worker_notes: list[str] = []  # that no replay worker lives, or that nobody knows
         if ended_pauses:
-            no_worker = missing_members(log, topics, topics.acker.replay_group)
+            worker_notes = missing_members(log, topics, topics.acker.replay_group)
     partition_names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended_pauses)
     for why in sorted({pause.why for pause in ended_pauses.values()}):
         say(f"it was paused: {Untrusted(why)}")
-    when = "when a replay worker lives" if no_worker else fenced_pause_text(topics)
+    when = "when a replay worker lives" if worker_notes else fenced_pause_text(topics)
     say(f"{name} goes on in {partition_names}, {when}" if ended_pauses else f"{name} is not paused")
-    print_notes(no_worker, config)
+    print_notes(worker_notes, config)
     return 0
 
 

@@ -372,7 +372,7 @@ class WatchedBatchCall:
             for row, received in enumerate(inputs):
                 if row not in not_acked:
                     self.collector.ack(received)
-        except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
+        except BaseException as error:  # noqa: BLE001 - whatever a hook raises fails its input
             cause = self.causes.cause_or_raise(error)
             # of this block alone: what was sent before is of tuples that are
             # acked already

@@ -136,9 +136,9 @@ class EmittedRows(NamedTuple):
         return EmittedRows(self.stream, values, self.parents[stays], tasks, batch)
 
 
-COPIED_RUNS_MAX: Final = 512
-"""Up to so many runs of rows are copied run by run: that takes half the time of a filter, which
-asks for each row."""
+BORDERS_MAX: Final = 512
+"""Up to so many borders between rows that stay and rows that go, the rows are copied run by run: that
+takes half the time of a filter, which asks for each row."""
 
 
 def rows_that_stay(batch: pa.RecordBatch, stays: npt.NDArray[np.bool_]) -> pa.RecordBatch:
@@ -148,10 +148,10 @@ def rows_that_stay(batch: pa.RecordBatch, stays: npt.NDArray[np.bool_]) -> pa.Re
     its rows 3 and 4 a batch of ten has the runs 0 to 2 and 5 to 9.
 
     Args:
-        stays: `(n,) bool`: for each row whether it stays.
+        stays: `(n,) bool`, at least one: for each row whether it stays.
     """
     borders = np.flatnonzero(stays[1:] != stays[:-1]) + 1
-    if len(borders) > COPIED_RUNS_MAX:
+    if len(borders) > BORDERS_MAX:
         return batch.filter(pa.array(stays))
     runs: list[pa.RecordBatch] = []
     for start, end in pairwise([0, *borders.tolist(), len(stays)]):

@@ -193,7 +193,7 @@ class Presence:
         self._began_ms = now_ms
         # since the first read, by a clock that is never set
         self._passed_time = PassedTime(now_ms)
-        self._read_at_ms = 0  # when new signs were read last, by `_passed`
+        self._read_at_ms = 0  # when new signs were read last, by `_passed_time`
         self._codec = wire_codec()
         self._signs_by_session: dict[SessionName, SignByProcess] = {}
         # sessions with a sign, not marked as the last, that came after the first read

@@ -29,7 +29,7 @@ from acker.identity import WIRE_BLOCK_BITS, Root, Source, acker_partition, input
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.wire.causes import HELD
-from acker.wire.checks import emission_wall, read_verdicts, wrong_acks
+from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.events import Acks, Init, Verdicts, positions
 from acker.wire.verdict import Verdict
 from spout.inspect.failures import LogFigures, offsets_since, share_text
@@ -111,6 +111,16 @@ class LateRoot:
     value: RootValue
 
 
+def _emission_time_ms(init: Init, appended_ms: int) -> int:
+    """Return when the roots of an init were emitted, wall time.
+
+    `init.wall` is what its writer's machine showed. Roots are emitted before the record of their
+    init is appended: if the wall time is later, that machine's clock was ahead, by a minute or by
+    years, and the time of the record counts. Below 0 the record has none.
+    """
+    return init.wall if appended_ms < 0 else min(init.wall, appended_ms)
+
+
 def shares_timed_out(
     cohorts: Iterable[TimedCohort], timeouts_ms: Sequence[int], now_ms: int
 ) -> list[float | None]:
@@ -123,7 +133,7 @@ def shares_timed_out(
     settled_rows: list[tuple[int, int, int]] = []
     for cohort in cohorts:
         age_ms = now_ms - cohort.emitted_ms
-        # what was abandoned, blocked or had no record would not have timed out either
+        # a timeout means nothing for what was abandoned, blocked or had no record: it is left out
         emitted_rows.append((age_ms, cohort.end - cohort.start - cohort.not_counted))
         for counts_by_time in (cohort.acked, cohort.failed, cohort.late):
             settled_rows += [(age_ms, took_ms, count) for took_ms, count in counts_by_time.items()]
@@ -165,7 +175,7 @@ class CompletionLog(LogFigures):
     """The times of the roots of inputs; each call of `read` takes in what is new in the log."""
 
     def __init__(self, log: Log, topics: Topics, inputs: Sequence[Input], read_max: int = READ_MAX) -> None:
-        """Begin where the log of inits begins; of one topic `read` reads at most `read_max` records.
+        """Begin where the log of inits begins; a step of `read` reads at most `read_max` records.
 
         Raises:
             TopicError: an ack topic is missing.
@@ -211,7 +221,7 @@ class CompletionLog(LogFigures):
         return super().is_whole and reads_verdicts
 
     def read(self) -> None:
-        """Take in what is new of the log, at most `read_max` records of each topic.
+        """Take in what is new of the log, in each of the steps 1 to 3 at most `read_max` records.
 
         1. Read inits: the earliest emission says from when on verdicts matter.
         2. Read verdicts, and keep them.
@@ -336,8 +346,7 @@ class CompletionLog(LogFigures):
             init = event_of(record)
             if not isinstance(init, Init):
                 continue
-            # as the acker has it: a machine's clock may have been set ahead by years
-            emitted_ms = emission_wall(init, record.timestamp_ms)
+            emitted_ms = _emission_time_ms(init, record.timestamp_ms)
             if self._first_emission_ms is None or emitted_ms < self._first_emission_ms:
                 self._first_emission_ms = emitted_ms
             for source, start, end in init.runs:

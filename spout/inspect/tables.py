@@ -66,7 +66,7 @@ OF_A_FILE: Final = ("validate", "acls", "topics create", "topics check", "topics
 OF_NO_FILE: Final = ("explain", "size", "demo", "submit")
 """Commands of ours that need no topics.yaml."""
 
-_LIKE_A_NUMBER: Final = re.compile(r"[-+]?\.?[0-9][-+.:_0-9A-Za-z]*|[yYnN]")
+_LIKE_A_NUMBER: Final = re.compile(r"[-+]?\.?[0-9][-+.,:_0-9A-Za-z]*|[yYnN]")
 """Texts that one version of YAML or another may read as a number, a time or a truth.
 
 PyYAML writes ``12e4``, ``0o17`` and ``089`` without quotation marks: they are texts in YAML 1.1. In

@@ -272,14 +272,15 @@ class PoisonFinder:
         return f"took longer than bolt_timeout, {duration_text(self._limit_ms)}"
 
     def _raise_if_too_many(self, poison_count: int, bolt: str, message: str) -> None:
-        """Raise `WorkerLost` if the task has more poison tuples than `POISON_MAX`.
+        """Raise `WorkerLost` if there are more poison tuples than `POISON_MAX`: of the whole task, or of
+        one search in one of its batches.
 
-        `bolt` and `message` are of the last one.
+        `bolt` and `message`, how its process ended, are of the last one.
         """
         if poison_count > POISON_MAX:
             raise WorkerLost(
                 f"{poison_count} tuples of one task killed or hung their process, the last in bolt {bolt!r}"
-                f" by {message}: it is the bolt that is broken; {_CURE}"
+                f" ({message}): it is the bolt that is broken; {_CURE}"
             )
 
     def _error_without_tuple(self, last_call: LastCall, end: ChildEnded) -> WorkerLost:

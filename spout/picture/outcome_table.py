@@ -106,12 +106,13 @@ class OutcomeTable:
 def _rows(input: Input, followed: _Followed) -> Iterator[Row]:
     """Yield a row for each letter that one of these redrives has handled.
 
-    While not all is read, a letter of which nothing was read yet has no outcome: it may have one.
+    A letter that was dropped has no outcome. While not all is read, neither has an open one: its
+    verdict may stand in what is not read yet.
     """
     is_whole = followed.outcomes.is_whole
-    redrive_ids = {begun.redrive for begun in followed.redrives}
+    redrive_ids = {begun_redrive.redrive for begun_redrive in followed.redrives}
     for letter in followed.outcomes.letters():
-        # a mark may name a redrive whose beginning nobody knows
+        # a mark in the dead-letter topic may name a redrive whose first record is no longer in the log
         if letter.redrive not in redrive_ids:
             continue
         outcome = letter.outcome

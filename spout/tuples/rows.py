@@ -274,8 +274,11 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list
         try:
             batch_of([row], schema, bolt)
         except BaseException as error:  # noqa: BLE001 - values of the user have code of the user
-            clearer_error = size_error(row, schema.names, bolt) or _value_error(row, schema, bolt)
-            unfit_rows.append(Misfit(number, clearer_error or error))
+            # compared with None: an error may be of a class of the user, whose truth is the user's code
+            clearer_error: BaseException | None = size_error(row, schema.names, bolt)
+            if clearer_error is None:
+                clearer_error = _value_error(row, schema, bolt)
+            unfit_rows.append(Misfit(number, error if clearer_error is None else clearer_error))
     return unfit_rows
 
 

@@ -8,7 +8,7 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from acker.kafka.partition_troubles import PartitionTrouble
@@ -138,7 +138,15 @@ class Machinery:
             "acker_partitions": [partition.row() for partition in self.partitions],
             "groups": [row_of(owner) for owner in self.owners],
             "troubles": [trouble.row() for trouble in self.troubles],
-            "missing_brokers": [asdict(broker) for broker in self.missing_brokers],
+            "missing_brokers": [
+                {
+                    "number": broker.number,
+                    "copies": broker.replicas,
+                    "leaderless": broker.leaderless,
+                    "is_silent": broker.is_silent,
+                }
+                for broker in self.missing_brokers
+            ],
         }
 
     def shown_groups(self) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -418,7 +418,7 @@ def read_until(reader: Reader, positions: Mapping[TopicPartition, int]) -> list[
 
 
 def pick_all(
-    picker: Picker, wanted: Mapping[TopicPartition, Container[int]], positions: Mapping[TopicPartition, int]
+    picker: Picker, wanted: Mapping[TopicPartition, Sequence[int]], positions: Mapping[TopicPartition, int]
 ) -> list[Record]:
     """Pick until a picker's positions have reached the given ones; return what was wanted, sorted."""
     found: list[Record] = []

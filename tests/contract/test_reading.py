@@ -88,14 +88,14 @@ def test_a_picker_returns_what_is_wanted_and_counts_the_rest(cluster: Cluster) -
     cluster.write(*_numbered(topic, 3000), *_numbered(topic, 10, 1))
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     picker = cluster.picker({first: 5, second: 0})
-    wanted = {first: {7, 2500}, second: {3}}
+    wanted = {first: [7, 2500], second: [3]}
     found = pick_all(picker, wanted, {first: 3000, second: 10})
     assert [(record.partition, record.offset) for record in found] == [(0, 7), (0, 2500), (1, 3)]
     assert values(found) == [b"7", b"2500", b"3"]
     picker.assign({first: 2999})
-    assert [r.offset for r in pick_all(picker, {first: {2999}}, {first: 3000})] == [2999]
+    assert [r.offset for r in pick_all(picker, {first: [2999]}, {first: 3000})] == [2999]
     picker.assign({first: 0})
-    picked = picker.pick(TIMEOUT_MS, {first: {0}}, 1)
+    picked = picker.pick(TIMEOUT_MS, {first: [0]}, 1)
     assert ([r.offset for r in picked.records], picked.passed, picked.passed_bytes) == ([0], 0, 0)
     picked = picker.pick(TIMEOUT_MS, {}, 1)
     assert (list(picked.records), picked.passed, picked.passed_bytes) == ([], 1, 1)

@@ -43,18 +43,19 @@ def matrix(
 ) -> None:
     """Run tests on other versions, each in an environment of its own; write their rows into limits.md.
 
-    Without options: all versions of Spark and Python, one checkpoint through all of Spark, and the
-    releases of Kafka. Exits with 1 if a test fell, or if a version cannot be had; such a version gets
-    no row.
+    Without options: all versions of Spark and Python but those of `uv.lock`, whose tests are those of
+    the project; one checkpoint through all of Spark; the releases of Kafka. Exits with 1 if a test
+    fell, or if a version cannot be had; such a version gets no row.
     """
     has_failed = False
     is_whole = not (spark or pythons or quick or checkpoint)
-    sparks = spark or ([] if pythons else list(RELEASES))
+    # of the tests; the checkpoint goes through the last release, too, which is that of uv.lock
+    sparks = spark or ([] if pythons else list(RELEASES[:-1]))
     with TemporaryDirectory() as temporary:
         kept = folder or Path(temporary)
         kept.mkdir(parents=True, exist_ok=True)
         if checkpoint or is_whole:
-            has_failed |= _go_through_versions(sparks, kept)
+            has_failed |= not _passes_from_version_to_version(spark or list(RELEASES), kept)
         for version in [] if checkpoint else sparks:
             has_failed |= not _passes_on_spark(version, kept, is_quick=quick)
         for version in PYTHONS if is_whole else pythons or ():
@@ -65,8 +66,15 @@ def matrix(
 
 
 def _passes_on_spark(version: str, folder: Path, *, is_quick: bool) -> bool:
-    """Run the tests on a version of Spark; return whether all passed. `is_quick`: no row is written."""
-    outcome = run_tests(make_environment(folder, version), QUICK if is_quick else RING, folder)
+    """Run the tests on a version of Spark; return whether all passed, False also if it cannot be had.
+
+    `is_quick`: only the quick ones, and no row is written.
+    """
+    try:
+        python = make_environment(folder, version)
+    except subprocess.CalledProcessError as error:
+        return _cannot_be_had("PySpark", version, error)
+    outcome = run_tests(python, QUICK if is_quick else RING, folder)
     typer.echo(f"PySpark {outcome.version}: {outcome.counts or 'no tests ran'}")
     if outcome.exit_code:
         typer.echo((folder / f"spark-{outcome.version}.log").read_text(encoding="utf-8"), err=True)
@@ -80,8 +88,7 @@ def _passes_on_python(version: str, folder: Path) -> bool:
     try:
         python = make_python_environment(folder, version)
     except subprocess.CalledProcessError as error:
-        typer.echo(f"Python {version}: NOT RUN: `{shlex.join(error.cmd)}` ended with {error.returncode}")
-        return False
+        return _cannot_be_had("Python", version, error)
     outcome = run_on_python(python, folder)
     typer.echo(f"Python {outcome.version}: {outcome.counts or 'no tests ran'}")
     if outcome.exit_code:
@@ -92,16 +99,29 @@ def _passes_on_python(version: str, folder: Path) -> bool:
     return not outcome.exit_code
 
 
-def _go_through_versions(versions: Sequence[str], folder: Path) -> bool:
-    """Run queries on one checkpoint by one version after the other, and back; return whether they failed."""
-    pythons = [make_environment(folder, version) for version in versions]
+def _passes_from_version_to_version(versions: Sequence[str], folder: Path) -> bool:
+    """Run queries on one checkpoint by one version of Spark after the other, and back; return whether
+    each record became a row once. False also if a version cannot be had.
+    """
+    pythons: list[Path] = []
+    for version in versions:
+        try:
+            pythons.append(make_environment(folder, version))
+        except subprocess.CalledProcessError as error:
+            return _cannot_be_had("one checkpoint on PySpark", version, error)
     there_and_back = [*pythons, *pythons[-2::-1]]
     chain = run_chain(there_and_back, folder)
     for fault in chain.faults:
         typer.echo(fault, err=True)
     names = ", ".join([*versions, *versions[-2::-1]])
     typer.echo(f"one checkpoint on {names}: {chain.rows} rows, {len(chain.faults)} faults")
-    return bool(chain.faults)
+    return not chain.faults
+
+
+def _cannot_be_had(product: str, version: str, error: subprocess.CalledProcessError) -> bool:
+    """Print that a version was not run, and why; return that it did not pass."""
+    typer.echo(f"{product} {version}: NOT RUN: `{shlex.join(error.cmd)}` ended with {error.returncode}")
+    return False
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Final
 PROJECT: Final = Path(__file__).resolve().parents[2]
 
 RELEASES: Final = ("4.0", "4.1", "4.2", "4.3")
-"""The releases of Spark that `pyproject.toml` allows, oldest first."""
+"""The releases of Spark that `pyproject.toml` allows, oldest first; `uv.lock` has the last one."""
 
 _ALWAYS: Final = ("tests/unit/spout/spark", "tests/integration/spark/test_restarts_spark.py")
 

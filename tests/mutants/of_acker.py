@@ -603,7 +603,8 @@ MUTANTS = (
         "a-restart-settles-what-state-carries-too",
         "acker/ledger/ledger.py",
         "        if not count:\n            return\n        self.open_count -= count",
-        "        if not count or (first_verdict is not self.verdict_next and cohort.bin_number is not None):\n"
+        "        is_carried = cohort.bin_number is not None\n"
+        "        if not count or (first_verdict is not self.verdict_next and is_carried):\n"
         "            return\n        self.open_count -= count",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_of_carried_roots_without_their_state_are_not_given_again",

@@ -185,7 +185,7 @@ MUTANTS = (
     Mutant(
         "latency-counts-from-a-wall-time-of-the-future",
         "spout/inspect/latency.py",
-        "emitted_ms = emission_wall(init, record.timestamp_ms)",
+        "emitted_ms = _emission_time_ms(init, record.timestamp_ms)",
         "emitted_ms = init.wall",
         "tests/unit/spout/inspect/test_latency.py::test_a_clock_that_was_set_ahead_changes_no_time",
         "after a clock was set ahead records would seem to take no time, and no verdict be read",

@@ -195,7 +195,7 @@ OPEN_DIFFERENCES = {
     "replay/handling/letter_handling.py:allowed_letters": "at most what a second allows, not below nothing",
     "replay/policy/breaker.py:_second_of_now": "the second that a loss counts in; a jump empties the window",
     "replay/policy/breaker.py:_forget_old": "the second that a loss counts in; a jump empties the window",
-    "replay/policy/breaker.py:_reach_ms": "for people",
+    "replay/policy/breaker.py:_window_length_ms": "for people",
     "replay/worker/partition.py:_next_batch": "progress alone is written at once where the clock was set",
     "replay/worker/worker.py:is_too_old": "the age of a record by the time in it, as `max_age` is meant",
     "spout/group/clocks.py:wrong_clocks": "it compares clocks, and passes over what is old",

@@ -241,6 +241,9 @@ class MemoryPicker:
     ) -> Picked:
         """Read what is there now."""
         kept, passed = list[Record](), list[Record]()
+        for offsets_of_partition in offsets.values():
+            # Kafka's picker finds them by their order
+            assert list(offsets_of_partition) == sorted(set(offsets_of_partition))
         offsets_to_keep = {place: frozenset(of_place) for place, of_place in offsets.items()}
         for record in self._reader.poll(timeout_ms, max_records):
             place = TopicPartition(record.topic, record.partition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
@@ -177,7 +177,7 @@ class LastFirst(MemoryPicker):
         super().assign(dict(reversed(positions.items())))
 
     def pick(
-        self, timeout_ms: int, wanted: Mapping[TopicPartition, Container[int]], max_records: int = 1000
+        self, timeout_ms: int, wanted: Mapping[TopicPartition, Sequence[int]], max_records: int = 1000
     ) -> Picked:
         """Read one record."""
         return super().pick(timeout_ms, wanted, 1)

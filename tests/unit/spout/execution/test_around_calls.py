@@ -368,7 +368,7 @@ def test_what_was_emitted_for_failed_rows_goes_and_all_else_stays_as_it_is(
     rows = EmittedRows(STREAM, None, np.array(parents, np.int64), batch=batch)
     with pytest.MonkeyPatch.context() as patch:
         if one_by_one:
-            patch.setattr(calls, "COPIED_RUNS_MAX", 0)
+            patch.setattr(calls, "BORDERS_MAX", 0)
         remaining = rows.without_inputs(failed_rows)
     numbers = [number for number, parent in enumerate(parents) if parent not in failed_rows]
     assert remaining.batch is not None

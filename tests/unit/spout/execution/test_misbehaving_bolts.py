@@ -21,7 +21,7 @@ from acker.wire.causes import error_class, error_text
 from acker.wire.codec import wire_codec
 from spout.bolts.bolts import AnyBolt
 from spout.bolts.collectors import EmittedStream, Outlet, OutputCollector
-from spout.bolts.hooks import EmitInfo, FailInfo, TaskHook
+from spout.bolts.hooks import AckInfo, EmitInfo, FailInfo, TaskHook
 from spout.execution.stage_run import StageRun
 from spout.publishing.publish import Publication
 from spout.topology.chain import Chain, Step
@@ -739,6 +739,47 @@ def test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_
     made = run(builder, [b"a", b"bad"], print, tasks=1)
     assert made.values == [("a",)]
     assert [roots.tolist() for _, roots in failed_by_cause(made.outcome)] == [[1]]
+
+
+class Ends(TaskHook):
+    """Raises for a bad word, when it is emitted or when it is acked."""
+
+    def __init__(self, error: type[BaseException], at: str) -> None:
+        """`at`: emit or ack."""
+        self._error, self._at = error, at
+
+    def emit(self, info: EmitInfo) -> None:
+        """Raise for it."""
+        if self._at == "emit" and info.values == ("bad",):
+            raise self._error
+
+    def ack(self, info: AckInfo) -> None:
+        """Raise for it."""
+        if self._at == "ack" and info.tuple["word"] == "bad":
+            raise self._error
+
+
+class PassesBatch(spout.ArrowBolt):
+    """Emits its rows."""
+
+    output = "word string"
+
+    def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
+        """Emit all rows."""
+        collector.emit(batch.columns, np.arange(batch.num_rows))
+
+
+@pytest.mark.parametrize("at", ["emit", "ack"])
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, CancelledError])
+def test_what_a_hook_of_an_arrow_bolt_raises_fails_its_batch_and_ends_no_task(
+    error: type[BaseException], at: str
+) -> None:
+    """Spark's worker would end by some of these, and the query by its next start."""
+    steps = (Step("it", PassesBatch(), WORD, (Ends(error, at),)),)
+    task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    fed(task, "a", "bad")
+    assert set(failed(task).values()) == {error_text(error)}
+    assert sorted(failed(task)) == [0, 1]
 
 
 def test_a_task_is_named_by_a_whole_number() -> None:

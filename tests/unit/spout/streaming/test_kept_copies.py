@@ -76,7 +76,7 @@ def test_what_is_left_over_is_refused_with_its_key_and_its_origin_in_the_order_i
         refused.append((index, key, origin, why))
         return f"cause {index}"
 
-    gate: Any = SimpleNamespace(place="lines/0", refuse=refuse)
+    gate: Any = SimpleNamespace(partition_name="lines/0", refuse=refuse)
     assert copies.refuse_left_over(gate, lambda position: position + 1) == [
         (31, "cause 31"),
         (21, "cause 21"),

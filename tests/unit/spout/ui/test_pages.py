@@ -142,6 +142,16 @@ def test_each_page_names_a_missing_broker_before_all_else(
     assert "needs anybody" not in page
 
 
+def test_the_machinery_has_a_missing_broker_by_the_same_keys_as_ever(
+    world: World, watch: Watch, client: TestClient
+) -> None:
+    begin(world)
+    world.cluster.missing = [MissingBroker(3, replicas=21, leaderless=2)]
+    watch.read()
+    found = client.get("/machinery", headers={"Accept": "application/json"}).json()
+    assert found["missing_brokers"] == [{"number": 3, "copies": 21, "leaderless": 2, "is_silent": False}]
+
+
 def test_before_the_first_reading_the_page_says_so(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200

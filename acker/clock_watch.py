@@ -66,7 +66,7 @@ class ClockWatch:
         self._reported_ms: int | None = None
         self._newest: NewestRecord | None = None
 
-    def polled(self, records: Sequence[Record], now_ms: int) -> str:
+    def compare(self, records: Sequence[Record], now_ms: int) -> str:
         """Compare the clocks by what a poll brought.
 
         Returns a sentence if they differ, or agree again.

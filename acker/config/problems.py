@@ -192,11 +192,12 @@ def _value_in_file(data: Any, keys: Path, otherwise: Any) -> Any:
     return data
 
 
-def items_of(field: FieldInfo | None) -> type[BaseModel] | None:
+def section_of_items(field: FieldInfo | None) -> type[BaseModel] | None:
     """Return the section that each item of a key's list is.
 
-    None: it is no list of sections.
+    None: it is no list of sections, or `field` is None.
     """
+    # the items of `tuple[CauseRule, ...]` are CauseRule
     item_types = get_args(field.annotation) if field is not None else ()
     if item_types and isinstance(item_types[0], type) and issubclass(item_types[0], BaseModel):
         return item_types[0]
@@ -229,7 +230,7 @@ def _locate_key(model: type[BaseModel], location: Path) -> _LocatedKey:
     keys: Path = ()
     for part in location:
         if part.isdecimal() and field is not None:  # an item of a list
-            items = items_of(field)
+            items = section_of_items(field)
             if items is not None:
                 model, field = items, None
             keys += (part,)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from acker.config.effects import ADDED, EFFECTS, REMOVED, RENAMED, Effect, Process
-from acker.config.problems import items_of, section_keys
+from acker.config.problems import section_keys, section_of_items
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.provisioning.describe import value_text
@@ -118,7 +118,7 @@ def _section_changes(
             continue
         if former_value == newer_value:
             continue
-        is_list_of_rules = items_of(field) is not None
+        is_list_of_rules = section_of_items(field) is not None
         if is_list_of_rules:
             change = "other rules"
         else:

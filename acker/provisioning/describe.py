@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from acker.config.problems import items_of, section_keys
+from acker.config.problems import section_keys, section_of_items
 from acker.config.topics import Topics
 from acker.provisioning.topic_times import in_seconds_ms, longest_need_ms
 from acker.units import duration_text, time_text
@@ -43,7 +43,7 @@ def _keys(section: BaseModel, indent: str) -> Iterator[str]:
             yield f"{indent}{key}:"
             yield from _keys(value, indent + "  ")
             continue
-        if items_of(field) is not None:  # a list of rules
+        if section_of_items(field) is not None:  # a list of rules
             yield f"{indent}{key}:{'' if value else ' none'}"
             for number, rule in enumerate(value):
                 yield f"{indent}  {number}:"

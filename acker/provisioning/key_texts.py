@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from acker.config.effects import effect_of
 from acker.config.keys import Section
 from acker.config.limits import ReplaySettings
-from acker.config.problems import items_of, section_keys
+from acker.config.problems import section_keys, section_of_items
 from acker.config.settings import AckerSettings, Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
@@ -180,7 +180,7 @@ def _of_section(model: type[BaseModel], above: str) -> Iterator[KeyText]:
             yield from _of_section(field.annotation, f"{path}.")
             continue
         yield _key_text(path, field, docstrings[attributes[key]])
-        rule_model = items_of(field)  # None: it is no list of rules
+        rule_model = section_of_items(field)  # None: it is no list of rules
         if rule_model is not None:
             yield from _of_section(rule_model, f"{path}[].")
 

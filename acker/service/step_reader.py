@@ -103,7 +103,8 @@ class StepReader:
 
     Attributes:
         records: by partition, what was fetched and not taken.
-        clock_news: what the last fetch found out about this machine's clock and the broker's; mostly empty.
+        clock_news: what the polls of the last fetch found out about this machine's clock and the
+            broker's; mostly empty.
     """
 
     def __init__(self, log: Log, topics: AckTopics, limits: AckerLimits) -> None:
@@ -329,9 +330,9 @@ class StepReader:
         this machine's clock; `clock_news` gets a sentence on a difference.
         """
         records = poll_past_damage(self._control_reader, timeout_ms, _POLL_RECORDS, self._on_damage)
-        # Only here: ticks come each second. Contributions may have waited in the client, so they
-        # say nothing of the time.
-        self.clock_news = self._clock_watch.polled(records, self._fetch_began_ms) or self.clock_news
+        # Only here: a session ticks every 500 ms, so these records are fresh. Contributions may
+        # have waited in the client, and say nothing of the time.
+        self.clock_news = self._clock_watch.compare(records, self._fetch_began_ms) or self.clock_news
         self._store_fetched(records)
         return len(records)
 

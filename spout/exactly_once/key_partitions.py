@@ -42,7 +42,10 @@ def key_partitions(keys: pa.BinaryArray, count: int, shift: int) -> I64:
 
 
 def murmur2(keys: pa.BinaryArray) -> U32:
-    """Return the hash of each key, as an unsigned number; of a null that of no bytes."""
+    """Return the hash of each key, as an unsigned number.
+
+    The hash of a null means nothing: Arrow may keep bytes beneath it.
+    """
     # Arrow's second buffer: key n is the bytes borders[n] to borders[n + 1] of the third one
     all_borders = np.frombuffer(keys.buffers()[1], np.int32)
     borders = all_borders[keys.offset : keys.offset + len(keys) + 1]

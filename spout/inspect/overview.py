@@ -287,7 +287,7 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
 
     Ackers come first: without one no query begins, and no group is released.
     """
-    return [*missing_services(rows, topics), *no_query(silent_groups(rows))]
+    return [*missing_services(rows, topics), *silent_groups_notes(silent_groups(rows))]
 
 
 def silent_groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
@@ -390,7 +390,7 @@ def missing_queries(
             stopped.append(f"group {UntrustedName(group)} is {STOPPED_ON_PURPOSE}: {why_stopped}")
         else:
             groups_without_query.append(group)
-    return [*unknown, *stopped, *no_query(dict.fromkeys(groups_without_query, True))]
+    return [*unknown, *stopped, *silent_groups_notes(dict.fromkeys(groups_without_query, True))]
 
 
 def _unknown_life(who: str, group: str, why: str) -> str:
@@ -481,11 +481,15 @@ def _unread(
     return texts
 
 
-def no_query(groups: Mapping[str, bool]) -> list[str]:
-    """Describe in one note that no query of some groups lives; the values say of which roots may be open."""
+def silent_groups_notes(may_have_open_roots: Mapping[str, bool]) -> list[str]:
+    """Return one note that no query of these groups lives; without groups there is none.
+
+    `may_have_open_roots` is by group: roots that may be open can be given to others.
+    """
+    groups = list(may_have_open_roots)
     if not groups:
         return []
-    with_open_roots = [group for group, is_open in groups.items() if is_open]
+    with_open_roots = [group for group in groups if may_have_open_roots[group]]
     commands = " and ".join(f"`windhover release {shell_word(group)}`" for group in with_open_roots)
     names = ", ".join(str(UntrustedName(group)) for group in groups)
     if len(groups) == 1:

@@ -417,7 +417,7 @@ class Planner:
     def _report_readings(self, verdict_reader: VerdictReader, records: Sequence[Record], now_ms: int) -> None:
         """Report verdict partitions that stand, and clocks that differ, by what a poll brought."""
         self._report_standing(verdict_reader.check_standing(now_ms))
-        clock_news = self._clock_watch.polled(records, now_ms)
+        clock_news = self._clock_watch.compare(records, now_ms)
         if clock_news:
             self._context.report("clocks_differ", {"group": self._spec.group, "why": clock_news})
 

@@ -147,7 +147,7 @@ def changes(column: PostgresColumn) -> ValueTest | None:
 def _changed_by_char(length: int) -> ValueTest:
     """Return the test for the values that a column char(length) would change.
 
-    It fills them up with spaces, and a space at their end means nothing.
+    It fills them up with spaces, and a space at their end means nothing. PostgreSQL has no NUL.
     """
 
     def is_changed(value: Any) -> bool:
@@ -160,7 +160,8 @@ def _changed_by_char(length: int) -> ValueTest:
 def _changed_by_varchar(length: int) -> ValueTest:
     """Return the test for the values that a column varchar(length) would change.
 
-    It cuts spaces that it has no room for, and refuses any other text that is too long.
+    A text that is too long and ends in a space may be stored shorter, since spaces are cut there.
+    Any other that is too long is refused, not changed. PostgreSQL has no NUL.
     """
 
     def is_changed(value: Any) -> bool:

@@ -25,8 +25,8 @@ from spout.inspect.overview import (
     late_text,
     missing_broker_texts,
     missing_services,
-    no_query,
     silent_groups,
+    silent_groups_notes,
 )
 from spout.inspect.readings import PartitionState, Reading, late_counts
 from spout.inspect.summary import InputSummary, summaries
@@ -145,7 +145,7 @@ def problems(
         yield Flag(f"{_BROKER_PREFIX}{index}", text, now_ms)
     for group, may_have_open_roots in silent_groups(rows).items():
         # one group at a time, so that each has a flag, and an age, of its own
-        for text in no_query({group: may_have_open_roots}):
+        for text in silent_groups_notes({group: may_have_open_roots}):
             yield Flag(f"{_SILENT_PREFIX}group {group}", text, now_ms)
     for text in missing_services(rows, topics):
         yield _flag_of_silent_service(text, snapshot, topics)

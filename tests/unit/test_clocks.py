@@ -177,7 +177,7 @@ VIEWS = ("spout/cli", "spout/demo", "spout/doctor", "spout/inspect", "spout/ques
 
 OPEN_DIFFERENCES = {
     "acker/clock_watch.py:broker_ms": "never below nothing; the broker's time, for reports",
-    "acker/clock_watch.py:polled": "it compares clocks: a jump is what it looks for",
+    "acker/clock_watch.py:compare": "it compares clocks: a jump is what it looks for",
     "acker/clocks.py:clocks_differ": "the other clock's time, for people",
     "acker/kafka/cluster.py:log_progress": "by the clock of its client, which nobody can set",
     "acker/kafka/standing.py:find_standing": "a clock that was set back makes it the first look again",

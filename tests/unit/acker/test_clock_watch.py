@@ -22,8 +22,8 @@ def ticks(watch: ClockWatch, ahead_ms: int, count: int, start_ms: int = NOON_MS)
     said: list[str] = []
     for number in range(count):
         now_ms = start_ms + number * TICK_MS
-        watch.polled([], now_ms - TICK_MS // 2)
-        said.append(watch.polled([record(now_ms - ahead_ms - 20)], now_ms))
+        watch.compare([], now_ms - TICK_MS // 2)
+        said.append(watch.compare([record(now_ms - ahead_ms - 20)], now_ms))
     return [sentence for sentence in said if sentence]
 
 
@@ -66,9 +66,9 @@ def test_that_the_clocks_agree_again_is_said_once() -> None:
 def test_records_of_a_backlog_tell_nothing() -> None:
     """A reader that comes back after an hour gets old records, one poll after the other."""
     watch = ClockWatch()
-    watch.polled([], NOON_MS)
+    watch.compare([], NOON_MS)
     said = [
-        watch.polled([record(NOON_MS - HOUR_MS + number * TICK_MS)], NOON_MS + number)
+        watch.compare([record(NOON_MS - HOUR_MS + number * TICK_MS)], NOON_MS + number)
         for number in range(900)
     ]
     assert [sentence for sentence in said if sentence] == []
@@ -80,8 +80,8 @@ def test_one_partition_that_comes_back_with_old_records_is_no_wrong_clock() -> N
     for number in range(100):
         now_ms = NOON_MS + number * TICK_MS
         age_ms = HOUR_MS if number % 3 else 20
-        watch.polled([], now_ms)
-        said.append(watch.polled([record(now_ms - age_ms)], now_ms))
+        watch.compare([], now_ms)
+        said.append(watch.compare([record(now_ms - age_ms)], now_ms))
     assert not any(said)
 
 
@@ -89,8 +89,8 @@ def test_times_that_writers_chose_tell_nothing() -> None:
     watch = ClockWatch()
     for number in range(100):
         now_ms = NOON_MS + number * TICK_MS
-        watch.polled([], now_ms)
-        assert watch.polled([record(now_ms - HOUR_MS, TimestampType.CREATED)], now_ms) == ""
+        watch.compare([], now_ms)
+        assert watch.compare([record(now_ms - HOUR_MS, TimestampType.CREATED)], now_ms) == ""
     assert watch.broker_ms(NOON_MS) is None
 
 
@@ -106,6 +106,6 @@ def test_a_clock_that_is_set_back_begins_a_new_window() -> None:
 def test_the_brokers_time_goes_on_from_the_newest_record(ahead_ms: int) -> None:
     """D406: it is never ahead of the broker's clock, whatever this machine's says."""
     watch = ClockWatch()
-    watch.polled([record(NOON_MS - ahead_ms)], NOON_MS + 20)
+    watch.compare([record(NOON_MS - ahead_ms)], NOON_MS + 20)
     assert watch.broker_ms(NOON_MS + 20 + WINDOW_MS) == NOON_MS - ahead_ms + WINDOW_MS
     assert watch.broker_ms(NOON_MS - HOUR_MS) == NOON_MS - ahead_ms, "this machine's clock was set back"

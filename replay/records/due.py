@@ -340,7 +340,8 @@ def append_loss(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     if was_blocked_before and loss.error == HELD:
         history = history[:-1]
     extended_history = (*history, _cut_texts(loss))
-    if len(extended_history) <= _LOSSES_THAT_FIT:  # however long their texts are: nothing is measured
+    # so few fit however long their texts are: nothing is measured
+    if len(extended_history) <= _LOSSES_THAT_FIT:
         return extended_history
     return _shortened(extended_history)
 

@@ -480,7 +480,7 @@ def test_slow_tuples_below_the_limit_are_left_alone() -> None:
 
 def test_a_bolt_that_dies_on_everything_ends_its_task_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poison_finder, "POISON_MAX", 5)
-    with pytest.raises(WorkerLost, match=r"6 tuples of one task killed or hung .* '0-Act' by exit status 3"):
+    with pytest.raises(WorkerLost, match=r"6 tuples of one task killed or hung .* '0-Act' \(exit status 3\)"):
         isolated(pass_of(Act()), ["exit"] * 20)
 
 

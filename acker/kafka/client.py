@@ -147,7 +147,8 @@ class SettingsHidden(logging.Filter):
         secrets = self._secrets | frozenset(setting_secrets(settings))
         if secrets == self._secrets:  # the usual case: all clients of a process have the same
             return
-        # first what hides them: another thread may find `_secrets` as it needs them, and log at once
+        # first what hides them: another thread may find `_secrets` as it needs
+        # them, and log at once
         self._secret_values = SecretValues(dict.fromkeys(secrets, HIDDEN))
         self._secrets = secrets
 

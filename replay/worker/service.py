@@ -434,7 +434,7 @@ class ReplayService:
             self._leave_damaged_alone(error.partition, error, now_ms)
             return True
         # 3. queue
-        clock_difference = self._worker.clock_watch.polled(records, now_ms)
+        clock_difference = self._worker.clock_watch.compare(records, now_ms)
         if clock_difference:
             self._worker.report("clocks_differ", error=clock_difference)
         for record in records:

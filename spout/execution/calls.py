@@ -137,8 +137,8 @@ class EmittedRows(NamedTuple):
 
 
 BORDERS_MAX: Final = 512
-"""Up to so many borders between rows that stay and rows that go, the rows are copied run by run: that
-takes half the time of a filter, which asks for each row."""
+"""Up to so many borders between rows that stay and rows that go, the rows are copied run by run:
+that takes half the time of a filter, which asks for each row."""
 
 
 def rows_that_stay(batch: pa.RecordBatch, stays: npt.NDArray[np.bool_]) -> pa.RecordBatch:

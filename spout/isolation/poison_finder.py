@@ -272,8 +272,9 @@ class PoisonFinder:
         return f"took longer than bolt_timeout, {duration_text(self._limit_ms)}"
 
     def _raise_if_too_many(self, poison_count: int, bolt: str, message: str) -> None:
-        """Raise `WorkerLost` if there are more poison tuples than `POISON_MAX`: of the whole task, or of
-        one search in one of its batches.
+        """Raise `WorkerLost` if there are more poison tuples than `POISON_MAX`.
+
+        They are those of the whole task, or of one search in one of its batches.
 
         `bolt` and `message`, how its process ended, are of the last one.
         """

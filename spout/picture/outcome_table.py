@@ -112,7 +112,7 @@ def _rows(input: Input, followed: _Followed) -> Iterator[Row]:
     is_whole = followed.outcomes.is_whole
     redrive_ids = {begun_redrive.redrive for begun_redrive in followed.redrives}
     for letter in followed.outcomes.letters():
-        # a mark in the dead-letter topic may name a redrive whose first record is no longer in the log
+        # a mark in the dead-letter topic may name a redrive whose first record has left the log
         if letter.redrive not in redrive_ids:
             continue
         outcome = letter.outcome

@@ -274,7 +274,7 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list
         try:
             batch_of([row], schema, bolt)
         except BaseException as error:  # noqa: BLE001 - values of the user have code of the user
-            # compared with None: an error may be of a class of the user, whose truth is the user's code
+            # compared with None: an error of the user's class may have a truth of its own
             clearer_error: BaseException | None = size_error(row, schema.names, bolt)
             if clearer_error is None:
                 clearer_error = _value_error(row, schema, bolt)

@@ -80,6 +80,13 @@ class Panic(BaseException):
     """As PyO3 derives the panic of a library in Rust."""
 
 
+class Untrue(Exception):
+    """Has a truth of its own, which nobody may ask for."""
+
+    def __bool__(self) -> bool:
+        raise SystemExit("no truth")
+
+
 class Ending:
     """A value that ends its process, whatever it is turned into."""
 
@@ -122,7 +129,7 @@ class EmitsEnds(spout.BasicBolt):
             collector.emit(EndingRow() if self._ending == "row" else (line, Ending()))
 
 
-@pytest.mark.parametrize("ends", [Panic, CancelledError])
+@pytest.mark.parametrize("ends", [Panic, CancelledError, Untrue])
 @pytest.mark.parametrize("where", ["rows", "child", "topology"])
 @pytest.mark.parametrize("hooks", [0, 1])
 @pytest.mark.parametrize("ending", ["value", "row"])

@@ -498,7 +498,7 @@ def _last_offsets(
     """Return by partition the offset of its last message."""
     offsets: dict[TopicPartition, int] = {}
     for partition, messages in messages_by_partition.items():
-        offsets[partition] = messages[-1].offset() or 0
+        offsets[partition] = _offset_of(messages[-1])
     return offsets
 
 
@@ -633,8 +633,8 @@ def messages_at(offsets: Sequence[int], messages: Sequence[Message]) -> list[Mes
     is the third one, as 7 - 5 says. Behind a hole it comes sooner: that at 9
     is the fourth one, not the fifth.
     """
-    first_offset = messages[0].offset() or 0
-    last_offset = messages[-1].offset() or 0
+    first_offset = _offset_of(messages[0])
+    last_offset = _offset_of(messages[-1])
     begin, end = bisect_left(offsets, first_offset), bisect_right(offsets, last_offset)
     matching: list[Message] = []
     for offset in offsets[begin:end]:
@@ -655,7 +655,7 @@ class KafkaOffsetReader(KafkaReader):
     def offsets(self, timeout_ms: int, max_records: int = 1000) -> Mapping[TopicPartition, Sequence[int]]:
         offsets_by_partition: dict[TopicPartition, list[int]] = {}
         for partition, messages in self.poll_messages(timeout_ms, max_records).items():
-            offsets_by_partition[partition] = [message.offset() or 0 for message in messages]
+            offsets_by_partition[partition] = list(map(_offset_of, messages))
         return offsets_by_partition
 
     @property

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
@@ -43,7 +43,7 @@ from benchmarks.measure import (
     print_report,
 )
 from benchmarks.settled import Settled
-from benchmarks.streams.pipelines import split
+from benchmarks.streams.pipelines import discard, split
 from benchmarks.streams.tracking import (
     READY_SECONDS_MAX,
     ROUND_SECONDS_MAX,
@@ -287,15 +287,11 @@ def _start(
     return (
         words.groupBy("word")
         .count()
-        .writeStream.foreachBatch(spout.sink(_discard))
+        .writeStream.foreachBatch(spout.sink(discard))
         .outputMode("update")
         .option("checkpointLocation", str(world.folder / f"checkpoint-{number}"))
         .start()
     )
-
-
-def _discard(batch: DataFrame, _batch_id: int) -> None:
-    batch.write.format("noop").mode("overwrite").save()
 
 
 def _print_cpu(

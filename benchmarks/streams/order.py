@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
@@ -33,6 +33,7 @@ from benchmarks.measure import (
     print_report,
 )
 from benchmarks.settled import Settled
+from benchmarks.streams.pipelines import discard
 from benchmarks.world import INPUT, PARTITIONS, World, bench_world, bulk_producer, input_name
 from spout.bolts.collectors import BasicCollector
 from spout.local.spark_session import local_session, warm_up
@@ -161,7 +162,7 @@ def _round(
     before = cpu_seconds_of_tree(os.getpid())
     query = (
         rows.transform(spout.bolt(Book(failing), name="book"))
-        .writeStream.foreachBatch(spout.sink(_discard))
+        .writeStream.foreachBatch(spout.sink(discard))
         .option("checkpointLocation", str(world.folder / f"checkpoint-{number}"))
         .start()
     )
@@ -187,10 +188,6 @@ def _first_batch(query: StreamingQuery) -> float:
                 return datetime.fromisoformat(progress.timestamp).timestamp()
         time.sleep(POLL_SECONDS)
     raise CheckFailed(f"the query {query.id} told of no batch: {query.status}")
-
-
-def _discard(batch: DataFrame, _batch_id: int) -> None:
-    batch.write.format("noop").mode("overwrite").save()
 
 
 def _figures(samples: Sequence[Sample]) -> list[Figure]:

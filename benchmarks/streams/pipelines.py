@@ -75,12 +75,13 @@ def _words(contest: Contest) -> DataFrame:
     return lines.transform(spout.bolt(SplitSentence(), name="split"))
 
 
-def _discard(batch: DataFrame, _batch_id: int) -> None:
+def discard(batch: DataFrame, _batch_id: int) -> None:
+    """Compute a micro-batch, and write it nowhere."""
     batch.write.format("noop").mode("overwrite").save()
 
 
 def _start(rows: DataFrame, contest: Contest, mode: str) -> StreamingQuery:
-    write = _discard if contest.how is How.CONNECTOR else spout.sink(_discard)
+    write = discard if contest.how is How.CONNECTOR else spout.sink(discard)
     return (
         rows.writeStream.foreachBatch(write)
         .outputMode(mode)
@@ -129,7 +130,7 @@ def topology(contest: Contest) -> StreamingQuery:
     )
     builder.set_bolt("split", SplitSentence()).local_or_shuffle_grouping("lines")
     builder.set_bolt("count", CountWord()).fields_grouping("split", "word")
-    query = builder.submit(contest.spark, sink=_discard, checkpoint=contest.checkpoint).query
+    query = builder.submit(contest.spark, sink=discard, checkpoint=contest.checkpoint).query
     if query is None:
         raise CheckFailed("the topology was submitted, and has no query")
     return query

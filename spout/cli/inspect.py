@@ -105,12 +105,9 @@ def inspect(
                 records = evidence_reader.records_at(place)
             else:
                 searched_inputs = inputs_named(topics, inputs or ())
+                # errors name the options as they are typed: --key, --from
                 records, notes = evidence_reader.search(
-                    searched_inputs,
-                    key or "",
-                    since,
-                    wall_ms(),
-                    option="--",
+                    searched_inputs, key or "", since, wall_ms(), option_prefix="--"
                 )
             # 2. what became of each: the records and events about it, and what is so around it
             stories = []

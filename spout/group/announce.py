@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -265,14 +265,9 @@ class Announcer:
             clock_ms: the session's clock.
             roots: of any sources.
         """
+        of_no_root = self._acks_of_no_root(name, lane, seq, clock_ms)
         for (source, block), runs in roots.runs_by_block().items():
-            self._send_acks(
-                Acks(
-                    lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
-                    source=source, block=block,
-                    runs=(), positions=b"", values=b"", absent=runs, touched=b"", touched_at=clock_ms,
-                )
-            )  # fmt: skip
+            self._send_acks(replace(of_no_root, source=source, block=block, absent=runs))
         self._flush()
 
     def reset_timeouts(self, name: SessionName, lane: str, seq: int, clock_ms: int, roots: RootSet) -> None:
@@ -286,17 +281,11 @@ class Announcer:
             clock_ms: the session's clock.
             roots: of any sources.
         """
+        of_no_root = self._acks_of_no_root(name, lane, seq, clock_ms)
         for (source, block), runs in roots.runs_by_block().items():
             positions_of_runs = [np.arange(start, end, dtype=np.int64) for start, end in runs]
-            touched = np.concatenate(positions_of_runs)
-            self._send_acks(
-                Acks(
-                    lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
-                    source=source, block=block,
-                    runs=(), positions=b"", values=b"", absent=(), touched=pack_positions(touched),
-                    touched_at=clock_ms,
-                )
-            )  # fmt: skip
+            touched = pack_positions(np.concatenate(positions_of_runs))
+            self._send_acks(replace(of_no_root, source=source, block=block, touched=touched))
         self._flush()
 
     def close(self) -> None:
@@ -307,6 +296,14 @@ class Announcer:
     def _sign_headers(self, reads: Iterable[int] = ()) -> Headers:
         """Return the headers that say who writes, in which cluster, and which inputs it `reads`."""
         return (*sign_headers(self.who, reads=reads), *self._cluster_headers)
+
+    def _acks_of_no_root(self, name: SessionName, lane: str, seq: int, clock_ms: int) -> Acks:
+        """Return a contribution to no root, of no block yet: the caller fills in both."""
+        return Acks(
+            lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
+            source=0, block=0,
+            runs=(), positions=b"", values=b"", absent=(), touched=b"", touched_at=clock_ms,
+        )  # fmt: skip
 
     def _send_acks(self, acks: Acks) -> None:
         """Send a contribution to the acker partition of its block, behind the inits that came before it."""

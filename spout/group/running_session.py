@@ -178,7 +178,7 @@ class RunningSession:
         session; it is passed over.
         """
         not_journalled: list[SourceRun] = []
-        free: list[SourceRun] = []
+        uninitialised: list[SourceRun] = []
         for source, mark in journal.sources.items():
             cursor = self.cursors.get(source)
             # not read any more, or rewound since: its positions are of another generation
@@ -186,9 +186,12 @@ class RunningSession:
                 continue
             not_emitted = mark.not_emitted().within(mark.from_, cursor.next)
             not_journalled += [SourceRun(source, *run) for run in not_emitted]
-            free += [SourceRun(source, *run) for run in cursor.uninitialised_runs(cursor.next)]
-        # below `next` a root is free, pending or settled
-        return RootSet.of_runs(not_journalled) - RootSet.of_runs(free) - self.window.pending_roots()
+            gaps = cursor.uninitialised_runs(cursor.next)
+            uninitialised += [SourceRun(source, *run) for run in gaps]
+        # Below the end of what was initialised, `next`, a position is in a gap, pending or settled:
+        # of 0 to 9 with a gap at 3 and 7 pending, all but 3 and 7 are settled.
+        unsettled = RootSet.of_runs(uninitialised) | self.window.pending_roots()
+        return RootSet.of_runs(not_journalled) - unsettled
 
     def stop_clock(self, now_ms: int) -> None:
         """Move the clock once more, and stop it until `start_clock`.

@@ -116,7 +116,8 @@ def _emission_time_ms(init: Init, appended_ms: int) -> int:
 
     `init.wall` is what its writer's machine showed. Roots are emitted before the record of their
     init is appended: if the wall time is later, that machine's clock was ahead, by a minute or by
-    years, and the time of the record counts. Below 0 the record has none.
+    years, and the time of the record counts. Below 0 the record has none. Ackers are not so strict:
+    they keep a wall time of up to two hours ahead (`emission_wall`), which would count here.
     """
     return init.wall if appended_ms < 0 else min(init.wall, appended_ms)
 

@@ -517,7 +517,12 @@ class EvidenceReader:
         return InputRecord(input, origin_partition, origin_offset)
 
     def search(
-        self, inputs: Iterable[Input], key: str, since: str | None, now_ms: int, option: str = ""
+        self,
+        inputs: Iterable[Input],
+        key: str,
+        since: str | None,
+        now_ms: int,
+        option_prefix: str = "",
     ) -> tuple[list[InputRecord], list[str]]:
         """Find records of inputs by a key as people write it, from a time on, or so long before `now_ms`.
 
@@ -525,14 +530,15 @@ class EvidenceReader:
             The first `RECORDS_SHOWN` of them, and notes on what was not read.
 
         Raises:
-            UsageError: key or time cannot be parsed, or there is no time; with `option` before their names.
+            UsageError: key or time cannot be parsed, or there is no time. It names both
+                with `option_prefix` before: ``--from`` in a command, ``from`` on a page.
         """
         if not since:
             raise UsageError(
-                f"a key needs a time to search from: give {option}from 2026-07-01T00:00:00Z, or 2h"
+                f"a key needs a time to search from: give {option_prefix}from 2026-07-01T00:00:00Z, or 2h"
             )
-        since_ms = named_past_ms(f"{option}from", since, now_ms)
-        key_bytes = parse_key(key, option)
+        since_ms = named_past_ms(f"{option_prefix}from", since, now_ms)
+        key_bytes = parse_key(key, option_prefix)
         records: list[InputRecord] = []
         notes: list[str] = []
         for input in inputs:

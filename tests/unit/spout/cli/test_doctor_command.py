@@ -8,15 +8,22 @@ from pathlib import Path
 import pytest
 
 from spout.cli import main as cli
+from spout.doctor.machine import DiskFacts
 
 RIGHT = "inputs: {a: {id: 1, group: g}}\n"
 DOUBTFUL = "inputs: {a: {id: 1, group: g, timeout: 0}}\n"
 WRONG = "kafka: {sasl.password: hunter2}\ninputs: {a: {id: 0, group: g}}\n"
 
+GIB = 1 << 30
+EMPTY_DISK = DiskFacts("temporary files", "/t", free_bytes=90 * GIB, size_bytes=100 * GIB)
+NEARLY_FULL_DISK = DiskFacts("temporary files", "/t", free_bytes=2 * GIB, size_bytes=100 * GIB)
+
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path of a topics.yaml, on a machine whose Spark and disk judge nothing."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr("spout.doctor.machine.disk_facts", lambda environ, checkpoint: [EMPTY_DISK])
     monkeypatch.chdir(tmp_path)
     return tmp_path / "topics.yaml"
 
@@ -57,6 +64,16 @@ def test_a_warning_ends_with_0_or_where_it_is_asked_for_with_5(
     assert cli.run(["doctor", "--only", "files", "--exit-code"]) == 5
     file.write_text(RIGHT)
     assert cli.run(["doctor", "--only", "files", "--exit-code"]) == 0
+
+
+def test_a_disk_that_is_nearly_full_is_a_warning(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spout.doctor.machine.disk_facts", lambda environ, checkpoint: [NEARLY_FULL_DISK])
+    file.write_text(RIGHT)
+    assert cli.run(["doctor", "--only", "files", "--exit-code"]) == 5
+    printed = capsys.readouterr().out
+    assert "warning  WH015 disk, folder of temporary files /t: the disk is nearly full: 2.0 GiB" in printed
 
 
 def test_executors_need_the_name_of_their_cluster(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

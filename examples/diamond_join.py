@@ -93,8 +93,7 @@ def main() -> None:
     topics = spout.load("topics.yaml")
     with tempfile.TemporaryDirectory(prefix="diamond-join-") as folder:
         spark = local_session("diamond-join", Path(folder))
-        running = topology(topics).submit(spark, sink=show, trigger={"availableNow": True})
-        running.await_termination()
+        spout.run_once(topology(topics).submit(spark, sink=show))
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ def write_words(spark: SparkSession, topics: Topics, folder: Path) -> Path:
     lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
     words = lines.transform(spout.bolt(SplitSentence(), name="split", anchored=True))
     sink = spout.exact_sink(spout.SQLiteStore(database, "words"), words)
-    writer = words.writeStream.foreachBatch(sink).trigger(availableNow=True)
-    writer.option("checkpointLocation", str(folder / "checkpoint")).start().awaitTermination()
+    writer = words.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder / "checkpoint"))
+    spout.run_once(writer.start())
     return database
 
 

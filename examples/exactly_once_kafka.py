@@ -43,8 +43,8 @@ def write_words(spark: SparkSession, topics: Topics, folder: Path) -> None:
     words = lines.transform(spout.bolt(SplitSentence(), name="split", anchored=True))
     topic = topics.input("split_words").topic
     with closing(spout.KafkaStore(topics, topic, key="word", value="json")) as store:
-        writer = words.writeStream.foreachBatch(spout.exact_sink(store, words)).trigger(availableNow=True)
-        writer.option("checkpointLocation", str(folder / "checkpoint")).start().awaitTermination()
+        writer = words.writeStream.foreachBatch(spout.exact_sink(store, words))
+        spout.run_once(writer.option("checkpointLocation", str(folder / "checkpoint")).start())
 
 
 def counts(topics: Topics) -> Counter[str]:

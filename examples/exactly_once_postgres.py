@@ -54,8 +54,8 @@ def write_words(spark: SparkSession, topics: Topics, database: str, checkpoint: 
     lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
     words = lines.transform(spout.bolt(SplitSentence(), name="split", anchored=True))
     sink = spout.exact_sink(spout.PostgresStore(database, "words"), words)
-    writer = words.writeStream.foreachBatch(sink).trigger(availableNow=True)
-    writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+    writer = words.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    spout.run_once(writer.start())
 
 
 def main() -> None:

@@ -98,10 +98,8 @@ def topology(topics: Topics) -> spout.TopologyBuilder:
 def count(spark: SparkSession, topics: Topics, folder: Path) -> dict[str, int]:
     """Count what is there now, and return the counts."""
     table = WordTable(folder / "words.sqlite")
-    running = topology(topics).submit(
-        spark, sink=table.write, checkpoint=folder / "checkpoint", trigger={"availableNow": True}
-    )
-    running.await_termination()
+    running = topology(topics).submit(spark, sink=table.write, checkpoint=folder / "checkpoint")
+    spout.run_once(running)
     return table.counts()
 
 

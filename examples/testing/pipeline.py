@@ -27,8 +27,8 @@ class ParseOrder(spout.BasicBolt):
 
 
 def start(spark: SparkSession, topics: Topics, folder: Path) -> StreamingQuery:
-    """Work on all orders that are there, until each is done or a dead letter."""
+    """Work on the orders, from the first one on."""
     orders = spout.read_stream(spark, topics, "orders").transform(spout.bolt(ParseOrder()))
-    writer = orders.writeStream.format("parquet").trigger(availableNow=True)
+    writer = orders.writeStream.format("parquet")
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     return spout.start(writer.option("path", str(folder / "orders")))

@@ -61,7 +61,7 @@ def test_an_order_that_fails_once_is_written_once_and_nonsense_is_a_dead_letter(
     producer.flush()
 
     query = pipeline.start(spark, topics, tmp_path)
-    assert query.awaitTermination(DEADLINE_S), query.lastProgress
+    assert spout.run_once(query, timeout_s=DEADLINE_S), query.lastProgress
 
     rows = spark.read.parquet(str(tmp_path / "orders")).collect()
     assert sorted(row.order_id for row in rows) == [7, 42]

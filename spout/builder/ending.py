@@ -15,11 +15,15 @@ Source: docs/design/protocol.md, section 5.1.
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from acker.errors import UsageError
 from acker.waits import LongWait
+from spout.builder.submitted import SubmittedTopology
 from spout.link.planner_link import PlannerLink
 from spout.spark.private import java_query, nodes, ticks, trigger_of
 from spout.streaming.application import link_of
@@ -37,7 +41,7 @@ _AVAILABLE_NOW: Final = "AvailableNowTrigger"
 _ONE_BATCH: Final = "OneTimeTrigger"
 
 
-def run_once(query: StreamingQuery) -> bool:
+def run_once(query: StreamingQuery | SubmittedTopology, *, timeout_s: float | None = None) -> bool:
     """End a running query when all that its inputs have now is done; return whether it was.
 
     >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
@@ -56,41 +60,77 @@ def run_once(query: StreamingQuery) -> bool:
 
     It returns when the query has ended; also where this call is interrupted, the query is
     stopped. Start it with `spout.start`, with `spout.sink` and `foreachBatch`, or by
-    `TopologyBuilder.submit` (its `query`); leave the trigger out, or take a short interval. A query
-    with the trigger `availableNow` ends by itself: the call waits for that.
+    `TopologyBuilder.submit`; leave the trigger out, or take a short interval. A query with the
+    trigger `availableNow` ends by itself: the call waits for that.
 
     Args:
-        query: a query that reads one tracked stream.
+        query: a query that reads one tracked stream, or a topology that was submitted.
+        timeout_s: the query is stopped after this time at the latest; the next start from its
+            checkpoint goes on. None: there is no limit.
 
     Returns:
         True: all is done, or the query had the trigger `availableNow` and has ended.
-        False: somebody stopped the query before all was done.
+        False: the time was over, or somebody stopped the query, before all was done.
 
     Raises:
         UsageError: the query reads no tracked stream of this application, has the trigger `once`,
-            or a keyed bolt that ticks; or its topology is paused.
+            or a keyed bolt that ticks; or its topology is paused, or was never active.
         pyspark.errors.StreamingQueryException: it failed. So it does where only an operator can go
             on, as with `availableNow`: an input is paused, or no acker runs.
     """
+    if isinstance(query, SubmittedTopology):
+        query = _query_of_topology(query)
     # the driver's link to the planning process of the query
     link = _link_of_query(query)
-    if trigger_of(query) == _AVAILABLE_NOW:  # it ends by itself
+    with _stopped_at_deadline(query, timeout_s) as is_over:
+        if trigger_of(query) == _AVAILABLE_NOW:  # it ends by itself
+            try:
+                query.awaitTermination()
+            finally:
+                query.stop()
+            return not is_over.is_set()
+        link.request_end()
         try:
-            query.awaitTermination()
+            _wait_until_drained(query, link)
+            # returns when Spark has found that no further batch is due, not even one without records
+            query.processAllAvailable()
+            is_done = query.isActive and link.is_drained
         finally:
+            link.drop_request()
             query.stop()
-        return True
-    link.request_end()
-    try:
-        _wait_until_drained(query, link)
-        # returns when Spark has found that no further batch is due, not even one without records
-        query.processAllAvailable()
-        is_done = query.isActive and link.is_drained
-    finally:
-        link.drop_request()
-        query.stop()
     query.awaitTermination()  # raises what has ended it
     return is_done
+
+
+@contextmanager
+def _stopped_at_deadline(query: StreamingQuery, timeout_s: float | None) -> Iterator[threading.Event]:
+    """Stop the query if this context lasts longer than a time, and set the event then; None: never."""
+    is_over = threading.Event()
+
+    def stop() -> None:
+        is_over.set()
+        query.stop()
+
+    if timeout_s is None:
+        yield is_over
+        return
+    # Spark's own waits cannot be given a deadline; each ends when the query does
+    timer = threading.Timer(timeout_s, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield is_over
+    finally:
+        timer.cancel()
+
+
+def _query_of_topology(topology: SubmittedTopology) -> StreamingQuery:
+    """Return Spark's query of a topology; raise `UsageError` if it was not active yet."""
+    if topology.query is None:
+        raise UsageError(
+            "the topology was submitted with active=False, so there would be no end: resume it first"
+        )
+    return topology.query
 
 
 def _link_of_query(query: StreamingQuery) -> PlannerLink:

@@ -92,7 +92,8 @@ def stream_status(rows: DataFrame) -> StreamStatus:
     >>> words = lines.transform(spout.bolt(SplitSentence(), name="split"))
     >>> files = words.writeStream.format("parquet").option("path", f"{folder}/words")
     >>> files = files.option("checkpointLocation", f"{folder}/checkpoint")
-    >>> spout.start(files.trigger(availableNow=True)).awaitTermination()
+    >>> spout.run_once(spout.start(files))
+    True
     >>> status = spout.stream_status(words)
     >>> status.count("acked", "split"), status.count("emitted", "split"), status.late
     (2, 6, 0)

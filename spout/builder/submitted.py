@@ -205,10 +205,10 @@ class SubmittedTopology:
     >>> builder = spout.TopologyBuilder()
     >>> builder.set_spout("lines", topics, "sentences", startingOffsets="earliest")
     >>> split = builder.set_bolt("split", SplitSentence()).shuffle_grouping("lines")
-    >>> running = builder.submit(spark, checkpoint=folder, trigger={"availableNow": True})
-    >>> running.await_termination()
+    >>> running = builder.submit(spark, checkpoint=folder)
+    >>> spout.run_once(running)
     True
-    >>> status = running.stop()
+    >>> status = running.status()
     >>> status.state, status.count("acked", "split"), status.count("emitted", "split")
     ('finished', 2, 6)
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,10 @@ CHECK_SECONDS = 1
 File = Annotated[Path, typer.Argument(help="A topology's YAML file.")]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Print the compiled plan and end; Spark is not started.")
+]
+
+Once = Annotated[
+    bool, typer.Option("--once", help="End when all that the inputs have at the start is done: run_once.")
 ]
 
 
@@ -74,6 +79,7 @@ PyFiles = Annotated[
 def submit_topology(
     file: File,
     explain: Explain = False,
+    once: Once = False,
     metrics_port: MetricsPort = None,
     allow_hosts: AllowHosts = None,
     py_files: PyFiles = None,
@@ -112,7 +118,7 @@ def submit_topology(
             }
             running = topology.builder.submit(spark, sink=topology.sink, **options)
             say_lines(running.explain().splitlines())
-            return _until_ended(running)
+            return _until_all_is_done(running) if once else _until_ended(running)
         finally:
             spark.stop()
 
@@ -139,9 +145,28 @@ def shipped_files(py_files: str | None) -> list[Path]:
     return files
 
 
-def _until_ended(running: SubmittedTopology) -> int:
+def _until_all_is_done(running: SubmittedTopology) -> int:
+    """End a topology when all that its inputs have now is done, or at a signal; return the exit code.
+
+    Raises `UsageError`: it would never be done. `WindhoverError`: the topology failed.
+    """
+    from acker.errors import UsageError
+    from spout.builder.ending import run_once
+
+    # the main thread looks for signals
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        ending = thread.submit(run_once, running)
+        exit_code = _until_ended(running, ending)
+    refusal = ending.exception()
+    if isinstance(refusal, UsageError):
+        raise refusal
+    return exit_code
+
+
+def _until_ended(running: SubmittedTopology, ending: Future[bool] | None = None) -> int:
     """Wait until a topology ends, or stop it at a signal; return the exit code.
 
+    `ending`: runs `run_once` for the topology; None: nothing does. If it is over, so is the wait.
     Raises `WindhoverError`: the topology failed.
     """
     from acker.errors import WindhoverError
@@ -150,6 +175,8 @@ def _until_ended(running: SubmittedTopology) -> int:
 
     with Signals() as signals:
         while signals.received is None and running.query is not None and running.query.isActive:
+            if ending is not None and ending.done():
+                break
             running.await_termination(CHECK_SECONDS)
         if signals.received is not None:
             running.pause()

@@ -36,9 +36,9 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
     >>> words = lines.transform(spout.bolt(SplitSentence()))
     >>> files = words.writeStream.format("parquet").option("path", f"{folder}/words")
-    >>> files = files.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
-    >>> query = spout.start(files)
-    >>> query.awaitTermination()
+    >>> query = spout.start(files.option("checkpointLocation", f"{folder}/checkpoint"))
+    >>> spout.run_once(query)
+    True
     >>> sorted(row.word for row in spark.read.parquet(f"{folder}/words").collect())
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 

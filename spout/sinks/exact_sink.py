@@ -248,9 +248,10 @@ def exact_sink(store: Store, rows: DataFrame) -> ExactSink:
     >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
     >>> words = lines.transform(spout.bolt(SplitSentence(), anchored=True))
     >>> sink = spout.exact_sink(spout.SQLiteStore(f"{folder}/words.sqlite", "words"), words)
-    >>> writer = words.writeStream.foreachBatch(sink).trigger(availableNow=True)
+    >>> writer = words.writeStream.foreachBatch(sink)
     >>> query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
-    >>> query.awaitTermination()
+    >>> spout.run_once(query)
+    True
     >>> sorted(word for word, in connection.execute("SELECT word FROM words"))
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
     >>> connection.close()

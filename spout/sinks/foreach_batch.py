@@ -56,10 +56,11 @@ def skipped(batch_id: int) -> None:
     ...     written.add(batch_id)
     >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
     >>> words = lines.transform(spout.bolt(SplitSentence()))
-    >>> writer = words.writeStream.option("checkpointLocation", folder).trigger(availableNow=True)
+    >>> writer = words.writeStream.option("checkpointLocation", folder)
     >>> query = writer.foreachBatch(spout.sink(write)).start()
-    >>> query.awaitTermination()
+    >>> spout.run_once(query)
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
+    True
 
     The roots of the batch are failed, and so replayed, since their bolts may have emitted
     something else this time; with ``deterministic=True`` the sink promises that they did not. A
@@ -282,10 +283,11 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     ...     print(sorted(row.word for row in batch.collect()))
     >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
     >>> words = lines.transform(spout.bolt(SplitSentence()))
-    >>> writer = words.writeStream.option("checkpointLocation", folder).trigger(availableNow=True)
+    >>> writer = words.writeStream.option("checkpointLocation", folder)
     >>> query = writer.foreachBatch(spout.sink(write)).start()
-    >>> query.awaitTermination()
+    >>> spout.run_once(query)
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
+    True
 
     The function gets the batch's rows, without the hidden column, and the batch's id. After it
     has returned, the acks and fails of the bolts are published. On a tracked stream the

@@ -33,7 +33,8 @@ NO_AVAILABLE_NOW: Final = (
     f"trigger(availableNow=True) needs Spark 4.2 or later, and this is {pyspark.__version__}:"
     " it has a Python source plan one batch alone, so the query would write all rows, and end"
     " before their records are done. Nothing was read. Leave the trigger out, and call"
-    " spout.run_once(query), which ends the query when all is done"
+    " spout.run_once(query), which ends the query when all is done; for a topology's file:"
+    " windhover submit --once FILE"
 )
 
 

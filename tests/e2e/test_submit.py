@@ -46,9 +46,8 @@ def config_of(folder: Path, broker: Broker, prefix: str) -> Path:
 
 
 def topology_of(folder: Path) -> Path:
-    """Write the example's topology, but that it runs on, and that its sink can be held up."""
-    lines = EXAMPLE.read_text().replace("../topics.yaml", "topics.yaml").splitlines()
-    text = "\n".join(line for line in lines if not line.startswith("trigger:"))
+    """Write the example's topology with a sink that can be held up."""
+    text = EXAMPLE.read_text().replace("../topics.yaml", "topics.yaml")
     path = folder / "word_count.yaml"
     text = text.replace("examples.word_count:show", "tests.support.gated:show_when_allowed")
     path.write_text(f"{text}\nspark: {{spark.pyspark.python: {python_of(folder)}}}\n")
@@ -162,7 +161,7 @@ def test_a_topology_with_a_master_takes_its_bolts_and_its_python_along(
             "spark.ui.enabled": False,
         }
         path.write_text(f"{text}\nspark: {json.dumps(settings)}\n")
-        arguments = ("-m", "spout.cli", "submit", path, "--py-files", str(tmp_path / "bolts.zip"))
+        arguments = ("-m", "spout.cli", "submit", "--once", path, "--py-files", str(tmp_path / "bolts.zip"))
         with running(arguments, tmp_path / "log", folder=tmp_path / "elsewhere") as topology:
             topology.until(lambda: any("-Xmx512M" in command_of(each.pid) for each in cluster.executors()))
             assert topology.ended() == 0, topology.said

@@ -32,11 +32,18 @@ RING: Final = (
     *_ALWAYS,
     "tests/integration/spark/test_bolts_spark.py",
     "tests/integration/spark/test_delayed_spark.py",
+    "tests/integration/spark/test_damage_spark.py",
     "tests/integration/spark/test_every_type_spark.py",
+    "tests/integration/spark/test_exact_sink_spark.py",
+    "tests/integration/spark/test_holes_spark.py",
     "tests/integration/spark/test_keyed_spark.py",
+    "tests/integration/spark/test_keyed_topology_spark.py",
+    "tests/integration/spark/test_quiet_topics_spark.py",
     "tests/integration/spark/test_run_once_spark.py",
     "tests/integration/spark/test_sink_shuffles.py",
+    "tests/integration/spark/test_source_spark.py",
     "tests/integration/spark/test_stream_joins_spark.py",
+    "tests/integration/spark/test_topology_spark.py",
 )
 """What a version has to pass before a page names it."""
 

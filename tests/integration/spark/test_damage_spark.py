@@ -26,6 +26,7 @@ from spout.local.embedded import EmbeddedBroker
 from spout.runtime.child import Child
 from tests.support.brokers import Broker
 from tests.support.damage import Damage, batches, spoil
+from tests.support.ended_queries import run_to_end
 from tests.support.raw_records import Codec, RawRecord, encode_batch, produce
 from tests.support.waiting import committed, eventually
 
@@ -99,13 +100,12 @@ class Installation:
             rows.extend((row.partition, row.offset) for row in batch.collect())
 
         frame = spout.read_stream(spark, self.topics, "lines", **options)  # type: ignore[arg-type]
-        sink = spout.sink(write) if options.get("tracked", True) else write
+        tracked = bool(options.get("tracked", True))
+        sink = spout.sink(write) if tracked else write
         stream = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
-        query = stream.trigger(availableNow=True).start()
         why = ""
         try:
-            if not query.awaitTermination(120):
-                query.stop()
+            if not run_to_end(stream, timeout_s=120, tracked=tracked):
                 why = "it did not end"
         except StreamingQueryException as error:
             why = str(error)

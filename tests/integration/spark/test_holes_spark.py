@@ -14,6 +14,7 @@ from acker.kafka.port import TopicPartition
 from acker.provisioning.provision import create_topics
 from spout.runtime.child import Child
 from tests.support.brokers import Broker
+from tests.support.ended_queries import run_to_end
 from tests.support.holes import Aborted, Each, Records, Stretch, write_stretches
 from tests.support.waiting import eventually
 
@@ -51,16 +52,11 @@ def write(topics: Topics, partition: int, *stretches: Stretch) -> int:
 
 
 def batch_sizes(frame: DataFrame, checkpoint: Path) -> list[int]:
-    """Run a query with `availableNow`; return how many records each of its batches had."""
+    """Run a query until all is read and done; return how many records each of its batches had."""
     sizes: list[int] = []
-    query = (
-        frame.writeStream.foreachBatch(spout.sink(lambda batch, _: sizes.append(batch.count())))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    if not query.awaitTermination(240):
-        query.stop()
+    sink = spout.sink(lambda batch, _: sizes.append(batch.count()))
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    if not run_to_end(writer, timeout_s=240):
         raise TimeoutError(f"the query did not end: {sizes}")
     return sizes
 

@@ -22,6 +22,7 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Verdicts
 from spout.runtime.child import Child
 from tests.support.brokers import Broker
+from tests.support.ended_queries import run_to_end
 
 pytestmark = pytest.mark.slow
 
@@ -62,19 +63,13 @@ def produce(topics: Topics, first: int, count: int) -> None:
 
 
 def run_to_the_end(frame: DataFrame, checkpoint: Path, rows: list[tuple[str, int, int]]) -> None:
-    """Run a query with `availableNow` and append what it read to `rows`."""
+    """Run a query until all is read and done, and append what it read to `rows`."""
 
     def write(batch: DataFrame, _batch_id: int) -> None:
         rows.extend((row.value.decode(), row.partition, row.offset) for row in batch.collect())
 
-    query = (
-        frame.writeStream.foreachBatch(spout.sink(write))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    if not query.awaitTermination(120):
-        query.stop()
+    writer = frame.writeStream.foreachBatch(spout.sink(write)).option("checkpointLocation", str(checkpoint))
+    if not run_to_end(writer, timeout_s=120):
         raise TimeoutError("the query did not end")
 
 
@@ -85,8 +80,8 @@ def begin_and_die(frame: DataFrame, checkpoint: Path) -> None:
         raise ConnectionError("the sink is away")
 
     with pytest.raises(StreamingQueryException, match="the sink is away"):
-        frame.writeStream.foreachBatch(spout.sink(die)).option("checkpointLocation", str(checkpoint)).trigger(
-            availableNow=True
+        frame.writeStream.foreachBatch(spout.sink(die)).option(
+            "checkpointLocation", str(checkpoint)
         ).start().awaitTermination(120)
 
 

@@ -74,7 +74,7 @@ def test_a_topology_from_a_file_runs(world: SubmittedWorld, capsys: pytest.Captu
     world.produce("file", "to be or not to be")
     found = load_topology(path, {})
     running = world.submit(found.builder, sink=found.sink, **found.options)
-    assert running.await_termination(int(DEADLINE_S))
+    assert spout.run_once(running, timeout_s=DEADLINE_S)
     assert spout_of(running).acked == 1
     words = capsys.readouterr().out.split()
     assert dict(zip(words[1::2], map(int, words[::2]), strict=True)) == {"to": 2, "be": 2, "or": 1, "not": 1}
@@ -171,6 +171,8 @@ def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: Subm
     world.produce("pause", "one")
     running = world.submit(build(), sink=write, checkpoint=checkpoint, active=False)
     assert (running.status().state, running.query) == ("inactive", None)
+    with pytest.raises(UsageError, match=r"submitted with active=False.*resume it first"):
+        spout.run_once(running)
     running.resume()
     wait_for_spout(running, lambda status: status.acked == 1)
 
@@ -187,7 +189,7 @@ def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: Subm
     assert (later.emitted, later.pending, lines) == (2, 0, ["one", "hold"])
     assert running.query is not None
     with pytest.raises(UsageError, match="the topology is paused, so there would be no end: resume it"):
-        spout.run_once(running.query)
+        spout.run_once(running)
     assert running.query.isActive
 
     running.resume()
@@ -197,8 +199,8 @@ def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: Subm
     with pytest.raises(UsageError, match="was stopped and cannot be resumed"):
         running.resume()
     world.produce("pause", "after the restart")
-    again = world.submit(build(), sink=write, checkpoint=checkpoint, trigger={"availableNow": True})
-    assert again.await_termination(int(DEADLINE_S))
+    again = world.submit(build(), sink=write, checkpoint=checkpoint)
+    assert spout.run_once(again, timeout_s=DEADLINE_S)
     assert again.status().state == "finished"
     assert lines == ["one", "hold", "while it was paused", "after the restart"]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import spout
 from acker.errors import UsageError
 from spout.builder import ending
+from spout.builder.submitted import SubmittedTopology
 
 
 class Link:
@@ -31,7 +34,12 @@ class Link:
 
 
 class Query:
-    """A query that may end, or fail, at a step of `run_once`; it notes the steps in `steps`."""
+    """A query that may end, or fail, at a step of `run_once`; it notes the steps in `steps`.
+
+    `hangs`: the batches without records, and its end, wait until it is stopped.
+    """
+
+    hangs = False
 
     def __init__(self, link: Link, ends_at: str = "", error: Exception | None = None) -> None:
         self.steps: list[str] = []
@@ -39,6 +47,7 @@ class Query:
         self._ends_at = ends_at
         self._error = error
         self._is_active = True
+        self._stopped = threading.Event()
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
@@ -51,6 +60,7 @@ class Query:
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
         """Return at once."""
         self._step("batches without records")
+        self._hang()
         if self._error is not None and not self._is_active:
             raise self._error
 
@@ -58,10 +68,16 @@ class Query:
         """End."""
         self._step("stop")
         self._is_active = False
+        self._stopped.set()
 
     def awaitTermination(self) -> None:  # noqa: N802 - Spark's name
         """Return at once."""
         self._step("await")
+        self._hang()
+
+    def _hang(self) -> None:
+        if self.hangs:
+            assert self._stopped.wait(60), "nobody stopped it"
 
     def _step(self, name: str) -> None:
         self.steps.append(name)
@@ -118,6 +134,25 @@ def test_a_query_that_somebody_stops_meanwhile_is_not_done(link: Link, ends_at: 
     assert spout.run_once(query) is False
 
 
+@pytest.mark.parametrize("trigger", ["ProcessingTimeTrigger", "AvailableNowTrigger"])
+def test_a_query_that_is_not_done_in_time_is_stopped(
+    link: Link, monkeypatch: pytest.MonkeyPatch, trigger: str
+) -> None:
+    """Whether this call or Spark itself ends it."""
+    shows(monkeypatch, ["s"], trigger=trigger)
+    query: Any = Query(link)
+    query.hangs = True
+    assert spout.run_once(query, timeout_s=0.01) is False
+    assert "stop" in query.steps
+    assert link.end_number == 0
+
+
+def test_a_query_that_is_done_in_time_is_done(link: Link) -> None:
+    query: Any = Query(link)
+    assert spout.run_once(query, timeout_s=3600) is True
+    assert query.steps.count("stop") == 1
+
+
 def test_what_fails_the_query_is_raised_and_the_request_is_dropped(link: Link) -> None:
     query: Any = Query(link, "look", ConnectionError("the table is away"))
     with pytest.raises(ConnectionError, match="the table is away"):
@@ -166,3 +201,16 @@ def test_a_topology_that_is_paused_is_refused_since_it_would_never_be_done(link:
     assert query.steps == []
     link.is_inactive = False
     assert spout.run_once(query) is True
+
+
+def test_of_a_topology_its_query_is_ended_and_one_that_was_never_active_is_refused(link: Link) -> None:
+    topology = SubmittedTopology.__new__(SubmittedTopology)
+    query: Any = Query(link)
+    for topology_query, error in ((query, None), (None, r"submitted with active=False.*resume it first")):
+        with patch.object(SubmittedTopology, "query", topology_query):
+            if error is None:
+                assert spout.run_once(topology) is True
+                continue
+            with pytest.raises(UsageError, match=error):
+                spout.run_once(topology)
+    assert query.steps.count("stop") == 1

@@ -64,6 +64,29 @@ def test_rows_of_a_sink_of_sparks_own_are_there_when_it_returns(
     assert sorted(row.line for row in spark.read.parquet(rows).collect()) == ["a", "late"]
 
 
+def test_a_query_that_is_not_done_in_time_is_stopped_and_its_next_start_goes_on(world: StreamWorld) -> None:
+    """The sink waits in Python, which Spark cannot interrupt: the call returns when it has raised."""
+    world.produce("slow", "a", "late")
+    given_up = threading.Event()
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        if batch.count():
+            given_up.wait(5)
+            raise ConnectionError("the table is busy")
+
+    began_s = time.monotonic()
+    with world.running("slow", lines_of(world, "slow"), write) as query:
+        try:
+            assert spout.run_once(query, timeout_s=2) is False
+        except StreamingQueryException as error:
+            print("RAISED", error)
+        print("TOOK", time.monotonic() - began_s)
+        assert not query.isActive
+    with world.running("slow", lines_of(world, "slow")) as query:
+        assert spout.run_once(query, timeout_s=120) is True
+    assert sorted(world.rows["slow"]) == [("a",), ("late",)]
+
+
 def test_a_query_whose_sink_fails_says_so(world: StreamWorld) -> None:
     world.produce("broken", "a")
 

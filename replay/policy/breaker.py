@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 from acker.units import duration_text
@@ -184,7 +185,9 @@ class Breaker:
         dead, settled = in_window.dead, in_window.settled
         # with a ratio of 1 the share allows any number, and to divide by 1 - 1 fails
         if self.max_ratio < 1:
-            allowed_by_share = int((self.max_ratio * settled - dead) / (1 - self.max_ratio))
+            # exact, so that of 199 settled and 139 dead a ratio of 0.7 allows one more: 140 of 200
+            ratio = Fraction(str(self.max_ratio))
+            allowed_by_share = int((ratio * settled - dead) / (1 - ratio))
         else:
             allowed_by_share = self._allowed_in_a_row()  # any share is allowed, so the other rule decides
         # with too few dead letters, or too few roots, the share does not count

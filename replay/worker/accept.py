@@ -142,7 +142,11 @@ class Intake:
         progress is then offset 8, of which 1 root is to be skipped.
         """
         roots: list[LostRoot] = []
-        skip_count = self.progress.skip  # so many roots of the first record are accepted already
+        # So many roots of the record at the progress are accepted already. That record may be
+        # missing: a person marked it as damaged meanwhile. Then nothing of the others is skipped.
+        skip_count = 0
+        if self._records and self._records[0].offset == self.progress.next:
+            skip_count = self.progress.skip
         for record in self._records:
             room = limit - len(roots)
             accepted_to = skip_count + room  # of the record's roots, the index behind the last one

@@ -214,6 +214,8 @@ class Refusals:
         """
         if is_too_old:
             self._too_old_suspects.add(offset)
+        else:  # it may have been too old before, and the topic takes that age now
+            self._too_old_suspects.discard(offset)
         self._refused_in_a_row_of(input_id).copy_why = why
         search = self._search_of(input_id)
         at_fault = search.record_refused_alone(offset, why)
@@ -253,7 +255,9 @@ class Refusals:
 
     def end_search(self, input_id: int) -> None:
         """End the search for refused records of an input that is left alone for a while."""
-        self._search_by_input.pop(input_id, None)
+        search = self._search_by_input.pop(input_id, None)
+        if search is not None:
+            self._too_old_suspects.difference_update(search.suspects)
 
     def forget_done(self, offsets: Collection[int]) -> None:
         """Forget the roots whose entries, at these offsets of `_ack_due`, got a tombstone."""
@@ -264,6 +268,7 @@ class Refusals:
             self.why_dies_by_offset.pop(offset, None)
             self._why_copy_waits_by_offset.pop(offset, None)
             self._why_letter_waits_by_offset.pop(offset, None)
+        self._too_old_suspects.difference_update(offsets)
 
     def _search_of(self, input_id: int) -> Narrowing:
         """Return the search for the refused records of an input; begin one if there is none."""

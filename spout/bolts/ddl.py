@@ -170,7 +170,7 @@ def _check_type(name: str, text: str) -> None:
     text_behind = "".join(f" {word}" for word in words[1:])
     is_of_one_word = first_word not in _TYPES_OF_SEVERAL_WORDS
     if is_of_one_word and not _WORDS_BEHIND_TYPE.fullmatch(text_behind):
-        raise ValueError(f"field {name!r} has{text_behind!r} behind its type")
+        raise ValueError(f"field {name!r} has {text_behind.strip()!r} behind its type")
     if first_word in _NESTED:
         _check_types_within(name, first_word, text)
 

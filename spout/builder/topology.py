@@ -415,7 +415,7 @@ def _sinks_by_name(graph: Graph, sink: Mapping[Any, WriteBatch]) -> dict[StreamI
     for key, write in sink.items():
         if isinstance(key, str):
             stream = StreamId(key)
-        elif len(key) == 2:
+        elif isinstance(key, tuple) and len(key) == 2:
             stream = StreamId(*key)
         else:
             raise UsageError(f"the sink of {key!r}: name a component, or (component, stream)")

@@ -304,7 +304,9 @@ def attach_keyed_bolt(
         bolt,
         stage.keyed_stream.schema,
         streams={stream.column: stream.id for stream in task.streams.values()},
-        key_fields={stream.column: stream.key_fields for stream in task.streams.values()},
+        key_paths={
+            stream.column: [(field,) for field in stream.key_fields] for stream in task.streams.values()
+        },
     )
     # step 3
     return with_keyed_stage(reported, task.bolt, stage)

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import DataType, FractionalType
+from pyspark.sql.types import DataType, FractionalType, StructType
 
 from acker.errors import TupleError, UsageError
 from spout.bolts.bolts import bolt_name, check_bolt, invoke, stop_on
@@ -33,6 +33,7 @@ from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
 from spout.execution.calls import ClockNs
+from spout.held.key_paths import FieldPath, field_path, value_at
 from spout.held.keyed_exit import (
     ACKED,
     EMITTED,
@@ -179,7 +180,7 @@ def keyed(
             bolt,
             schema,
             streams={TUPLE: SPARK},  # all tuples are Spark's rows, in one column
-            key_fields={TUPLE: key_fields},
+            key_paths={TUPLE: _key_paths(operator, keyed_rows, key_fields)},
         )
         return with_keyed_stage(reported, operator, stage)
 
@@ -192,7 +193,7 @@ def reported_by_keyed_bolt(
     bolt: KeyedBolt,
     schema: pa.Schema,
     streams: Streams,
-    key_fields: Mapping[str, Sequence[str]],
+    key_paths: Mapping[str, Sequence[FieldPath]],
 ) -> DataFrame:
     """Return the rows in which a keyed bolt emits and reports (`ReportedRow`).
 
@@ -206,7 +207,7 @@ def reported_by_keyed_bolt(
         operator: the bolt's name in causes.
         schema: the bolt's output.
         streams: what the bolt reads: the stream in each column.
-        key_fields: for each column of `streams`, the fields of its tuples that are
+        key_paths: for each column of `streams`, the ways to the values of its tuples that are
             the key.
 
     Raises:
@@ -232,7 +233,7 @@ def reported_by_keyed_bolt(
         schema,
         tracked=bool(streams_read(rows)),
         streams=streams,
-        key_fields=key_fields,
+        key_paths=key_paths,
         decoders={name: TupleDecoder(types[name], zone) for name in encoded_streams},
         has_one_key=key_names == [ONE_KEY],
         key_forms=tuple(KeyForm.of(types[name]) for name in key_names),
@@ -308,6 +309,29 @@ def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+def _key_paths(bolt: str, rows: DataFrame, names: Sequence[str]) -> list[FieldPath]:
+    """Return the ways to the values of the key in a tuple, by the names of its columns.
+
+    `rows`: first the columns of the key, in that order, then `TUPLE`.
+
+    Raises `UsageError`: a value of the key is no field of the tuple, and the key itself would not
+    have its time or its null (`KeyForm`).
+    """
+    tuple_type = rows.schema[TUPLE].dataType
+    assert isinstance(tuple_type, StructType)
+    paths: list[FieldPath] = []
+    for number, name in enumerate(names):
+        path = field_path(tuple_type, name)
+        form = KeyForm.of(rows.schema[KEY.format(number)].dataType)
+        if path is None and (form.has_times or form.loses_nulls):
+            raise UsageError(
+                f"{bolt!r}: by={name!r} is a time, or a number that may be null, within a map or an array;"
+                f" give it a column of its own: rows.withColumn('key', expr({name!r})), and by='key'"
+            )
+        paths.append(path or ())
+    return paths
+
+
 class KeyForm(NamedTuple):
     """What pandas makes of the values in one column of a key.
 
@@ -364,8 +388,8 @@ class KeyedTask:
         tracked: whether the rows come from a tracked stream; a single tuple
             of a topology may still be unanchored.
         streams: the stream in each column.
-        key_fields: for each column of `streams`, the fields of its tuples that are
-            the key.
+        key_paths: for each column of `streams`, the ways to the values of its tuples that
+            are the key.
         decoders: for each column of `streams` whose values are encoded
             (`spout.held.keyed_values`); those of other columns stay as they
             are.
@@ -382,7 +406,7 @@ class KeyedTask:
     now_ns: ClockNs = time.perf_counter_ns
     tracked: bool = False
     streams: Streams = field(default_factory=lambda: {TUPLE: SPARK})
-    key_fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    key_paths: Mapping[str, Sequence[FieldPath]] = field(default_factory=dict)
     decoders: Mapping[str, TupleDecoder] = field(default_factory=dict)
     has_one_key: bool = False
     key_forms: tuple[KeyForm, ...] = ()
@@ -528,12 +552,12 @@ class KeyedTask:
         held_tuple = held[0]
         column = self._column_of(held_tuple)
         values: list[Any] = []
-        for value, name, form in zip(key, self.key_fields[column], self.key_forms, strict=True):
+        for value, path, form in zip(key, self.key_paths[column], self.key_forms, strict=True):
             if form.has_times:
                 decoder = self.decoders[column]  # columns with times are encoded
-                values.append(held_tuple.values.get(name, decoder.localize(value)))
+                values.append(value_at(held_tuple.values, path, decoder.localize(value)))
             elif form.loses_nulls:
-                values.append(normal_floats(held_tuple.values.get(name, value)))
+                values.append(normal_floats(value_at(held_tuple.values, path, value)))
             else:
                 values.append(value)
         return tuple(values)
@@ -581,7 +605,7 @@ class KeyedTask:
                 try:
                     if column in self.decoders:
                         received.values = self.decoders[column].decode(values)
-                        self.decoders[column].check_key(values, self.key_fields.get(column, ()))
+                        self.decoders[column].check_key(values, self.key_paths.get(column, ()))
                 except (OverflowError, UnicodeDecodeError) as error:
                     new.unreadable.append((received, error))
                 else:

@@ -65,6 +65,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spout.held.key_paths import FieldPath, type_at, value_at
 from spout.spark.versions import FRAMES_KEEP_WHOLE_NUMBERS
 from spout.tuples.exact import zone_of
 
@@ -405,7 +406,8 @@ class TupleDecoder:
             spark_type: of the column with the stream's tuples: a struct.
             zone: in which the times are that a bolt gets.
         """
-        fields = spark_type.fields if isinstance(spark_type, StructType) else ()
+        self._tuple_type = spark_type if isinstance(spark_type, StructType) else StructType()
+        fields = self._tuple_type.fields
         self._types_by_field = {field.name: field.dataType for field in fields}
         self._zone = zone
         decoder_by_leaf: Mapping[type[DataType], Decode] = {
@@ -444,16 +446,18 @@ class TupleDecoder:
         """Return values from a state, with the zone for times that were kept without one."""
         return _with_decoded_fields(values, self._localizers)
 
-    def check_key(self, encoded_values: Mapping[str, Any], key_fields: Iterable[str]) -> None:
-        """Raise `OverflowError` if a time in a field of the key is out of pandas' range for keys.
+    def check_key(self, encoded_values: Mapping[str, Any], key_paths: Iterable[FieldPath]) -> None:
+        """Raise `OverflowError` if a time in the key is out of pandas' range for keys.
 
-        `encoded_values`: of a tuple, by field, before they are decoded.
+        `encoded_values`: of a tuple, by field, before they are decoded. `key_paths`: the ways to
+        the values of the key.
         """
-        for name in key_fields:
-            value = encoded_values.get(name)
-            spark_type = self._types_by_field.get(name)
+        for path in key_paths:
+            value = value_at(encoded_values, path)
             if value is None:
                 continue
+            spark_type = type_at(self._tuple_type, path)
+            name = ".".join(path)
             if isinstance(spark_type, TimestampType):
                 micros = int(value)  # encoded as a number
             elif isinstance(spark_type, TimestampNTZType):

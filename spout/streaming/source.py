@@ -534,7 +534,8 @@ class Runner:
             try:
                 if self._planner.is_open and not self._thread.is_alive():
                     self._planner.close()
-                self._write_status(_now_ms())
+                # also where the thread has written one just before: this one has the closed planner
+                self._write_status(_now_ms(), force=True)
             finally:
                 self._lock.release()
         else:

@@ -50,6 +50,15 @@ MUTANTS = (
         "a record that was cut off would vanish where an aborted one took its place",
     ),
     Mutant(
+        "only-the-record-that-was-begun-is-skipped-in-part",
+        "replay/worker/accept.py",
+        "if self._records and self._records[0].offset == self.progress.next:",
+        "if self._records:",
+        "tests/unit/replay/worker/test_intake_skips.py"
+        "::test_only_of_the_record_that_was_begun_is_anything_skipped",
+        "behind a marked verdict record the first lost roots of the next one would never come again",
+    ),
+    Mutant(
         "a-cause-has-the-waits-of-its-rule",
         "replay/policy/disposition.py",
         "delay_ms(rule.backoff or policy.backoff, failures, jitter)",

@@ -2067,7 +2067,7 @@ MUTANTS = (
     Mutant(
         "a-key-has-the-time-of-its-tuples",
         "spout/held/keyed_rows.py",
-        "values.append(held_tuple.values.get(name, decoder.localize(value)))",
+        "values.append(value_at(held_tuple.values, path, decoder.localize(value)))",
         "values.append(decoder.localize(value))",
         "tests/unit/spout/held/test_keyed_times.py::test_a_key_has_the_exact_time_of_its_tuples",
         "the second of two equal hours of autumn would be the first",
@@ -2088,6 +2088,15 @@ MUTANTS = (
         "tests/unit/spout/execution/test_hostile_bolts.py"
         "::test_a_child_that_a_bolt_forks_and_that_comes_back_writes_nothing",
         "two processes would answer Spark, each with all that follows",
+    ),
+    Mutant(
+        "a-time-in-a-struct-is-a-key-too",
+        "spout/held/keyed_values.py",
+        "value = value_at(encoded_values, path)",
+        'value = encoded_values.get(".".join(path))',
+        "tests/unit/spout/held/test_key_paths.py"
+        "::test_a_tuple_whose_key_pandas_cannot_have_fails_alone_by_whatever_name",
+        "a keyed bolt would get all tuples of the year 3000 under the key 1970-01-01",
     ),
     Mutant(
         "times-of-an-older-state-get-the-zone",

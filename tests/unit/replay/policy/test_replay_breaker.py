@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from replay.policy.breaker import Breaker
@@ -39,6 +41,25 @@ def test_a_root_that_is_acked_begins_the_row_anew() -> None:
     one.count_dead(3, 0)
     one.count_acked(1, 0)
     assert one.allow_letters_or_open(0) == 3
+
+
+@pytest.mark.parametrize("twentieths", range(1, 20))
+def test_just_so_many_may_die_that_the_share_is_not_above_the_ratio(twentieths: int) -> None:
+    """A ratio such as 0.7 has no exact float: 139 of 199 dead allowed none, and 140 of 200 are 0.7."""
+    ratio = Fraction(twentieths, 20)
+    for settled in range(1, 61):
+        for dead in range(1, settled + 1):
+            one = breaker(max_ratio=float(ratio), max_consecutive=100_000, dead_min=0)
+            one.count_dead(dead, 0)
+            one.count_acked(settled - dead, 0)
+            allowed = one.allow_letters_or_open(0)
+            share_with_one_more = Fraction(dead + allowed + 1, settled + allowed + 1)
+            assert share_with_one_more > ratio, (settled, dead, allowed)
+            assert not allowed or Fraction(dead + allowed, settled + allowed) <= ratio, (
+                settled,
+                dead,
+                allowed,
+            )
 
 
 def test_the_share_of_the_window_bounds_what_may_die() -> None:

@@ -36,7 +36,7 @@ def test_the_names_of_an_output_are_read(output: str, names: list[str]) -> None:
         ("", "each once, in the class"), ("  ", "each once, in the class"), (None, "a text in Spark's DDL"),
         (7, "a text in Spark's DDL"), (["a int"], "a text in Spark's DDL"), ("word", "'word' has no type"),
         ("word string,", "a field is empty"),
-        ("a strin", "the type 'strin', which is none"), ("a int b int", "' b int' behind its type"),
+        ("a strin", "the type 'strin', which is none"), ("a int b int", "has 'b int' behind its type"),
         ("a array", "as array<int>"),
         ("a array<strin>", "'strin', which is none"), ("a map<string>", "map<string, int>"),
         ("a array<int", "a > is missing"),

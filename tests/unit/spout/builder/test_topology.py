@@ -197,6 +197,9 @@ def test_two_subscriptions_of_one_crc_are_refused() -> None:
         ({"reader": print, ("several", "lnog"): print}, "the sink reads stream 'lnog'.*did you mean 'long'"),
         ({"raeder": print}, "the sink reads from 'raeder', which was never set; did you mean 'reader'"),
         ({("reader",): print}, r"the sink of \('reader',\): name a component, or \(component, stream\)"),
+        ({5: print}, r"the sink of 5: name a component, or \(component, stream\)"),
+        ({None: print}, r"the sink of None: name a component, or \(component, stream\)"),
+        ({b"ab": print}, r"the sink of b'ab': name a component, or \(component, stream\)"),
         ({"reader": "write"}, "the sink is 'write', no function of a batch's rows and its id"),
     ],
 )

@@ -320,7 +320,7 @@ def test_what_ends_the_process_of_a_columns_bolt_fails_one_row(error: str) -> No
 def test_it_fails_what_its_key_holds(error: str, way: str) -> None:
     """O813: a keyed bolt is not isolated, so `sys.exit` in it ended the query at each start."""
     schema = pa.schema([("value", pa.binary())])
-    task = KeyedTask("it", ByKey(error, way), schema, tracked=True, key_fields={TUPLE: ("value",)})
+    task = KeyedTask("it", ByKey(error, way), schema, tracked=True, key_paths={TUPLE: [("value",)]})
     for number, line in enumerate(LINES):
         anchor = {"source": 1, "position": number, "edge": 7}
         part = pd.DataFrame({TUPLE: [{"value": line}], ANCHOR: [anchor]})

@@ -193,7 +193,7 @@ class Key:
         self.schema = pa.schema([("us", pa.int64())])
         self.key = key
         self.task = KeyedTask(
-            "shows", Shows(self.keys), self.schema, tracked=True, key_fields={TUPLE: ("at",)},
+            "shows", Shows(self.keys), self.schema, tracked=True, key_paths={TUPLE: [("at",)]},
             decoders={TUPLE: TupleDecoder(NAMED, ZONE)}, key_forms=(KeyForm(has_times=True),),
         )  # fmt: skip
 
@@ -271,7 +271,7 @@ def test_a_text_that_is_no_utf8_fails_alone() -> None:
     """O810: the record with the key FF ended the query, each time that it was started."""
     kind = StructType([StructField("text", StringType())])
     task = KeyedTask(
-        "joins", Joins(), pa.schema([("text", pa.string())]), tracked=True, key_fields={TUPLE: ("text",)},
+        "joins", Joins(), pa.schema([("text", pa.string())]), tracked=True, key_paths={TUPLE: [("text",)]},
         decoders={TUPLE: TupleDecoder(kind)}, key_forms=(KeyForm(),),
     )  # fmt: skip
     texts = [b"a", b"\xff", "é".encode()]

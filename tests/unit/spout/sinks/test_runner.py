@@ -280,6 +280,33 @@ class Opens:
         return PlannerStatus("running", "g", wall=now_ms)
 
 
+class Closes(Opens):
+    """Is open until it is closed; its status tells which."""
+
+    under_way = unpublished = None
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def status(self, now_ms: int, error: str) -> PlannerStatus:
+        return PlannerStatus("running" if self.is_open else "ended", "g", wall=now_ms)
+
+
+def test_the_last_status_is_that_of_the_closed_planner_however_late_the_one_before_is(
+    driver: LinkedDriver,
+) -> None:
+    """What was written less than `STATUS_EVERY_MS` ago stood there for good."""
+    path = driver.folder / "status.json"
+    planner: Any = Closes(driver.link)
+    planner.is_open = True
+    runner = Runner(options_of(driver, status_path=str(path)), planner)
+    runner._write_status(time.time_ns() // 1_000_000)
+    runner.stop()
+    last = read_status(path)
+    assert last is not None
+    assert last.state == "ended"
+
+
 class Ends(Opens):
     """Reads the ends when it shall stop there; from its third look on it is drained."""
 

@@ -92,7 +92,8 @@ def run_once(query: StreamingQuery | SubmittedTopology, *, timeout_s: float | No
         link.request_end()
         try:
             _wait_until_drained(query, link)
-            # returns when Spark has found that no further batch is due, not even one without records
+            # returns when Spark has found that no further batch is due, not even one without
+            # records
             query.processAllAvailable()
             is_done = query.isActive and link.is_drained
         finally:
@@ -103,8 +104,14 @@ def run_once(query: StreamingQuery | SubmittedTopology, *, timeout_s: float | No
 
 
 @contextmanager
-def _stopped_at_deadline(query: StreamingQuery, timeout_s: float | None) -> Iterator[threading.Event]:
-    """Stop the query if this context lasts longer than a time, and set the event then; None: never."""
+def _stopped_at_deadline(
+    query: StreamingQuery,
+    timeout_s: float | None,
+) -> Iterator[threading.Event]:
+    """Stop the query if this context lasts longer than a time, and set the event then.
+
+    `timeout_s` None: never.
+    """
     is_over = threading.Event()
 
     def stop() -> None:
@@ -127,9 +134,7 @@ def _stopped_at_deadline(query: StreamingQuery, timeout_s: float | None) -> Iter
 def _query_of_topology(topology: SubmittedTopology) -> StreamingQuery:
     """Return Spark's query of a topology; raise `UsageError` if it was not active yet."""
     if topology.query is None:
-        raise UsageError(
-            "the topology was submitted with active=False, so there would be no end: resume it first"
-        )
+        raise UsageError("it was submitted with active=False, so there would be no end: resume it first")
     return topology.query
 
 

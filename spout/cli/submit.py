@@ -27,7 +27,8 @@ Explain = Annotated[
 ]
 
 Once = Annotated[
-    bool, typer.Option("--once", help="End when all that the inputs have at the start is done: run_once.")
+    bool,
+    typer.Option("--once", help="End when all that the inputs have at the start is done."),
 ]
 
 
@@ -146,7 +147,9 @@ def shipped_files(py_files: str | None) -> list[Path]:
 
 
 def _until_all_is_done(running: SubmittedTopology) -> int:
-    """End a topology when all that its inputs have now is done, or at a signal; return the exit code.
+    """End a topology when all that its inputs have now is done, or at a signal.
+
+    Return the exit code.
 
     Raises `UsageError`: it would never be done. `WindhoverError`: the topology failed.
     """

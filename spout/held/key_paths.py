@@ -1,8 +1,8 @@
 """Where a tuple has the value of its key: a column, or a field of a struct in a column.
 
-Spark takes ``event.time`` as the field `time` of the column `event`, `` `event.time` `` as a column of that
-name, and ``Event.Time`` as ``event.time`` unless `spark.sql.caseSensitive` is on. The values of a tuple have
-the names of the columns alone.
+Spark takes ``event.time`` as the field `time` of the column `event`, `` `event.time` `` as a
+column of that name, and ``Event.Time`` as ``event.time`` unless `spark.sql.caseSensitive` is on.
+The values of a tuple have the names of the columns alone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _PART = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
 
 
 def field_path(tuple_type: StructType, name: str) -> FieldPath | None:
-    """Return the way to what Spark takes for a name of a column; None: that is no field of a struct.
+    """Return the way to what Spark takes for a name of a column.
 
-    Such is the value of a map (``counts.hawk``), and a field of the structs in an array.
+    None: that is no field of a struct. Such is the value of a map (``counts.hawk``), and a field
+    of the structs in an array.
     """
     path: list[str] = []
     value_type: DataType = tuple_type
@@ -43,7 +44,7 @@ def field_path(tuple_type: StructType, name: str) -> FieldPath | None:
 
 
 def _field_named(struct: StructType, name: str) -> str | None:
-    """Return the name as the struct has it, perhaps with other capitals; None: it has no such field."""
+    """Return the name as the struct has it, perhaps with other capitals; None: it has none."""
     if name in struct.names:
         return name
     with_other_capitals = [field for field in struct.names if field.lower() == name.lower()]
@@ -54,13 +55,16 @@ def type_at(tuple_type: StructType, path: FieldPath) -> DataType:
     """Return the type of the values at the end of a path that `field_path` returned."""
     value_type: DataType = tuple_type
     for name in path:
-        assert isinstance(value_type, StructType)
+        if not isinstance(value_type, StructType):
+            raise TypeError(f"{path}: {name!r} is a field of no struct")
         value_type = value_type[name].dataType
     return value_type
 
 
 def value_at(values: Mapping[str, Any], path: FieldPath, default: Any = None) -> Any:
-    """Return the value of a tuple at the end of a path; None where it, or a struct before it, is null.
+    """Return the value of a tuple at the end of a path.
+
+    None where it, or a struct before it, is null.
 
     `default`: returned where a tuple of an older state has no such field.
     """

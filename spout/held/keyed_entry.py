@@ -298,15 +298,16 @@ def attach_keyed_bolt(
     operator = "" if task.ledger is None else label(entry_of(task.bolt))
     held = through(rows, task, task.schema(stage_before.schema), operator)
     # step 2
+    key_paths = {}
+    for stream in task.streams.values():
+        key_paths[stream.column] = [(field,) for field in stream.key_fields]
     reported = reported_by_keyed_bolt(
         held,
         task.bolt,
         bolt,
         stage.keyed_stream.schema,
         streams={stream.column: stream.id for stream in task.streams.values()},
-        key_paths={
-            stream.column: [(field,) for field in stream.key_fields] for stream in task.streams.values()
-        },
+        key_paths=key_paths,
     )
     # step 3
     return with_keyed_stage(reported, task.bolt, stage)

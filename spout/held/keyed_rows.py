@@ -318,15 +318,17 @@ def _key_paths(bolt: str, rows: DataFrame, names: Sequence[str]) -> list[FieldPa
     have its time or its null (`KeyForm`).
     """
     tuple_type = rows.schema[TUPLE].dataType
-    assert isinstance(tuple_type, StructType)
+    if not isinstance(tuple_type, StructType):
+        raise TypeError(f"{TUPLE} is no struct")
     paths: list[FieldPath] = []
     for number, name in enumerate(names):
         path = field_path(tuple_type, name)
         form = KeyForm.of(rows.schema[KEY.format(number)].dataType)
         if path is None and (form.has_times or form.loses_nulls):
             raise UsageError(
-                f"{bolt!r}: by={name!r} is a time, or a number that may be null, within a map or an array;"
-                f" give it a column of its own: rows.withColumn('key', expr({name!r})), and by='key'"
+                f"{bolt!r}: by={name!r} is a time, or a number that may be null, within a map or"
+                f" an array; give it a column of its own: rows.withColumn('key', expr({name!r})),"
+                " and by='key'"
             )
         paths.append(path or ())
     return paths

@@ -17,7 +17,7 @@ HEAVY = ("confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "structlog"
 
 SPARKS = ("pandas", "pyarrow", "pyspark", "py4j", "starlette", "uvicorn")
 WITH_SPARK = {
-    "submit_topology", "_session", "shipped_files", "_executor_results",  # a driver
+    "submit_topology", "_until_all_is_done", "_session", "shipped_files", "_executor_results",  # a driver
     "up", "demo", "ui",  # they run other processes, or serve the page
 }  # fmt: skip
 """Functions of commands that may load all of it."""

@@ -236,10 +236,10 @@ class LetterHandling:
             if isinstance(answer, Absence):
                 copies.append((letter, Left.GONE))
             else:
-                copies.append((letter, self._copy(letter, answer)))
+                copies.append((letter, self._build_copy_or_why_not(letter, answer)))
         return copies
 
-    def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
+    def _build_copy_or_why_not(self, letter: Letter, record: Record) -> Outgoing | Left:
         """Return the copy of a letter that was read, or why the replay topic cannot take it."""
         topic = self._replay_topic
         if topic is None or letter.origin_partition >= topic.partitions:
@@ -293,10 +293,10 @@ class RateLimit:
         """Begin at a wall time; `UsageError`: the rate is below `RATE_MIN`, or no finite number."""
         if rate is not None and not RATE_MIN <= rate < math.inf:
             raise UsageError(f"rate {rate:g}: give {RATE_MIN} letters a second or more, or none for no limit")
-        self._rate = rate
+        self._letters_per_second = rate
         self._at_once_max = at_once
-        self._next_letter_ms: float = now_ms  # wall time from which the next one may be handled
-        self._last_letters_take_ms = 0.0  # the time that those handled last take by the rate
+        self._next_allowed_ms: float = now_ms  # wall time from which the next one may be handled
+        self._last_letters_cost_ms = 0.0  # the time that those handled last take by the rate
 
     def allowed_letters(self, now_ms: int) -> int:
         """Return how many letters may be handled now, at most `at_once`.
@@ -304,28 +304,28 @@ class RateLimit:
         With a rate of 10, and the next one allowed since 250 ms, these are 3:
         those of 0, 100 and 200 ms.
         """
-        if self._rate is None:
+        if self._letters_per_second is None:
             return self._at_once_max
         # at most the letters of one second are caught up with: the earliest of
         # these is allowed since then
-        letter_ms = 1_000 / self._rate
+        letter_ms = 1_000 / self._letters_per_second
         catch_up_ms = max(0.0, 1_000 - letter_ms)
-        self._next_letter_ms = max(self._next_letter_ms, now_ms - catch_up_ms)
+        self._next_allowed_ms = max(self._next_allowed_ms, now_ms - catch_up_ms)
         # it can be further ahead than the last letters take only if the clock was
         # set back
-        self._next_letter_ms = min(self._next_letter_ms, now_ms + self._last_letters_take_ms)
-        allowed = math.floor((now_ms - self._next_letter_ms) * self._rate / 1_000) + 1
+        self._next_allowed_ms = min(self._next_allowed_ms, now_ms + self._last_letters_cost_ms)
+        allowed = math.floor((now_ms - self._next_allowed_ms) * self._letters_per_second / 1_000) + 1
         return max(0, min(self._at_once_max, allowed))
 
     def record_handled(self, count: int) -> None:
         """Record that so many letters were handled."""
-        if self._rate is not None:
+        if self._letters_per_second is not None:
             # at 10 a second 3 letters take 300 ms, whenever they were handled
-            self._last_letters_take_ms = count * 1_000 / self._rate
-            self._next_letter_ms += self._last_letters_take_ms
+            self._last_letters_cost_ms = count * 1_000 / self._letters_per_second
+            self._next_allowed_ms += self._last_letters_cost_ms
 
     def wait_ms(self, now_ms: int) -> int:
         """Return how long to wait until one more may be handled; 0: it may be now."""
         if self.allowed_letters(now_ms):
             return 0
-        return max(1, math.ceil(self._next_letter_ms - now_ms))
+        return max(1, math.ceil(self._next_allowed_ms - now_ms))

@@ -249,11 +249,11 @@ class _RedriveOfInput:
         self._outcomes: RedriveOutcomes | None = None
         self._begun: RedriveBegun | None = None  # what was written at its beginning; None: it has not begun
         self._letter_count = 0  # how many letters it found
-        self._outcomes_read_ms = now_ms  # wall time
+        self._outcomes_read_at_ms = now_ms  # wall time
         # a clock that begins at 0 and is never set back; and when letters were
         # handled last, by this clock
-        self._passed = PassedTime(now_ms)
-        self._handled_at_ms = 0
+        self._clock = PassedTime(now_ms)
+        self._last_handled_at_ms = 0
         self.end: RedriveEnd | None = None
 
     @property
@@ -284,7 +284,7 @@ class _RedriveOfInput:
         # 2. end, if there is a reason
         self._read_outcomes(now_ms)
         open_count = self._count_by_outcome()[LetterOutcome.OPEN]
-        idle_ms = self._passed.read(now_ms) - self._handled_at_ms  # since letters were handled last
+        idle_ms = self._clock.read(now_ms) - self._last_handled_at_ms  # since letters were handled last
         end = early_end or self._why_to_stop(open_count, idle_ms)
         # for the outcomes of the last letters; without an open one there is nothing to wait for
         has_waited = not open_count or idle_ms >= self._limits.wait_ms
@@ -300,7 +300,7 @@ class _RedriveOfInput:
         if room > 0 and not self._handling.is_done:
             handled_count = self._handling.step(room, now_ms)
             rate_limit.record_handled(handled_count)
-            self._handled_at_ms = self._passed.ms
+            self._last_handled_at_ms = self._clock.ms
             return min(STEP_MS_MAX, rate_limit.wait_ms(now_ms))
         # 4. wait for the rate limit, or for outcomes, which are read every `STEP_MS_MAX`
         wait_ms = rate_limit.wait_ms(now_ms) or STEP_MS_MAX
@@ -324,9 +324,9 @@ class _RedriveOfInput:
             why=order.why,
             which=str(order.which),
             letters=self._letter_count,
-            copies_from=self._ends(followed.copies),
-            letters_from=self._ends(followed.letters),
-            verdicts_from=self._ends(followed.verdicts),
+            copies_from=self._ends_of_topic(followed.copies),
+            letters_from=self._ends_of_topic(followed.letters),
+            verdicts_from=self._ends_of_topic(followed.verdicts),
             at_ms=now_ms,
         )
         if not self._letter_count:
@@ -335,7 +335,7 @@ class _RedriveOfInput:
         if order.action is LetterAction.REPLAYED:
             self._outcomes = RedriveOutcomes(self._log, self._topics, self._input, [self._begun])
 
-    def _ends(self, topic: str) -> tuple[int, ...]:
+    def _ends_of_topic(self, topic: str) -> tuple[int, ...]:
         """Return the end of each partition of a topic, by the partition's number."""
         ends = self._log.ends(existing_partitions(self._log, topic))
         return tuple(ends[partition] for partition in sorted(ends))
@@ -343,9 +343,9 @@ class _RedriveOfInput:
     def _read_outcomes(self, now_ms: int) -> None:
         """Read what became of the letters, if it was not read for `STEP_MS_MAX`."""
         # abs: a clock that was set back must not delay it for long
-        if self._outcomes is None or abs(now_ms - self._outcomes_read_ms) < STEP_MS_MAX:
+        if self._outcomes is None or abs(now_ms - self._outcomes_read_at_ms) < STEP_MS_MAX:
             return
-        self._outcomes_read_ms = now_ms
+        self._outcomes_read_at_ms = now_ms
         self._outcomes.read()
 
     def _count_by_outcome(self) -> Counter[LetterOutcome]:

@@ -380,16 +380,16 @@ def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
         return history  # it fits as it is
     # the second entry may say how many were left out before: it is written anew
     left_out_count = left_out_by(later_losses[0])
-    kept_from = 1 if left_out_count else 0  # of the later losses, the index of the first that stays
+    first_kept_index = 1 if left_out_count else 0  # of the later losses, the index of the first that stays
     last_left_out = later_losses[0]
     size_bytes += _LOSS_BYTES_MAX  # room for the new entry
     # leave out one more, until the first loss, the entry (these two) and the rest fit
-    while len(later_losses) - kept_from > HISTORY_MAX - 2 or size_bytes > HISTORY_BYTES_MAX:
-        last_left_out = later_losses[kept_from]
+    while len(later_losses) - first_kept_index > HISTORY_MAX - 2 or size_bytes > HISTORY_BYTES_MAX:
+        last_left_out = later_losses[first_kept_index]
         size_bytes -= _text_bytes(last_left_out)
         left_out_count += 1
-        kept_from += 1
-    return (first_loss, left_out_entry(last_left_out, left_out_count), *later_losses[kept_from:])
+        first_kept_index += 1
+    return (first_loss, left_out_entry(last_left_out, left_out_count), *later_losses[first_kept_index:])
 
 
 def _text_bytes(loss: Loss) -> int:
@@ -505,7 +505,7 @@ def _whole_number(value: Any) -> int:
     return value
 
 
-def was_read(verdict: LostVerdict, operator: str, error: str) -> bool:
+def proves_a_record(verdict: LostVerdict, operator: str, error: str) -> bool:
     """Return whether a loss proves that somebody has read the record, so that it was no transaction's marker.
 
     Only a failure with an operator does: a bolt has read it, or what keeps the order of its key.
@@ -526,9 +526,9 @@ def was_a_record(due: Due) -> bool:
     record.
 
     The log alone cannot tell: in a topic that was once compacted, a hole may be a record that is gone.
-    Besides `was_read`, an earlier emission proves it, since only what was read is emitted again; so does a
-    root of a replay topic, whose headers were read when it was accepted.
+    Besides `proves_a_record`, an earlier emission proves it, since only what was read is emitted again; so
+    does a root of a replay topic, whose headers were read when it was accepted.
     """
     if is_replay(due.source) or due.attempt > 1 or len(due.history) > 1:
         return True
-    return any(was_read(loss.reason, loss.operator, loss.error) for loss in due.history)
+    return any(proves_a_record(loss.reason, loss.operator, loss.error) for loss in due.history)

@@ -24,7 +24,7 @@ any                   anything else          `Flawed`
    `on_newer` raises, unless an operator lets it be passed over.
 
 Readers differ in which roots they want, in what they keep of an entry, and in where they keep it. One that
-wants a single root keeps no other; one that has a million of them keeps a few bytes of each.
+keeps_key a single root keeps no other; one that has a million of them keeps a few bytes of each.
 
 Source: docs/design/protocol.md, sections 4 and 5.4.
 """
@@ -90,10 +90,10 @@ class Flawed(NamedTuple):
 Meaning = DueStep | Pause | Progress | Flawed
 
 KeyFilter = Callable[[bytes], bool]
-"""Whether a reader wants a root, by the key alone: of the others nothing is decoded."""
+"""Whether a reader keeps_key a root, by the key alone: of the others nothing is decoded."""
 
 ReadEntry = Callable[[Record, Root], E | None]
-"""Returns what a reader keeps of the entry of a root; None: it wants none of it.
+"""Returns what a reader keeps of the entry of a root; None: it keeps_key none of it.
 
 Raises `CodecError`: the record is flawed; `UnknownVersion`: a newer version wrote it."""
 
@@ -107,16 +107,16 @@ def every_root(_key: bytes) -> bool:
 
 
 no_root: Final[KeyFilter] = frozenset[bytes]().__contains__
-"""For who wants pauses and progress only."""
+"""For who keeps_key pauses and progress only."""
 
 
 def of_roots(roots: Collection[Root]) -> KeyFilter:
-    """Return a filter for who wants these roots."""
+    """Return a filter for who keeps_key these roots."""
     return frozenset(map(root_key, roots)).__contains__
 
 
 def of_input(input_id: int) -> KeyFilter:
-    """Return a filter for who wants the roots of one input, copies among them."""
+    """Return a filter for who keeps_key the roots of one input, copies among them."""
     return lambda key: input_id_of(root_of_key(key).source) == input_id
 
 
@@ -203,15 +203,15 @@ class DueFold(Generic[E]):
         read_entry: ReadEntry[E],
         entries: Entries[E],
         *,
-        wants: KeyFilter = every_root,
+        keeps_key: KeyFilter = every_root,
         on_newer: OnNewer = flaw_of_newer,
     ) -> None:
         """Begin with a log of which nothing is read.
 
         Args:
-            read_entry: returns what is to be kept of the entry of a root that `wants` wants.
+            read_entry: returns what is to be kept of the entry of a root that `keeps_key` keeps_key.
             entries: keeps it: the fold calls its `put` and `end`.
-            wants: whether a root of this key is wanted; what other roots have is not read.
+            keeps_key: whether a root of this key is wanted; what other roots have is not read.
             on_newer: returns the flaw of what a newer version wrote, or raises.
         """
         self.progress: dict[int, Progress] = {}
@@ -219,7 +219,7 @@ class DueFold(Generic[E]):
         self._pauses: dict[EntryName, Pause] = {}  # of inputs that are paused; the latest one last
         self._read_entry = read_entry
         self._entries = entries
-        self._wants = wants
+        self._keeps_key = keeps_key
         self._on_newer = on_newer
 
     def put(self, record: Record) -> Meaning:
@@ -230,7 +230,7 @@ class DueFold(Generic[E]):
         key = record.key
         if key is None or len(key) != ROOT_KEY_BYTES:
             return self._put_pause_or_progress(record, key or b"")
-        if not self._wants(key):
+        if not self._keeps_key(key):
             return _NOTHING
         root = root_of_key(key)
         if record.value is None:
@@ -295,5 +295,5 @@ class DueFold(Generic[E]):
 
 
 def progress_and_pauses() -> DueFold[Due]:
-    """Return a fold for who wants the progress and the pauses, and no roots."""
-    return DueFold(whole_entry, EntriesByRoot[Due](), wants=no_root)
+    """Return a fold for who keeps_key the progress and the pauses, and no roots."""
+    return DueFold(whole_entry, EntriesByRoot[Due](), keeps_key=no_root)

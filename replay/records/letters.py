@@ -158,7 +158,7 @@ class Filter:
 
     def matches(self, letter: Letter) -> bool:
         """Return whether a letter is meant, whatever its mark says: that comes later in the log."""
-        if letter.is_note and not self.means_notes:
+        if letter.is_note and not self.includes_notes:
             return False
         places_of_letter = (letter.place, letter.lineage.origin)
         # each condition that was given has to hold
@@ -173,7 +173,7 @@ class Filter:
         )
 
     @property
-    def means_notes(self) -> bool:
+    def includes_notes(self) -> bool:
         """Whether notes are meant, too: somebody asks for them in one of four ways."""
         if self.notes or self.handled or self.places:
             return True

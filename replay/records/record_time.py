@@ -52,7 +52,7 @@ def time_of(record: Record, *, is_copy: bool) -> RecordTime:
     return time_in_headers or RecordTime(record.timestamp_ms, record.timestamp_type)
 
 
-def timestamp_says_time(record: Record) -> bool:
+def needs_no_time_header(record: Record) -> bool:
     """Return whether a copy with the record's own timestamp needs no header with the time.
 
     Where the record came without a time (0), or with that of its broker, it needs one. Most need none; to

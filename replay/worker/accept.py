@@ -5,7 +5,7 @@ copy, whose record is read once here, since its headers contain its origin,
 attempt and history. Some roots never had a record: the marker of a transaction
 has an offset, too, which may be initialised and lost with its session. Such a
 root is ignored, unless the verdict proves that there was a record
-(`replay.records.due.was_read`).
+(`replay.records.due.proves_a_record`).
 
 A root whose input cannot go on is *put aside*: `_ack_due` gets its verdict
 unchanged (an entry of the kind `Aside`). It is decided when its input can go on
@@ -37,10 +37,10 @@ from acker.wire.leader_epochs import LeaderEpochs
 from acker.wire.stacks import WAITING_STACK_BYTES_MAX, Stacks, cut_stack, key_of
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
-from replay.records.due import Aside, Due, Loss, Progress, append_loss, history_of, was_read
+from replay.records.due import Aside, Due, Loss, Progress, append_loss, history_of, proves_a_record
 from replay.records.headers import Lineage, RecordPlace, location, parse_lineage
-from replay.worker.fetch import Absence, cannot_be_read, find_cut_off, took_the_place
-from replay.worker.worker import OF_AN_INPUT, Worker
+from replay.worker.fetch import Absence, cannot_be_read, find_cut_off, is_of_later_leader
+from replay.worker.worker import ERRORS_OF_ONE_INPUT, Worker
 
 _POSITION_BYTES: Final = 8
 """A position is packed into so many bytes in a verdict record."""
@@ -145,10 +145,10 @@ class Intake:
         skip_count = self.progress.skip  # so many roots of the first record are accepted already
         for record in self._records:
             room = limit - len(roots)
-            accepted_to = skip_count + room  # of the record's roots, the index behind the last one
-            roots += islice(record.roots(), skip_count, accepted_to)
-            if record.root_count > accepted_to:  # the batch ends in the middle of this record
-                return Batch(roots, Progress(record.offset, skip=accepted_to))
+            batch_end = skip_count + room  # of the record's roots, the index behind the last one
+            roots += islice(record.roots(), skip_count, batch_end)
+            if record.root_count > batch_end:  # the batch ends in the middle of this record
+                return Batch(roots, Progress(record.offset, skip=batch_end))
             skip_count = 0
         if self.read_to == self.progress.next:
             # Nothing was read behind the progress. A record that is half
@@ -187,7 +187,7 @@ class Past(NamedTuple):
         return cls(Lineage(location(*place)), dead_reason=dead_reason, leader_epoch=leader_epoch)
 
 
-def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
+def entries_of_lost_roots(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
     """Decide what becomes of lost roots; return their entries for `_ack_due`, in the same order.
 
     A root that never had a record has no entry. A root gets an `Aside` if
@@ -198,13 +198,13 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     2. Read the records of copies, which say how often they were emitted.
     3. Decide, root by root.
     """
-    decidable_lost_ids = _record_unknown_inputs(worker, roots, now_ms)
-    pasts = _pasts_of_copies(worker, roots, decidable_lost_ids, now_ms)
+    decidable_object_ids = _record_why_undecidable(worker, roots, now_ms)
+    pasts = _pasts_of_copies(worker, roots, decidable_object_ids, now_ms)
     # An older session or acker did not say in which epoch a root was emitted:
     # that of now is the next best.
     without_epoch = [root for root in roots if root.leader_epoch == NO_EPOCH]
     epoch_now_by_partition = _epochs_now(worker, without_epoch)
-    dues: list[Due] = []
+    entries: list[Due] = []
     for root in roots:
         lost = root.lost
         place = root.place
@@ -214,20 +214,20 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
             epoch = epoch_now_by_partition.get(place.topic_partition, NO_EPOCH)
         # not in `pasts`: the record of the copy cannot be read now
         is_unreadable_copy = is_copy and place not in pasts
-        if id(lost) not in decidable_lost_ids or is_unreadable_copy:
-            dues.append(_undecided_entry(root, epoch, now_ms))
+        if id(lost) not in decidable_object_ids or is_unreadable_copy:
+            entries.append(_undecided_entry(root, epoch, now_ms))
             continue
         # there was nothing before a root that is no copy
         past = pasts[place] if is_copy else Past(Lineage(location(*place)), leader_epoch=epoch)
-        if past is None and was_read(lost.reason, lost.operator, error_class(lost.error)):
+        if past is None and proves_a_record(lost.reason, lost.operator, error_class(lost.error)):
             # the log seems never to have had a record there, but a bolt read it
             past = Past.of_missing_copy(place, DeadReason.GONE)
         if past is not None:  # else the copy never had a record
-            dues.append(_decided_entry(worker, root, past, now_ms))
-    return dues
+            entries.append(_decided_entry(worker, root, past, now_ms))
+    return entries
 
 
-def _record_unknown_inputs(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
+def _record_why_undecidable(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
     """Record why roots wait whose input or group topics.yaml does not have; return the others.
 
     What is returned has the Python `id` of each `Lost` whose input and group
@@ -235,15 +235,15 @@ def _record_unknown_inputs(worker: Worker, roots: Sequence[LostRoot], now_ms: in
     searched for once for each of these, and not for each root.
     """
     lost_by_id = {id(root.lost): root.lost for root in roots}
-    decidable_lost_ids: set[int] = set()
+    decidable_object_ids: set[int] = set()
     for lost_id, lost in lost_by_id.items():
         try:
             worker.input_of(lost.source, lost.group)
         except Disagreement as error:
             _record_why_it_waits(worker, lost, error, now_ms)
         else:
-            decidable_lost_ids.add(lost_id)
-    return decidable_lost_ids
+            decidable_object_ids.add(lost_id)
+    return decidable_object_ids
 
 
 def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms: int) -> None:
@@ -260,22 +260,22 @@ def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms
 
 
 def _pasts_of_copies(
-    worker: Worker, roots: Sequence[LostRoot], decidable_lost_ids: Set[int], now_ms: int
+    worker: Worker, roots: Sequence[LostRoot], decidable_object_ids: Set[int], now_ms: int
 ) -> Mapping[RecordPlace, Past | None]:
     """Return the past of each root that is a copy, by its place; None: there never was a record.
 
     A copy whose input cannot go on, or whose record cannot be read now, has no
-    past here. `decidable_lost_ids` are from `_record_unknown_inputs`.
+    past here. `decidable_object_ids` are from `_record_why_undecidable`.
     """
     lost_copies: list[LostRoot] = []
     for root in roots:
-        is_decidable_copy = is_replay(root.lost.source) and id(root.lost) in decidable_lost_ids
+        is_decidable_copy = is_replay(root.lost.source) and id(root.lost) in decidable_object_ids
         if is_decidable_copy and worker.is_ready(_input_id_of(root), now_ms):
             lost_copies.append(root)
     pasts: dict[RecordPlace, Past | None] = {}
     if lost_copies:
         # all at once; if that fails, input by input
-        pasts_by_call = worker.act_isolating_inputs(
+        pasts_by_call = worker.act_together_or_input_by_input(
             lost_copies, _input_id_of, lambda copies: _read_pasts(worker, copies, now_ms), now_ms
         )
         for pasts_of_call in pasts_by_call:
@@ -292,19 +292,19 @@ def decide_asides(
     there never was a record. Roots whose input still cannot go on are missing.
     """
     roots = [_lost_root_of_aside(aside) for aside in aside_by_offset.values()]
-    due_by_root = {due.root: due for due in dues_of(worker, roots, now_ms)}
-    new_due_by_offset: dict[int, Due | None] = {}
+    entry_by_root = {entry.root: entry for entry in entries_of_lost_roots(worker, roots, now_ms)}
+    new_entry_by_offset: dict[int, Due | None] = {}
     for offset, aside in aside_by_offset.items():
-        due = due_by_root.get(aside.root)
-        if isinstance(due, Aside):
+        entry = entry_by_root.get(aside.root)
+        if isinstance(entry, Aside):
             continue  # its input cannot go on: the former entry stays
-        if due is not None and due.due_ms <= now_ms:
+        if entry is not None and entry.due_ms <= now_ms:
             # It keeps the time at which it was put aside: else what was lost
             # after it, and accepted by a worker that had its input, would be
             # replayed before it.
-            due = replace(due, due_ms=min(aside.due_ms, now_ms))
-        new_due_by_offset[offset] = due
-    return new_due_by_offset
+            entry = replace(entry, due_ms=min(aside.due_ms, now_ms))
+        new_entry_by_offset[offset] = entry
+    return new_entry_by_offset
 
 
 def _input_id_of(root: LostRoot) -> int:
@@ -445,7 +445,7 @@ def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: i
     if isinstance(record, Absence):
         dead_reason = record.dead_reason  # None: there never was a record
         return None if dead_reason is None else Past.of_missing_copy(place, dead_reason)
-    if took_the_place(record, emitted_epoch):  # its headers tell another record's history
+    if is_of_later_leader(record, emitted_epoch):  # its headers tell another record's history
         return Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
     lineage = parse_lineage(record.headers, *place)
     return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)
@@ -464,7 +464,7 @@ def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartitio
     for partitions in partitions_by_topic.values():
         # asked topic by topic: of one that is missing or forbidden to us, the
         # fetch that follows raises the error
-        with suppress(*OF_AN_INPUT):
+        with suppress(*ERRORS_OF_ONE_INPUT):
             epochs |= worker.log.bounds(Bound.END, sorted(partitions)).epochs
     return epochs
 

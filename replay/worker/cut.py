@@ -30,11 +30,11 @@ from replay.worker.waiting import DueTable
 class SentCopy(NamedTuple):
     """A copy, or a dead letter, that was sent to the broker.
 
-    `dead` is why a dead letter is one; None: it is a copy.
+    `dead_reason` is why a dead letter is one; None: it is a copy.
     """
 
     record: Outgoing
-    dead: DeadReason | None
+    dead_reason: DeadReason | None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -53,7 +53,7 @@ class DoubtfulCopy(NamedTuple):
     first_offset: int
 
 
-ENDS_MS: Final = 10_000
+ENDS_VALID_MS: Final = 10_000
 """The ends of topics are asked for again before copies are written, if they were asked for longer ago.
 
 To ask takes 2 ms each time. With an older end, a search for copies has more to
@@ -71,9 +71,9 @@ class CutCopies:
     def __init__(self) -> None:
         """Begin with no copy in doubt."""
         # where each topic partition ended when the broker was asked last, at
-        # `_ends_read_ms`, wall time
+        # `_ends_read_at_ms`, wall time
         self._end_by_partition: dict[TopicPartition, int] = {}
-        self._ends_read_ms = 0
+        self._ends_read_at_ms = 0
         # by their roots, which wait in `_ack_due`: copies that may be in the
         # log, and those that were found there; without their values
         self._doubtful_by_root: dict[Root, DoubtfulCopy] = {}
@@ -92,13 +92,13 @@ class CutCopies:
     def record_ends(self, log: Log, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         """Record where some partitions end, before copies are written to them.
 
-        The broker is asked only for ends that are older than `ENDS_MS`, or not
+        The broker is asked only for ends that are older than `ENDS_VALID_MS`, or not
         known.
         """
         # abs: a clock that was set back must not keep old ends for long
-        if abs(now_ms - self._ends_read_ms) >= ENDS_MS:
+        if abs(now_ms - self._ends_read_at_ms) >= ENDS_VALID_MS:
             self._end_by_partition = {}
-            self._ends_read_ms = now_ms
+            self._ends_read_at_ms = now_ms
         unknown = list(set(partitions) - self._end_by_partition.keys())
         if unknown:
             self._end_by_partition.update(log.ends(unknown))

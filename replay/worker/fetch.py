@@ -58,7 +58,7 @@ _topic_partition_offset: Callable[[Record], tuple[str, int, int]] = itemgetter(0
 """Returns these three of a record."""
 
 
-def took_the_place(record: Record, leader_epoch: int) -> bool:
+def is_of_later_leader(record: Record, leader_epoch: int) -> bool:
     """Return whether a record took the place of one that was there in an epoch, in a log that was cut.
 
     A record has the epoch of the leader that wrote it. Where the lost one was
@@ -158,7 +158,7 @@ class Absence(Enum):
         return None if self is Absence.NEVER else DeadReason[self.name]
 
 
-def absence_in(run: DamagedRun) -> Absence:
+def absence_by_damage(run: DamagedRun) -> Absence:
     """Return why a record among offsets that cannot be read is absent."""
     return Absence[unreadable_kind(run.why).name]
 
@@ -198,7 +198,7 @@ class Fetcher:
         self.read_records = 0
         self.read_bytes = 0
         # the damaged runs of the latest fetches, which the next one skips
-        self._lately_damaged: deque[DamagedRun] = deque(maxlen=_DAMAGED_MAX)
+        self._former_damaged_runs: deque[DamagedRun] = deque(maxlen=_DAMAGED_MAX)
 
     def fetch(self, places: Iterable[RecordPlace], *, tells_never: bool = True) -> Answers:
         """Read committed records; do as `fetch_past_damage`, and do not return what is damaged."""
@@ -253,16 +253,16 @@ class Fetcher:
             self._picker = self._log.picker()
         offsets_in_log = self._offsets_in_log(offsets)
         gap_bytes = self._limits.fetch_gap_bytes
-        reading = _OffsetsReading(self._picker, offsets_in_log, gap_bytes, self._lately_damaged)
+        reading = _OffsetsReading(self._picker, offsets_in_log, gap_bytes, self._former_damaged_runs)
         self._read_to_end(reading)
         self.read_records += reading.read_records
         self.read_bytes += reading.read_bytes
-        self._lately_damaged.extend(reading.damaged_runs)
+        self._former_damaged_runs.extend(reading.damaged_runs)
         target_count = sum(map(len, offsets.values()))
         if len(reading.records) == target_count:  # the usual case: each has its record
             return Fetched(reading.records, reading.damaged_runs)
         # 2. absent ones
-        unread_places = set(_places_of(reading.unread)) - reading.records.keys()
+        unread_places = set(_places_of(reading.unread_by_partition)) - reading.records.keys()
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in targets:
             if place not in unread_places:
@@ -283,7 +283,7 @@ class Fetcher:
         """
         limits = self._limits
         patience_ms = limits.fetch_patience_ms  # what is left of it: a poll without progress takes some
-        while reading.unread and (
+        while reading.unread_by_partition and (
             reading.kept_bytes < limits.fetch_bytes_max
             and reading.passed_bytes < limits.fetch_passed_bytes_max
         ):
@@ -292,7 +292,7 @@ class Fetcher:
                 continue
             patience_ms -= _POLL_MS
             if patience_ms < 0:
-                topics = sorted({partition.topic for partition in reading.unread})
+                topics = sorted({partition.topic for partition in reading.unread_by_partition})
                 raise Unreachable(
                     f"no record of {', '.join(topics)} was sent within"
                     f" {limits.fetch_patience_ms} ms; check that the broker leads its partitions"
@@ -375,7 +375,7 @@ def _absence_at(place: RecordPlace, damaged_runs: Sequence[DamagedRun]) -> Absen
     for run in damaged_runs:
         is_same_partition = place.topic_partition == (run.topic, run.partition)
         if is_same_partition and run.start <= place.offset < run.end:
-            return absence_in(run)
+            return absence_by_damage(run)
     return Absence.GONE
 
 
@@ -394,7 +394,7 @@ class _OffsetsReading:
     """
 
     def __init__(
-        self, picker: Picker, offsets: _Offsets, gap_bytes: int, lately_damaged: Iterable[DamagedRun]
+        self, picker: Picker, offsets: _Offsets, gap_bytes: int, former_damaged_runs: Iterable[DamagedRun]
     ) -> None:
         """Begin with offsets that are in the log, by partition, ascending and none of them empty.
 
@@ -403,10 +403,10 @@ class _OffsetsReading:
         """
         # by partition, the offsets behind the damaged runs of former fetches
         self._damage_ends_by_partition: dict[TopicPartition, list[int]] = {}
-        for run in lately_damaged:
+        for run in former_damaged_runs:
             partition = TopicPartition(run.topic, run.partition)
             self._damage_ends_by_partition.setdefault(partition, []).append(run.end)
-        self.unread = dict(offsets)
+        self.unread_by_partition = dict(offsets)
         self.records: dict[RecordPlace, Record] = {}
         self.damaged_runs: list[DamagedRun] = []
         self.kept_bytes = 0
@@ -415,12 +415,12 @@ class _OffsetsReading:
         self.read_records = 0
         self._picker = picker
         self._gap_bytes = gap_bytes
-        self._offsets_to_pick = offsets
+        self._all_offsets = offsets
         # by partition, the offset that the picker reads next
-        self._next_offsets: dict[TopicPartition, int] = {}
+        self._next_offset_by_partition: dict[TopicPartition, int] = {}
         for partition, partition_offsets in offsets.items():
-            self._next_offsets[partition] = partition_offsets[0]
-        picker.assign(self._next_offsets)
+            self._next_offset_by_partition[partition] = partition_offsets[0]
+        picker.assign(self._next_offset_by_partition)
 
     def read_once(self) -> bool:
         """Poll once, or pass over what is damaged; return whether the picker has moved on.
@@ -428,7 +428,7 @@ class _OffsetsReading:
         Raises `OutOfRange`: the log was shortened meanwhile.
         """
         try:
-            picked = self._picker.pick(_POLL_MS, self._offsets_to_pick, self._records_to_pick())
+            picked = self._picker.pick(_POLL_MS, self._all_offsets, self._records_to_pick())
         except Damaged as error:
             partition = TopicPartition(error.topic, error.partition)
             self.damaged_runs.append(self._picker.pass_over(partition))
@@ -453,8 +453,8 @@ class _OffsetsReading:
         it is `_PICK_RECORDS`.
         """
         record_count = 0
-        for partition, offsets in self.unread.items():
-            next_offset = self._next_offsets[partition]
+        for partition, offsets in self.unread_by_partition.items():
+            next_offset = self._next_offset_by_partition[partition]
             near_count = bisect_left(offsets, next_offset + _PICK_RECORDS)
             if near_count:
                 record_count += offsets[near_count - 1] - next_offset + 1
@@ -473,17 +473,17 @@ class _OffsetsReading:
         mean_bytes = self.read_bytes / max(1, self.read_records)
         has_moved = False
         must_assign = False  # whether the picker has to read other offsets
-        for partition in list(self.unread):
+        for partition in list(self.unread_by_partition):
             next_offset = self._picker.position(partition)
-            if next_offset != self._next_offsets[partition]:
+            if next_offset != self._next_offset_by_partition[partition]:
                 has_moved = True
-            self._next_offsets[partition] = next_offset
+            self._next_offset_by_partition[partition] = next_offset
             # offsets ascend, so those that were passed are the first ones
-            passed_count = bisect_left(self.unread[partition], next_offset)
-            unread_offsets = self.unread[partition][passed_count:]
-            self.unread[partition] = unread_offsets
+            passed_count = bisect_left(self.unread_by_partition[partition], next_offset)
+            unread_offsets = self.unread_by_partition[partition][passed_count:]
+            self.unread_by_partition[partition] = unread_offsets
             if not unread_offsets:
-                del self.unread[partition], self._next_offsets[partition]
+                del self.unread_by_partition[partition], self._next_offset_by_partition[partition]
                 must_assign = True
                 continue
             # what lies before the first unread offset is skipped if it is
@@ -496,8 +496,8 @@ class _OffsetsReading:
             if is_large_gap:
                 self.passed_bytes += self._gap_bytes
             if is_large_gap or has_damage:
-                self._next_offsets[partition] = first_unread
+                self._next_offset_by_partition[partition] = first_unread
                 must_assign = True
         if must_assign:
-            self._picker.assign(self._next_offsets)
+            self._picker.assign(self._next_offset_by_partition)
         return has_moved

@@ -34,7 +34,7 @@ from replay.worker.narrowing import AtFault, Narrowing
 from replay.worker.refused_aside import RefusedAside
 from replay.worker.waiting import DueRoot
 
-OTHERS_FIRST: Final = 8
+TRANSACTIONS_WITHOUT_ASIDE_MAX: Final = 8
 """After so many transactions without roots that are put aside, those that are due are tried.
 
 So a busy input does not keep them from it.
@@ -85,7 +85,7 @@ class Refusals:
     entries in `_ack_due`.
 
     Attributes:
-        why_dies_by_offset: the broker's words on the copy of each root that
+        why_refused_by_dying_offset: the broker's words on the copy of each root that
             dies since its copy was refused.
         roots_aside: roots that are put aside until a topic takes what is
             written for them.
@@ -97,7 +97,7 @@ class Refusals:
         `refused_in_a_row_by_input` is by the input's id. All partitions of a
         worker share it, and write to it.
         """
-        self.why_dies_by_offset: dict[int, str] = {}
+        self.why_refused_by_dying_offset: dict[int, str] = {}
         self.roots_aside = RefusedAside(limits.input_retry_ms, limits.fire_max)
         self._limits = limits
         self._refused_in_a_row_by_input = refused_in_a_row_by_input
@@ -106,8 +106,8 @@ class Refusals:
         self._too_old_suspects: set[int] = set()
         # by a root's offset, the broker's words on what was refused alone, and
         # is put aside by the next transaction that chooses the root
-        self._why_copy_waits_by_offset: dict[int, str] = {}
-        self._why_letter_waits_by_offset: dict[int, str] = {}
+        self._why_copy_is_put_aside_by_offset: dict[int, str] = {}
+        self._why_letter_is_put_aside_by_offset: dict[int, str] = {}
         # see `choose_next_inputs` and `choose_next_roots`
         self._transaction_count = 0
         self._transactions_without_aside = 0  # in a row, although roots that are put aside were due
@@ -123,15 +123,15 @@ class Refusals:
             self._refused_in_a_row_by_input
             or self._search_by_input
             or self.roots_aside
-            or self.why_dies_by_offset
-            or self._why_copy_waits_by_offset
-            or self._why_letter_waits_by_offset
+            or self.why_refused_by_dying_offset
+            or self._why_copy_is_put_aside_by_offset
+            or self._why_letter_is_put_aside_by_offset
         )
 
     # --- what is tried next
 
     def choose_next_inputs(
-        self, ready_inputs: Sequence[int], refused_inputs: Collection[int]
+        self, ready_inputs: Sequence[int], inputs_to_try_alone: Collection[int]
     ) -> Sequence[int]:
         """Count a transaction that begins, and return the ids of the inputs that it tries.
 
@@ -142,13 +142,13 @@ class Refusals:
 
         Args:
             ready_inputs: ids of inputs that have due roots and can go on.
-            refused_inputs: ids of the inputs of a transaction that the broker
+            inputs_to_try_alone: ids of the inputs of a transaction that the broker
                 refused, which is one input's fault.
         """
         alone: list[int] = []
         together: list[int] = []
         for input_id in ready_inputs:
-            if input_id in refused_inputs or input_id in self._search_by_input:
+            if input_id in inputs_to_try_alone or input_id in self._search_by_input:
                 alone.append(input_id)
             else:
                 together.append(input_id)
@@ -169,10 +169,10 @@ class Refusals:
         """
         not_aside = self.roots_aside.leave_out_roots_aside(due_roots)
         if len(not_aside) < len(due_roots):
-            # what is put aside is tried in one of `OTHERS_FIRST` transactions,
+            # what is put aside is tried in one of `TRANSACTIONS_WITHOUT_ASIDE_MAX` transactions,
             # or at once if nothing else is due
             self._transactions_without_aside += 1
-            if not not_aside or self._transactions_without_aside >= OTHERS_FIRST:
+            if not not_aside or self._transactions_without_aside >= TRANSACTIONS_WITHOUT_ASIDE_MAX:
                 self._transactions_without_aside = 0
                 return self.roots_aside.choose_due_aside(due_roots)
         # an input whose refused record is searched for is tried alone, so it
@@ -225,7 +225,7 @@ class Refusals:
 
         `why` has the broker's words.
         """
-        self._why_letter_waits_by_offset[offset] = why
+        self._why_letter_is_put_aside_by_offset[offset] = why
         refused_in_a_row = self._refused_in_a_row_of(input_id)
         refused_in_a_row.letter_count += 1
         refused_in_a_row.letter_why = why
@@ -261,9 +261,9 @@ class Refusals:
             return
         self.roots_aside.forget_done(offsets)
         for offset in offsets:
-            self.why_dies_by_offset.pop(offset, None)
-            self._why_copy_waits_by_offset.pop(offset, None)
-            self._why_letter_waits_by_offset.pop(offset, None)
+            self.why_refused_by_dying_offset.pop(offset, None)
+            self._why_copy_is_put_aside_by_offset.pop(offset, None)
+            self._why_letter_is_put_aside_by_offset.pop(offset, None)
 
     def _search_of(self, input_id: int) -> Narrowing:
         """Return the search for the refused records of an input; begin one if there is none."""
@@ -301,28 +301,28 @@ class Refusals:
         for offset, why in search.give_up_suspects().items():
             if offset in self._too_old_suspects:
                 self._too_old_suspects.discard(offset)
-                self._why_copy_waits_by_offset[offset] = why
+                self._why_copy_is_put_aside_by_offset[offset] = why
             else:
-                self.why_dies_by_offset[offset] = why
+                self.why_refused_by_dying_offset[offset] = why
 
     # --- what is put aside
 
     def why_copy_waits(self, offset: int) -> str | None:
         """Return why the copy of a root is put aside, the broker's words; None: it is tried."""
-        return self._why_copy_waits_by_offset.get(offset)
+        return self._why_copy_is_put_aside_by_offset.get(offset)
 
-    def why_letter_waits(self, due: Due, offset: int) -> str | None:
+    def why_letter_waits(self, entry: Due, offset: int) -> str | None:
         """Return why the dead letter of a root is put aside, the broker's words; None: it is tried.
 
         Either it was refused itself, or `refused_max` letters of its input
-        were refused in a row. A root that was put aside before (`due` is a
+        were refused in a row. A root that was put aside before (`entry` is a
         `RefusedRoot`) is tried alone, so it holds up nothing.
         """
-        if offset in self._why_letter_waits_by_offset:
-            return self._why_letter_waits_by_offset[offset]
-        if isinstance(due, RefusedRoot):
+        if offset in self._why_letter_is_put_aside_by_offset:
+            return self._why_letter_is_put_aside_by_offset[offset]
+        if isinstance(entry, RefusedRoot):
             return None
-        refused_in_a_row = self._refused_in_a_row_by_input.get(input_id_of(due.source))
+        refused_in_a_row = self._refused_in_a_row_by_input.get(input_id_of(entry.source))
         if refused_in_a_row is None or refused_in_a_row.letter_count < self._limits.refused_max:
             return None
         return refused_in_a_row.letter_why

@@ -36,7 +36,7 @@ from replay.worker.refused_aside import AsideCount
 from replay.worker.report import Counters, ReplayStatus, Report, Written
 from replay.worker.worker import Worker
 
-PAUSE_LIMITS: Final = 2
+PAUSE_PER_HUNG_LIMIT: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group."""
 
 
@@ -87,11 +87,11 @@ class ReplayService:
         self._round_ms = 0  # wall time of the last round
         # all of these are by the number of a verdict partition
         self._partitions: dict[int, VerdictPartition] = {}  # those that are open
-        self._fenced_ms_by_partition: dict[int, int] = {}  # when another owner fenced us, wall time
+        self._fenced_at_ms_by_partition: dict[int, int] = {}  # when another owner fenced us, wall time
         self._damage_by_partition: dict[int, Damaged] = {}  # why an ack topic cannot be read there
         self._aborts_in_a_row_by_partition: dict[int, int] = {}
         # which partitions could not be opened lately, and when each is tried again
-        self._silent_partitions = SilentPartitions(
+        self._partitions_left_alone = SilentPartitions(
             self._limits.operation_timeout_ms, self._limits.unreachable_ms
         )
         self._broker_silence = SilentBroker(clock_ms)  # for how long the whole broker has not answered
@@ -227,7 +227,7 @@ class ReplayService:
             fetched_bytes=worker.fetcher.read_bytes,
             aside=aside_by_input.total(),
             aside_by_input=dict(aside_by_input),
-            held_up=sum(len(partition.damaged_run_by_entry) for partition in owned),
+            held_up=sum(len(partition.damaged_run_by_entry_offset) for partition in owned),
             paused=tuple(sorted(paused)),
             breaker_used=breaker_used,
             **counters,
@@ -239,15 +239,15 @@ class ReplayService:
         for partition in self._partitions.values():
             refused_by_input = partition.refused_aside_by_input()
             for input_id, aside_count in partition.aside_count_by_input(now_ms).items():
-                aside_before = aside_by_input.get(input_id, AsideCount())  # in the partitions before
-                why = aside_before.why  # empty: `Worker.report_aside` says why
+                sum_before = aside_by_input.get(input_id, AsideCount())  # in the partitions before
+                why = sum_before.why  # empty: `Worker.report_aside` says why
                 pause = partition.pauses.get(input_id)
                 refused = refused_by_input.get(input_id)
                 if pause is not None:
                     why = paused_text(self._worker.name_of(input_id), pause)
                 elif refused is not None and self._worker.is_ready(input_id, now_ms):
                     why = f"what is written for them is refused ({refused.why}); see `windhover topics check`"
-                root_count = aside_before.root_count + aside_count
+                root_count = sum_before.root_count + aside_count
                 aside_by_input[input_id] = AsideCount(root_count, why)
         self._worker.report_aside(aside_by_input, now_ms)
 
@@ -268,7 +268,7 @@ class ReplayService:
             self._partition_counts = self._worker.check_topics(now_ms)
         if self._membership is None:
             topics = [self._worker.ack_topics.verdict]
-            pause_ms = PAUSE_LIMITS * self._limits.hung_ms
+            pause_ms = PAUSE_PER_HUNG_LIMIT * self._limits.hung_ms
             self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
         # 2. what is ours: a worker that reads nothing waits here, and any other
         # one in `_read_verdicts`
@@ -286,8 +286,8 @@ class ReplayService:
         self._forget_old_troubles(owned, now_ms, is_out=self._membership.is_out)
         # 4. open: who fenced us has the partition still, until the group says
         # otherwise
-        unopened = owned - self._partitions.keys() - self._fenced_ms_by_partition.keys()
-        to_open = self._silent_partitions.partitions_to_try(
+        unopened = owned - self._partitions.keys() - self._fenced_at_ms_by_partition.keys()
+        to_open = self._partitions_left_alone.partitions_to_try(
             unopened, now_ms, others_work=bool(self._partitions)
         )
         self._open_partitions(to_open, now_ms)
@@ -299,10 +299,10 @@ class ReplayService:
         `is_out`: the group has put this worker out. Then who fenced it owns the
         partition by right, and the fence is not over however old it is.
         """
-        for number, fenced_ms in list(self._fenced_ms_by_partition.items()):
-            is_recent = 0 <= now_ms - fenced_ms < self._limits.fenced_pause_ms
+        for number, fenced_at_ms in list(self._fenced_at_ms_by_partition.items()):
+            is_recent = 0 <= now_ms - fenced_at_ms < self._limits.fenced_pause_ms
             if number not in owned or not (is_out or is_recent):
-                del self._fenced_ms_by_partition[number]
+                del self._fenced_at_ms_by_partition[number]
         for number in self._damage_by_partition.keys() - owned:
             del self._damage_by_partition[number]
 
@@ -317,7 +317,7 @@ class ReplayService:
             try:
                 partition = VerdictPartition(self._worker, number)
             except Unreachable as error:
-                self._silent_partitions.record_failure(number, now_ms)
+                self._partitions_left_alone.record_failure(number, now_ms)
                 if not self._partitions:  # perhaps no broker answers
                     raise
                 self._worker.report("unreachable", partition=number, error=str(error))
@@ -351,7 +351,7 @@ class ReplayService:
             return has_worked
         except Fenced:
             self._worker.counters.fenced += 1
-            self._fenced_ms_by_partition[number] = now_ms
+            self._fenced_at_ms_by_partition[number] = now_ms
             self._drop_partition(number, "fenced")
         except Aborted as error:
             self._worker.counters.aborted += 1
@@ -376,7 +376,7 @@ class ReplayService:
         Raises the error where none of the partitions that the group has
         assigned to us can be read.
         """
-        self._silent_partitions.record_failure(number, now_ms)
+        self._partitions_left_alone.record_failure(number, now_ms)
         self._damage_by_partition[number] = error
         if len(self._damage_by_partition) >= self._assigned_count:
             raise error

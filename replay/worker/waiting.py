@@ -107,7 +107,7 @@ ENTRY_BYTES: Final = 16
 CHUNK: Final = 8_192
 """Entries in a chunk; a chunk that has grown to twice as many is cut."""
 
-UNSORTED_MIN: Final = 4_096
+UNSORTED_ALLOWED: Final = 4_096
 """So many entries may be unsorted, however few there are in all."""
 
 _SORTED_PER_UNSORTED: Final = 64
@@ -127,16 +127,16 @@ class Schedule:
     In an array of them, column 0 is the due time and column 1 the offset.
     """
 
-    def __init__(self, chunk: int = CHUNK, unsorted_min: int = UNSORTED_MIN) -> None:
+    def __init__(self, chunk: int = CHUNK, unsorted_allowed: int = UNSORTED_ALLOWED) -> None:
         """Begin with none.
 
         Args:
             chunk: how many entries a chunk has at first.
-            unsorted_min: so many entries may be unsorted, however few there are
+            unsorted_allowed: so many entries may be unsorted, however few there are
                 in all.
         """
         self._chunk_size = chunk
-        self._unsorted_min = unsorted_min
+        self._unsorted_allowed = unsorted_allowed
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
         self._sorted_count = 0  # entries in chunks
         # entries that were added lately: due times and offsets in turn, and the
@@ -169,13 +169,13 @@ class Schedule:
         self._unsorted.append(offset)
         if self._unsorted_next_due_ms is None or due_ms < self._unsorted_next_due_ms:
             self._unsorted_next_due_ms = due_ms
-        unsorted_max = max(self._unsorted_min, self._sorted_count // _SORTED_PER_UNSORTED)
+        unsorted_max = max(self._unsorted_allowed, self._sorted_count // _SORTED_PER_UNSORTED)
         if len(self._unsorted) // 2 > unsorted_max:  # two numbers are one entry
             self.add_all(self._remove_unsorted())
 
     def add_all(self, entries: I64) -> None:
         """Add many entries: rows of due time and offset in any order, ``(n, 2)`` int64."""
-        self._merge(entries[_order(entries)])
+        self._merge(entries[_sorting_indices(entries)])
 
     def take(self, now_ms: int, limit: int) -> list[DueRoot]:
         """Remove and return at most `limit` due entries, in the order of due time, then offset."""
@@ -197,7 +197,7 @@ class Schedule:
             room -= end
         # 3. the earliest of both; what is more than `limit` is put back
         entries = np.concatenate(due_parts)
-        entries = entries[_order(entries)]
+        entries = entries[_sorting_indices(entries)]
         self._merge(entries[limit:])
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
@@ -251,7 +251,7 @@ class Schedule:
                 merged.append(chunk)
                 continue
             grown = np.concatenate([chunk, entries[begin:end]])
-            grown = grown[_order(grown)]
+            grown = grown[_sorting_indices(grown)]
             if len(grown) < 2 * self._chunk_size:
                 merged.append(grown)
             else:
@@ -265,7 +265,7 @@ class Schedule:
         return [entries[begin : begin + size].copy() for begin in range(0, len(entries), size)]
 
 
-def _order(entries: I64) -> I64:
+def _sorting_indices(entries: I64) -> I64:
     """Return the indices that sort entries by due time, then offset."""
     return np.lexsort((entries[:, 1], entries[:, 0]))
 

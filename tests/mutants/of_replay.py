@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         "a-lost-copy-is-compared-with-the-epoch-of-its-emission",
         "replay/worker/accept.py",
-        "if took_the_place(record, emitted_epoch):",
+        "if is_of_later_leader(record, emitted_epoch):",
         "if False:",
         "tests/unit/replay/worker/test_cut_before_accept.py::test_a_lost_copy_is_not_taken_for_another_one",
         "another record's history would be taken for the lost copy's",
@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant(
         "what-was-replayed-behind-the-progress-is-taken-over",
         "replay/worker/entries.py",
-        "        self.table.remove(root, record.offset)\n        self.past_progress.add(root)\n",
+        "        self.table.remove(root, record.offset)\n        self.roots_past_progress.add(root)\n",
         "        self.table.remove(root, record.offset)\n",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_what_a_cut_takeover_left_and_an_owner_replayed_is_not_taken_over_again",
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "a-proof-of-ownership-is-no-progress",
         "replay/worker/partition.py",
-        "self._run_transaction([self._owner_proof])",
+        "self._run_transaction([self._record_of_owner])",
         "self._run_transaction([self._progress_record(self.progress, None)])",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_an_owner_of_a_paused_input_repeats_no_progress_before_what_stands_behind_it",
@@ -373,7 +373,7 @@ MUTANTS = (
     Mutant(
         "an-input-whose-replay-topic-is-compacted-waits-alone",
         "replay/worker/outcome.py",
-        "if copy.key is None and topic.name in self._compacted:",
+        "if copy.key is None and topic.name in self._compacted_topics:",
         "if copy.key is None and topic.name in ():",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_an_input_whose_topic_refuses_a_copy_waits_alone_until_the_topic_is_corrected",
@@ -511,7 +511,8 @@ MUTANTS = (
         "copy-and-tombstone-are-one-transaction",
         "replay/worker/partition.py",
         "records = [copy.record for _, copy in _copies_to_send(outcomes)]",
-        "self._run_transaction([outcome.written for outcome in outcomes if outcome.written is not None])\n"
+        "self._run_transaction([outcome.record_to_write for outcome in outcomes"
+        " if outcome.record_to_write is not None])\n"
         "        records = []",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
@@ -609,7 +610,7 @@ MUTANTS = (
     Mutant(
         "a-rate-makes-up-for-no-time-without-letters",
         "replay/handling/letter_handling.py",
-        "        self._next_letter_ms = max(self._next_letter_ms, now_ms - catch_up_ms)\n",
+        "        self._next_allowed_ms = max(self._next_allowed_ms, now_ms - catch_up_ms)\n",
         "",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_rate_does_not_make_up_for_time_without_letters",
@@ -688,7 +689,7 @@ MUTANTS = (
     Mutant(
         "a-letter-has-a-time-that-its-topic-takes",
         "replay/worker/partition.py",
-        "if error.is_of_time:",
+        "if error.is_for_its_time:",
         "if False:",
         "tests/unit/replay/worker/test_letters_by_wrong_clocks.py"
         "::test_letters_are_written_however_wrong_the_workers_clock_is",
@@ -751,7 +752,7 @@ MUTANTS = (
     Mutant(
         "a-slow-redrive-is-not-stalled",
         "replay/handling/redrive.py",
-        "            self._handled_at_ms = self._passed.ms\n",
+        "            self._last_handled_at_ms = self._clock.ms\n",
         "",
         "tests/unit/replay/handling/test_slow_redrives.py::test_one_that_is_slow_is_not_stalled",
         "a redrive that waits for a slow query would end",

@@ -72,7 +72,7 @@ class Dropping:
         return partitions
 
     def drop(self, why: str, by: str) -> int:
-        """Drop the foreign roots that wait; return how many there were.
+        """Write a tombstone for each foreign root that waits; return how many there were.
 
         `why` and `by`, who drops them, are written beside each.
 
@@ -82,15 +82,15 @@ class Dropping:
         dropped_count = 0
         timeout_ms = self.topics.replay.limits.operation_timeout_ms
         for foreign_roots in self.find():
-            number = foreign_roots.due_partition.partition
-            with own_partition(self.log, self.topics, number) as transactions:
-                # read again, now that the replay worker is fenced: it may have
-                # replayed one of them before
-                roots = self._read_foreign_roots(number).roots
+            partition_number = foreign_roots.due_partition.partition
+            with own_partition(self.log, self.topics, partition_number) as transactions:
+                # read again, now that the replay worker is fenced: since find()
+                # it may have replayed some of them
+                roots = self._read_foreign_roots(partition_number).roots
                 for chunk_start in range(0, len(roots), TOMBSTONES_PER_TRANSACTION):
                     transactions.begin()
                     for due in roots[chunk_start : chunk_start + TOMBSTONES_PER_TRANSACTION]:
-                        transactions.send(self._tombstone(number, due, why, by))
+                        transactions.send(self._tombstone(partition_number, due, why, by))
                     transactions.commit(timeout_ms)
                 dropped_count += len(roots)
         return dropped_count

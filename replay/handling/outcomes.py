@@ -82,12 +82,14 @@ class AuditStart(NamedTuple):
 
 
 def audit_start(log: Log, input: Input, since_ms: int = 0) -> AuditStart:
-    """Return where the redrives of an input are read that began at `since_ms` or later.
+    """Return where to begin to read the audit records of an input's redrives, begin and end.
+
+    They have the redrives that began at `since_ms` (wall time) or later.
 
     Raises `TopicError`: its dead-letter topic does not exist.
     """
     partition = existing_partitions(log, input.dead_letter.topic)[AUDIT_PARTITION]
-    log_start = log.starts([partition])[partition]
+    log_start = log.starts([partition])[partition]  # it counts if `since_ms` is 0
     offset_at_since = log.offsets_at([partition], since_ms)[partition]
     return AuditStart(partition, max(log_start, offset_at_since))
 
@@ -107,22 +109,23 @@ def find_redrives(log: Log, input: Input, *, wait_ms: int) -> list[BegunRedrive]
         wait_ms=wait_ms,
         on_damage=pass_damage,
     )
-    # by the id of a redrive
     begun_by_redrive_id: dict[str, RedriveBegun] = {}
     ended_by_redrive_id: dict[str, RedriveEnded] = {}
     for record in records:
         event = parse_audit(record)
         if isinstance(event, RedriveBegun):
             begun_by_redrive_id[event.redrive] = event
-        elif event is not None:  # of several ends the first one counts
+        elif event is not None:
+            # it may have two, if it ended just before somebody cancelled it: the
+            # first one counts
             ended_by_redrive_id.setdefault(event.redrive, event)
-    # redrives of an input follow each other: a later one shows that those
-    # before it are over
+    # a redrive fences the one before it: if a later one began, those before it
+    # are over
     newest_redrive_id = next(reversed(begun_by_redrive_id), "")
     redrives: list[BegunRedrive] = []
-    for redrive, begun in begun_by_redrive_id.items():
-        is_over = redrive != newest_redrive_id
-        redrives.append(BegunRedrive(begun, ended_by_redrive_id.get(redrive), is_over))
+    for redrive_id, begun in begun_by_redrive_id.items():
+        is_over = redrive_id != newest_redrive_id
+        redrives.append(BegunRedrive(begun, ended_by_redrive_id.get(redrive_id), is_over))
     return redrives
 
 
@@ -280,10 +283,10 @@ class RedriveOutcomes:
         """Yield each letter that a redrive has handled, with what became of it so far."""
         outcome_if_no_copy = self._outcome_if_no_copy_was_read()
         for letter, action in self._action_by_letter.items():
-            outcome: LetterOutcome | None = None  # of one that was dropped
+            outcome: LetterOutcome | None = None  # None stays for a letter that was dropped
             if action is LetterAction.REPLAYED:
                 outcome = self._outcome_of(letter, outcome_if_no_copy)
-            yield FollowedLetter(*letter, outcome)
+            yield FollowedLetter(letter.redrive, letter.place, outcome)
 
     def _outcome_if_no_copy_was_read(self) -> LetterOutcome:
         """Return the outcome of letters whose copy was not read; until all is read, it may come."""
@@ -292,7 +295,8 @@ class RedriveOutcomes:
     def _outcome_of(self, letter: _HandledLetter, outcome_if_no_copy: LetterOutcome) -> LetterOutcome:
         """Return the outcome of a letter that a redrive replays.
 
-        `outcome_if_no_copy` is `_outcome_if_no_copy_was_read`, which a caller asks for once for all letters.
+        `outcome_if_no_copy` is `_outcome_if_no_copy_was_read`, which a caller
+        asks for once for all letters.
         """
         outcome = self._outcome_by_letter.get(letter, outcome_if_no_copy)
         # the verdict of an open one may be in the part that is no longer in the log
@@ -324,14 +328,16 @@ class RedriveOutcomes:
 
     def _copies_settled_by(self, record: Record) -> Iterator[_SettledCopies]:
         """Yield the copies of the input that a verdict record settles without a loss."""
-        event = read_verdicts(record.value)
-        if event is None:  # the record has no verdicts
+        verdicts = read_verdicts(record.value)
+        if verdicts is None:  # an answer to a session, or it cannot be read
             return
-        for verdict, runs in event.done():  # runs of positions [start, end)
+        for verdict, runs in verdicts.done():  # runs of positions [start, end)
             outcome = _outcome_by_verdict(verdict)
             for source, start, end in runs:
                 if is_replay(source) and input_id_of(source) == self._input.id:
                     first_offset = int(offset_of(start))
+                    # by the last position, not by `end`: the position behind it
+                    # may be of the next generation, with offset 0
                     last_offset = int(offset_of(end - 1))
                     partition = partition_of(source)
                     yield _SettledCopies(partition, first_offset, last_offset + 1, outcome)
@@ -354,15 +360,19 @@ class RedriveOutcomes:
 
         A redrive wrote it, or a replay worker made it of an earlier copy.
         """
-        ours = our_values(record.headers)
+        our_header_values = our_values(record.headers)
         letter_by_offset = self._letter_by_copy.setdefault(record.partition, {})
-        redrive = header_text(ours.get(REDRIVE))
+        redrive = header_text(our_header_values.get(REDRIVE))
+        # 1. a redrive wrote it: its headers name the letter
         if redrive:
-            letter = _HandledLetter(redrive, header_text(ours.get(LETTER)))
+            letter = _HandledLetter(redrive, header_text(our_header_values.get(LETTER)))
+            # do not replace an outcome that was set before
             self._outcome_by_letter.setdefault(letter, LetterOutcome.OPEN)
             letter_by_offset[record.offset] = letter
             return
-        earlier_copy = self._copy_lost_last(parse_last_loss(ours.get(HISTORY)))
+        # 2. a replay worker wrote it: its last loss is that of an earlier copy, if
+        # that was one
+        earlier_copy = self._copy_lost_last(parse_last_loss(our_header_values.get(HISTORY)))
         letter_of_earlier_copy = None if earlier_copy is None else self._letter_of(earlier_copy)
         if letter_of_earlier_copy is not None:
             letter_by_offset[record.offset] = letter_of_earlier_copy

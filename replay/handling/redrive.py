@@ -242,17 +242,20 @@ class _RedriveOfInput:
         self._order = order
         self._limits = limits
         self._handling = LetterHandling(
-            log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits
+            log,
+            input,
+            order,
+            transactional_id_prefix=topics.acker.replay_group,
+            limits=topics.replay.limits,
         )
         # what became of the letters that were replayed; None: they are
         # dropped, or it has not begun
         self._outcomes: RedriveOutcomes | None = None
         self._begun: RedriveBegun | None = None  # what was written at its beginning; None: it has not begun
         self._letter_count = 0  # how many letters it found
-        self._outcomes_read_at_ms = now_ms  # wall time
-        # a clock that begins at 0 and is never set back; and when letters were
-        # handled last, by this clock
-        self._clock = PassedTime(now_ms)
+        self._outcomes_read_at_ms = now_ms  # when the outcomes were read last, wall time
+        self._clock = PassedTime(now_ms)  # begins at 0, and is never set back
+        # when letters were handled last, by `_clock`
         self._last_handled_at_ms = 0
         self.end: RedriveEnd | None = None
 
@@ -314,9 +317,11 @@ class _RedriveOfInput:
 
     def _begin(self, now_ms: int) -> None:
         """Fence other handlers, find the letters, and write that the redrive began, if there is a letter."""
+        # fence other handlers, and read which letters are to be handled
         self._letter_count = self._handling.open()
         followed = followed_topics(self._topics, self._input)
         order = self._order
+        # the ends of the three topics now: outcomes are read from there on
         self._begun = RedriveBegun(
             redrive=order.redrive,
             action=order.action.value,
@@ -330,9 +335,11 @@ class _RedriveOfInput:
             at_ms=now_ms,
         )
         if not self._letter_count:
+            # without a letter nothing is written, so the log does not show such
+            # a redrive
             return
         self._handling.write([audit_record(self._begun, self._input.dead_letter.topic)])
-        if order.action is LetterAction.REPLAYED:
+        if order.action is LetterAction.REPLAYED:  # letters that are dropped have no outcome
             self._outcomes = RedriveOutcomes(self._log, self._topics, self._input, [self._begun])
 
     def _ends_of_topic(self, topic: str) -> tuple[int, ...]:
@@ -405,7 +412,9 @@ def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str
     # this handles no letter: the order is there for the handler, which fences
     # and writes
     order = Order(LetterAction.REPLAYED, which=Filter(), by=by, why="", redrive=redrive)
-    handling = LetterHandling(log, input, order, owner=topics.acker.replay_group, limits=limits)
+    handling = LetterHandling(
+        log, input, order, transactional_id_prefix=topics.acker.replay_group, limits=limits
+    )
     with closing(handling):
         redrives = find_redrives(log, input, wait_ms=limits.operation_timeout_ms)
         redrive_by_id = {record.begun.redrive: record for record in redrives}

@@ -378,12 +378,16 @@ def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
     size_bytes = sum(map(_text_bytes, history))
     if len(history) <= HISTORY_MAX and size_bytes <= HISTORY_BYTES_MAX:
         return history  # it fits as it is
-    # the second entry may say how many were left out before: it is written anew
+    # If the history was shortened before, its second entry is no loss: it says
+    # how many were left out. It is replaced.
     left_out_count = left_out_by(later_losses[0])
-    first_kept_index = 1 if left_out_count else 0  # of the later losses, the index of the first that stays
+    first_kept_index = 1 if left_out_count else 0  # in later_losses
     last_left_out = later_losses[0]
-    size_bytes += _LOSS_BYTES_MAX  # room for the new entry
-    # leave out one more, until the first loss, the entry (these two) and the rest fit
+    # Room for the new entry. An entry that it replaces still counts: that leaves
+    # out one loss too many at most.
+    size_bytes += _LOSS_BYTES_MAX
+    # leave out the oldest of the later losses until all fits; 2: the first loss
+    # and the entry
     while len(later_losses) - first_kept_index > HISTORY_MAX - 2 or size_bytes > HISTORY_BYTES_MAX:
         last_left_out = later_losses[first_kept_index]
         size_bytes -= _text_bytes(last_left_out)
@@ -466,7 +470,7 @@ def history_of(headers: Headers) -> tuple[Loss, ...]:
 
 
 def _parse_loss(entry: Any) -> Loss | None:
-    """Read one loss of a history's JSON; None if it is not as a worker writes it."""
+    """Read one entry of a history's JSON; None: it is not as a worker writes it."""
     try:
         loss = Loss(
             attempt=_whole_number(entry["attempt"]),
@@ -478,7 +482,10 @@ def _parse_loss(entry: Any) -> Loss | None:
             age_ms=_whole_number(entry["age_ms"]),
             root=entry["root"],
         )
+        # encodes each text, so it also refuses what is no text
         return _cut_texts(loss)
+    # KeyError: a field is missing. TypeError: the entry is no object. ValueError:
+    # a wrong number or verdict. AttributeError: `_cut_texts` got what is no text.
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
@@ -506,14 +513,16 @@ def _whole_number(value: Any) -> int:
 
 
 def proves_a_record(verdict: LostVerdict, operator: str, error: str) -> bool:
-    """Return whether a loss proves that somebody has read the record, so that it was no transaction's marker.
+    """Return whether a loss proves that there was a record at its place, and no transaction's marker.
 
-    Only a failure with an operator does: a bolt has read it, or what keeps the order of its key.
-    Roots that time out, are abandoned, or fail in a batch that the sink skipped may never have been
-    read.
+    A failure by an operator proves it: the operator is a bolt, or what keeps
+    the records of a key in order, and both receive only records, and no
+    markers. A root that timed out, was abandoned, or was in a batch that the
+    sink skipped may never have been a record.
     """
     match verdict:
         case Verdict.FAILED:
+            # an empty operator: nobody failed it
             return operator != "" and (operator, error) != BATCH_SKIPPED
         case Verdict.TIMED_OUT | Verdict.ABANDONED:
             return False

@@ -191,7 +191,7 @@ class EntriesByRoot(Generic[E]):
 class DueFold(Generic[E]):
     """Folds the records of any partitions of `_ack_due`, those of each partition in their order.
 
-    What waits is where `entries` keeps it.
+    What waits is where `kept_entries` keeps it.
 
     Attributes:
         progress: the last one of each partition, by its number; no tombstone takes it back.
@@ -201,7 +201,7 @@ class DueFold(Generic[E]):
     def __init__(
         self,
         read_entry: ReadEntry[E],
-        entries: Entries[E],
+        kept_entries: Entries[E],
         *,
         keeps_key: KeyFilter = every_root,
         on_newer: OnNewer = flaw_of_newer,
@@ -209,16 +209,19 @@ class DueFold(Generic[E]):
         """Begin with a log of which nothing is read.
 
         Args:
-            read_entry: returns what is to be kept of the entry of a root that `keeps_key` keeps_key.
-            entries: keeps it: the fold calls its `put` and `end`.
-            keeps_key: whether a root of this key is wanted; what other roots have is not read.
-            on_newer: returns the flaw of what a newer version wrote, or raises.
+            read_entry: returns what is kept of an entry.
+            kept_entries: where entries are kept; the fold calls its `put` and
+                `end`.
+            keeps_key: returns whether the root of this key is kept; entries of
+                the others are not decoded.
+            on_newer: returns why a record of a newer version counts as flawed,
+                or raises if the reader must not go on.
         """
-        self.progress: dict[int, Progress] = {}
+        self.progress: dict[int, Progress] = {}  # by the number of the partition
         self.pause_changes = 0
         self._pauses: dict[EntryName, Pause] = {}  # of inputs that are paused; the latest one last
         self._read_entry = read_entry
-        self._entries = entries
+        self._kept_entries = kept_entries
         self._keeps_key = keeps_key
         self._on_newer = on_newer
 
@@ -234,7 +237,7 @@ class DueFold(Generic[E]):
             return _NOTHING
         root = root_of_key(key)
         if record.value is None:
-            self._entries.end(record, root)
+            self._kept_entries.end(record, root)
             return DueStep.ENDED
         try:
             entry = self._read_entry(record, root)
@@ -243,9 +246,10 @@ class DueFold(Generic[E]):
         except CodecError as error:
             return Flawed(why=str(error), root=root)
         if entry is None:
-            self._entries.end(record, root)  # it stands in the place of one that the reader may have wanted
+            # it stands in the place of one that the reader may have kept
+            self._kept_entries.end(record, root)
         else:
-            self._entries.put(record, root, entry)
+            self._kept_entries.put(record, root, entry)
         return _WAITS
 
     def paused_by_partition(self) -> dict[tuple[int, int], Pause]:
@@ -261,11 +265,11 @@ class DueFold(Generic[E]):
 
         That is a pause, the end of one, the progress, a mark on another record, or nothing of ours.
         """
-        name = record.partition, key
+        entry_name = record.partition, key
         # 1. a tombstone
         if record.value is None:
-            was_paused = self._pauses.pop(name, None) is not None
-            if not was_paused:
+            was_paused = self._pauses.pop(entry_name, None) is not None
+            if not was_paused:  # the tombstone under `owner` is one that ends no pause, too
                 return _NOTHING
             self.pause_changes += 1
             return DueStep.RESUMED
@@ -275,10 +279,14 @@ class DueFold(Generic[E]):
         except UnknownVersion as error:
             return Flawed(why=self._on_newer(record, error), root=None)
         except CodecError as error:
+            # an operator's mark on another record; its value is a text, so it
+            # cannot be decoded
             if marked_offset(record) is not None:
                 return _NOTHING
             return Flawed(why=str(error), root=None)
         flaw = flaw_of(record.key, stored)
+        # an entry under such a key always has a flaw (`flaw_of`): the second
+        # test is for the types alone
         if flaw or isinstance(stored, Due):
             return Flawed(why=flaw, root=None)
         # 3. a progress or a pause
@@ -286,8 +294,8 @@ class DueFold(Generic[E]):
             case Progress():
                 self.progress[record.partition] = stored
             case Pause():
-                self._pauses.pop(name, None)  # so that the latest pause is the last one
-                self._pauses[name] = stored
+                self._pauses.pop(entry_name, None)  # so that the latest pause is the last one
+                self._pauses[entry_name] = stored
                 self.pause_changes += 1
             case _:
                 assert_never(stored)

@@ -83,20 +83,28 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _VerdictRecord:
-    """A verdict record that was read: what it says of lost roots, and what its headers have of them."""
+    """A verdict record that was read: what it says of lost roots, and what its headers have of them.
+
+    Attributes:
+        leader_epochs: of the leaders when the roots were emitted.
+        stack_by_cause: stacks of exceptions, by the key of a cause.
+    """
 
     offset: int
     lost_entries: tuple[Lost, ...]
-    epochs: LeaderEpochs
-    stacks: Stacks
+    leader_epochs: LeaderEpochs
+    stack_by_cause: Stacks
 
     def roots(self) -> Iterator[LostRoot]:
-        """Yield its lost roots; the order is the same at each call."""
+        """Yield its lost roots, always in the same order: `Progress.skip` counts in it."""
         for lost in self.lost_entries:
+            # roots of one `Lost` have one cause, so they share its stack (the
+            # text of the exception's stack)
             cause_key = key_of(lost.operator, lost.error, lost.message)
-            stack = self.stacks.get(cause_key, "")
-            for position in positions(lost.positions).tolist():
-                leader_epoch = self.epochs.at(lost.source, position)
+            stack = self.stack_by_cause.get(cause_key, "")
+            packed = lost.positions
+            for position in positions(packed).tolist():  # unpacked
+                leader_epoch = self.leader_epochs.at(lost.source, position)
                 yield LostRoot(lost, position, leader_epoch, stack)
 
     @property
@@ -125,14 +133,24 @@ class Intake:
         return len(self._records)
 
     def add(
-        self, offset: int, verdicts: Verdicts, epochs: LeaderEpochs, stacks: Stacks = MappingProxyType({})
+        self,
+        offset: int,
+        verdicts: Verdicts,
+        leader_epochs: LeaderEpochs,
+        stack_by_cause: Stacks = MappingProxyType({}),
     ) -> None:
-        """Add the record that was read at an offset, and what its headers have; offsets must ascend.
+        """Queue a verdict record.
 
-        A record without lost roots is not queued.
+        A record without lost roots is not queued: it has nothing to accept.
+
+        Args:
+            offset: of the record, higher than that of each record before.
+            leader_epochs: of the leaders when the roots were emitted, from the
+                record's headers.
+            stack_by_cause: of exceptions, by cause; likewise.
         """
         if verdicts.lost:
-            self._records.append(_VerdictRecord(offset, verdicts.lost, epochs, stacks))
+            self._records.append(_VerdictRecord(offset, verdicts.lost, leader_epochs, stack_by_cause))
 
     def next_batch(self, limit: int) -> Batch:
         """Return up to `limit` roots, and the progress once they are accepted; remove nothing.
@@ -145,14 +163,15 @@ class Intake:
         skip_count = self.progress.skip  # so many roots of the first record are accepted already
         for record in self._records:
             room = limit - len(roots)
-            batch_end = skip_count + room  # of the record's roots, the index behind the last one
+            # index in the record's roots, behind the last one of the batch
+            batch_end = skip_count + room
             roots += islice(record.roots(), skip_count, batch_end)
             if record.root_count > batch_end:  # the batch ends in the middle of this record
                 return Batch(roots, Progress(record.offset, skip=batch_end))
             skip_count = 0
         if self.read_to == self.progress.next:
-            # Nothing was read behind the progress. A record that is half
-            # accepted has to be read again first: its `skip` stays.
+            # nothing was read since the progress: keep its `skip`, since its
+            # record is read again first
             return Batch(roots, self.progress)
         return Batch(roots, Progress(self.read_to, skip=0))
 
@@ -228,12 +247,13 @@ def entries_of_lost_roots(worker: Worker, roots: Sequence[LostRoot], now_ms: int
 
 
 def _record_why_undecidable(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
-    """Record why roots wait whose input or group topics.yaml does not have; return the others.
+    """Record why roots wait if topics.yaml does not have their input, or has it with another group.
 
-    What is returned has the Python `id` of each `Lost` whose input and group
-    are there. All roots of one `Lost` share that object, so that the input is
-    searched for once for each of these, and not for each root.
+    Return which roots can be decided, as the Python ids (`id(root.lost)`) of
+    their `Lost` objects. Roots that were lost together share one object, so
+    each input is searched for once.
     """
+    # by the object's Python id: to compare the contents takes longer
     lost_by_id = {id(root.lost): root.lost for root in roots}
     decidable_object_ids: set[int] = set()
     for lost_id, lost in lost_by_id.items():
@@ -286,24 +306,26 @@ def _pasts_of_copies(
 def decide_asides(
     worker: Worker, aside_by_offset: Mapping[int, Aside], now_ms: int
 ) -> Mapping[int, Due | None]:
-    """Decide what becomes of roots that were put aside; return their new entries.
+    """Decide what becomes of roots that were put aside because their input could not go on.
 
-    Both mappings are by the offset of the former entry in `_ack_due`. None:
-    there never was a record. Roots whose input still cannot go on are missing.
+    Return, by the offset of the former entry in `_ack_due`, the new entry;
+    None: there never was a record. Roots whose input still cannot go on are
+    missing.
     """
     roots = [_lost_root_of_aside(aside) for aside in aside_by_offset.values()]
     entry_by_root = {entry.root: entry for entry in entries_of_lost_roots(worker, roots, now_ms)}
     new_entry_by_offset: dict[int, Due | None] = {}
     for offset, aside in aside_by_offset.items():
-        entry = entry_by_root.get(aside.root)
-        if isinstance(entry, Aside):
+        # None: there never was a record, so it gets only a tombstone
+        new_entry = entry_by_root.get(aside.root)
+        if isinstance(new_entry, Aside):
             continue  # its input cannot go on: the former entry stays
-        if entry is not None and entry.due_ms <= now_ms:
-            # It keeps the time at which it was put aside: else what was lost
-            # after it, and accepted by a worker that had its input, would be
-            # replayed before it.
-            entry = replace(entry, due_ms=min(aside.due_ms, now_ms))
-        new_entry_by_offset[offset] = entry
+        if new_entry is not None and new_entry.due_ms <= now_ms:
+            # It is due at once. Its due time becomes the time at which it was
+            # put aside. Otherwise a root that was lost later, but accepted by a
+            # worker that had the input, would be replayed before it.
+            new_entry = replace(new_entry, due_ms=min(aside.due_ms, now_ms))
+        new_entry_by_offset[offset] = new_entry
     return new_entry_by_offset
 
 
@@ -437,18 +459,22 @@ def _read_pasts(
     return pasts
 
 
-def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> Past | None:
-    """Return the past of a copy by its record, or by why there is none; None: there never was one.
+def _past_of_copy(place: RecordPlace, answer: Record | Absence, emitted_epoch: int) -> Past | None:
+    """Return what a copy's record says about earlier emissions; None: there never was a record.
 
-    `emitted_epoch` is the leader's epoch in which the copy was emitted.
+    `answer` is the record, or why there is none. If it is missing, the past has
+    a reason to die. `emitted_epoch` is the leader's epoch in which the copy was
+    emitted.
     """
-    if isinstance(record, Absence):
-        dead_reason = record.dead_reason  # None: there never was a record
+    if isinstance(answer, Absence):
+        dead_reason = answer.dead_reason  # None: there never was a record
         return None if dead_reason is None else Past.of_missing_copy(place, dead_reason)
-    if is_of_later_leader(record, emitted_epoch):  # its headers tell another record's history
+    if is_of_later_leader(answer, emitted_epoch):
+        # another record was written at the offset after the log was cut: its
+        # headers are not this copy's
         return Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
-    lineage = parse_lineage(record.headers, *place)
-    return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)
+    lineage = parse_lineage(answer.headers, *place)
+    return Past(lineage, history_of(answer.headers), leader_epoch=answer.leader_epoch)
 
 
 def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, int]:
@@ -474,7 +500,8 @@ def _lost_emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
 
     `lived_ms` is how long after the record's first emission it was lost.
     """
-    abandoned, timed_out, blocked = lineage.abandoned, lineage.timed_out, lineage.held
+    abandoned, timed_out = lineage.abandoned, lineage.timed_out
+    blocked = lineage.held  # the header's name for blocked
     match lost.reason:
         case Verdict.ABANDONED:
             abandoned += 1
@@ -507,10 +534,13 @@ def _decided_entry(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> D
     first_emitted_ms = lineage.first_emitted_ms
     if first_emitted_ms is None:  # this was the first emission, or a copy that does not say it
         first_emitted_ms = lost.emitted_wall
-    lost_ms = lost.emitted_wall + _age_ms(lost)  # wall time of the verdict
-    emission = _lost_emission(lost, lineage, lived_ms=lost_ms - first_emitted_ms)
+    # wall time of the verdict: that of the emission, and the age by the session's
+    # clock
+    verdict_ms = lost.emitted_wall + _age_ms(lost)
+    emission = _lost_emission(lost, lineage, lived_ms=verdict_ms - first_emitted_ms)
     policy = worker.policies[worker.input_of(lost.source, lost.group).id]
     disposition = dispose(policy, emission, now_ms, worker.jitter())
+    # a missing record comes first, then the policy
     dead_reason: DeadReason | str = ""  # empty: it is replayed
     due_ms = now_ms
     if past.dead_reason is not None:
@@ -532,14 +562,15 @@ def _decided_entry(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> D
         origin=lineage.origin,
         attempt=lineage.attempt,
         abandoned=emission.abandoned,
-        # the time limit begins when a bolt first receives the record: while it
-        # was blocked, nobody tried it
+        # no bolt has received it yet if it was always blocked: the time limit
+        # begins with the next emission
         first_emitted_ms=due_ms if was_always_blocked else first_emitted_ms,
         history=append_loss(past.history, loss),
         timed_out=emission.timed_out,
-        held=emission.blocked,
+        held=emission.blocked,  # blocked ones; the schema of `_ack_due` calls them held
         leader_epoch=past.leader_epoch,
-        # what is replayed fails again with a stack of its own, unless the
-        # broker refuses its copy
+        # A root that dies keeps its whole stack for the dead letter. A root that
+        # is replayed keeps a part: it is needed only if the broker refuses the
+        # copy, since a later failure has a stack of its own.
         stack=root.stack if dead_reason else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),
     )

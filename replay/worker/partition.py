@@ -455,9 +455,9 @@ class VerdictPartition:
                 continue
             put_off = worker.damaged_batches.put_off_run_at(*entry.place, now_ms)
             if put_off is not None:
-                self.damaged_run_by_entry_offset[entry_offset] = put_off.run
+                self.damaged_run_by_entry_offset[entry_offset] = put_off.damaged_run
                 due_ms_by_entry_offset[entry_offset] = put_off.until_ms
-                input_by_run[put_off.run] = input_id_of(entry.source)
+                input_by_run[put_off.damaged_run] = input_id_of(entry.source)
         root_count_by_run = Counter(self.damaged_run_by_entry_offset.values())
         for run, input_id in input_by_run.items():
             if worker.damaged_batches.record_report_if_due(run, now_ms):

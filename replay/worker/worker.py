@@ -379,7 +379,7 @@ class Worker:
         for place in places:
             put_off_run = self.damaged_batches.put_off_run_at(*place, now_ms)
             if put_off_run is not None:
-                answers[place] = absence_by_damage(put_off_run.run)
+                answers[place] = absence_by_damage(put_off_run.damaged_run)
         to_fetch = [place for place in places if place not in answers]
         if to_fetch:
             fetched = self.fetcher.fetch_past_damage(to_fetch)

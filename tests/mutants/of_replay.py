@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         "a-half-taken-record-is-gone-on-with",
         "replay/worker/accept.py",
-        "roots += islice(record.roots(), skip_count, accepted_to)",
+        "roots += islice(record.roots(), skip_count, batch_end)",
         "roots += islice(record.roots(), 0, room)",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_one_verdict_record_may_name_more_roots_than_one_transaction_holds",
@@ -320,7 +320,7 @@ MUTANTS = (
     Mutant(
         "what-a-strange-group-emitted-takes-no-place-in-a-transaction",
         "replay/worker/partition.py",
-        "until_ms_by_offset[offset] = now_ms + self._worker.limits.input_retry_ms",
+        "due_ms_by_entry_offset[offset] = now_ms + self._worker.limits.input_retry_ms",
         "pass",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_what_another_group_emitted_under_an_inputs_id_holds_up_nothing_of_the_input",
@@ -329,7 +329,7 @@ MUTANTS = (
     Mutant(
         "what-was-put-aside-keeps-its-place",
         "replay/worker/accept.py",
-        "due = replace(due, due_ms=min(aside.due_ms, now_ms))",
+        "new_entry = replace(new_entry, due_ms=min(aside.due_ms, now_ms))",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_what_was_put_aside_is_replayed_before_what_was_abandoned_after_it",
@@ -409,7 +409,7 @@ MUTANTS = (
     Mutant(
         "a-refused-letter-is-put-aside",
         "replay/worker/refusals.py",
-        "            return self._why_letter_waits_by_offset[offset]",
+        "            return self._why_letter_is_put_aside_by_offset[offset]",
         "            return None",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_dead_letter_that_is_refused_waits_alone_until_the_topic_takes_it",
@@ -548,7 +548,7 @@ MUTANTS = (
     Mutant(
         "a-record-that-was-read-and-is-gone-is-a-dead-letter",
         "replay/worker/outcome.py",
-        "if answer is Absence.NEVER and was_a_record(due):",
+        "if answer is Absence.NEVER and was_a_record(entry):",
         "if False:",
         "tests/unit/replay/records/test_replay_proof.py"
         "::test_a_record_that_a_bolt_failed_is_buried_though_the_log_shows_a_hole",
@@ -629,8 +629,8 @@ MUTANTS = (
     Mutant(
         "roots-of-a-former-group-hold-up-none-of-the-present-one",
         "replay/worker/outcome.py",
-        "dues = sorted(worker.record_and_leave_out_foreign(dues), key=_order_of_origin)",
-        "dues = sorted(dues, key=_order_of_origin)",
+        "entries = sorted(worker.record_and_leave_out_foreign(entries), key=_order_of_origin)",
+        "entries = sorted(entries, key=_order_of_origin)",
         "tests/unit/replay/worker/test_changed_inputs.py"
         "::test_roots_of_the_former_group_hold_up_none_of_the_new_one",
         "who gives an input another group in topics.yaml would get no replays of the new one",

@@ -93,11 +93,13 @@ def restore(worker: Worker, due_partition: TopicPartition) -> Restored:
         meaning = fold.put(record)  # calls `restored_roots` for an entry or a tombstone
         match meaning:
             case DueStep() | Pause():
-                pass  # `restored_roots` or `fold` has remembered it
+                pass  # `put` or `end` of `restored_roots` was called, or the fold keeps the pause
             case Progress():
                 restored_roots.roots_past_progress.clear()  # only what comes behind the last one counts
             case Flawed(why, root):
                 worker.report_undecodable(*due_partition, record.offset, why)
+                # more than that would take too much memory; the next owner mends
+                # the rest
                 if root is not None and len(restored_roots.flawed_offset_by_root) < MENDS_MAX:
                     restored_roots.flawed_offset_by_root[root] = record.offset
             case _:
@@ -107,7 +109,8 @@ def restore(worker: Worker, due_partition: TopicPartition) -> Restored:
     if flawed_offset_by_root:
         mends = _build_mends(worker, due_partition, flawed_offset_by_root)
     for mend in mends:
-        # it waits again under its new offset, once written
+        # until its new entry is written it must not be due;
+        # `VerdictPartition._mend_entries` adds it then
         restored_roots.table.remove(mend.root, flawed_offset_by_root[mend.root])
     progress = fold.progress.get(due_partition.partition)
     return Restored(restored_roots.table, progress, restored_roots.roots_past_progress, mends, fold.paused())
@@ -283,11 +286,13 @@ def read_entries(
 def _decode_or_report(worker: Worker, place: RecordPlace, answer: Record | Absence) -> Due | None:
     """Return the entry that was read at a place of `_ack_due`.
 
-    A flawed one is reported; in its place an entry is returned that makes a
-    dead letter, or None if its key is not of a root of ours.
+    If it is flawed, report it, and return in its place an entry with which the
+    root becomes a dead letter; None: the key is not of a root of a tracked
+    input.
 
-    Raises `Damaged`, `DataLoss` or `UnknownVersion`: the entry cannot be read,
-    is missing, or is newer.
+    Raises `Damaged`: the entry cannot be read; `DataLoss`: it is missing;
+    `UnknownVersion`: a newer version wrote it, and no operator lets it be
+    passed over.
     """
     if cannot_be_read(answer):
         raise Damaged(*place, "a root waits in it", DAMAGE_CURE)
@@ -299,6 +304,7 @@ def _decode_or_report(worker: Worker, place: RecordPlace, answer: Record | Absen
         )
     root = parse_root_key(answer.key)
     try:
+        # the stack is in a header, not in the value
         return replace(whole_entry(answer, root), stack=read_stack(answer.headers))
     except UnknownVersion as error:
         flaw = require_newer_passed_over(worker.log, answer, error)

@@ -153,8 +153,9 @@ class Firings:
         1. Get the other entries from the log.
         2. Decide about roots that were put aside, since their input could not
            go on.
-        3. For the others fetch the records, and build copies and dead letters,
-           except for those that are there already (`replay.worker.cut`).
+        3. For the others fetch the records, and build copies and dead letters.
+           A copy that a failed transaction has committed is taken in place of
+           a new one (`replay.worker.cut`).
         4. Put aside the roots whose topics refused what was written for them.
         5. Leave out what the breakers do not allow now.
         6. Gather the ids of the inputs of whose roots something is written.
@@ -168,6 +169,8 @@ class Firings:
         for offset, entry in entry_by_offset.items():
             if isinstance(entry, Aside):
                 undecided_entry_by_offset[offset] = entry
+            # None: it cannot be read, and is not about a root of ours;
+            # `Firing.done_offsets` removes it
             elif entry is not None:
                 decided_entry_by_offset[offset] = entry
         # 2. roots that were put aside
@@ -185,7 +188,7 @@ class Firings:
         input_ids = {outcome.input.id for outcome in outcomes}
         for offset in decision_by_offset:
             entry = entry_by_offset[offset]
-            if entry is not None:
+            if entry is not None:  # always so: only what was read is decided; for the types alone
                 input_ids.add(input_id_of(entry.source))
         return Firing(
             chosen_roots,
@@ -231,13 +234,14 @@ class Firings:
     def _build_outcomes(self, entry_by_offset: Mapping[int, Due], now_ms: int) -> Sequence[RootOutcome]:
         """Build the copy or dead letter of each due root.
 
-        A root whose copy or letter is committed already, by a transaction that
-        the broker cut in two, gets that one.
+        If a failed transaction has committed a root's copy or letter already,
+        the outcome has that one, and it is not written again.
         """
         if not entry_by_offset:
             return ()
         worker = self._worker
         why_refused_by_root: dict[Root, str] = {}
+        # the broker refused the copies of these roots: they die
         for offset, why in self._refusals.why_refused_by_dying_offset.items():
             if offset in entry_by_offset:
                 why_refused_by_root[entry_by_offset[offset].root] = why
@@ -251,23 +255,25 @@ class Firings:
     def _split_off_refused(
         self, outcomes: Sequence[RootOutcome], entry_by_offset: Mapping[int, Due], now_ms: int
     ) -> tuple[Sequence[RootOutcome], Mapping[int, NewEntry]]:
-        """Return the outcomes that are written, and by offset the new entries of roots put aside.
+        """Return the outcomes that are to be written, and the new entries of the other roots.
 
-        `entry_by_offset` has the entries that the outcomes are of.
+        These are put aside, since a topic refused their copy or letter; the
+        entries are by the offset of the former entry. `entry_by_offset` has the
+        entry of each outcome.
         """
-        # by the ids of the objects: outcomes have the same ones, and to compare
-        # the contents of entries takes longer
+        # by `id(entry)`: outcomes have the same objects, and to compare the
+        # contents takes longer
         offset_by_entry_id = {id(entry): offset for offset, entry in entry_by_offset.items()}
-        written: list[RootOutcome] = []
+        outcomes_to_write: list[RootOutcome] = []
         new_entry_by_offset: dict[int, NewEntry] = {}
         for outcome in outcomes:
             offset = offset_by_entry_id[id(outcome.entry)]
-            refused = self._refused_entry(outcome, offset, now_ms)
-            if refused is None:
-                written.append(outcome)
+            refused_entry_of_root = self._refused_entry(outcome, offset, now_ms)
+            if refused_entry_of_root is None:
+                outcomes_to_write.append(outcome)
             else:
-                new_entry_by_offset[offset] = self._new_entry(refused)
-        return written, new_entry_by_offset
+                new_entry_by_offset[offset] = self._new_entry(refused_entry_of_root)
+        return outcomes_to_write, new_entry_by_offset
 
     def _refused_entry(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
         """Return the new entry of a root that is put aside; None: what its outcome says is written.

@@ -118,10 +118,13 @@ def _order_of_origin(entry: Due) -> tuple[int, str, int, int]:
 def _build_outcomes(
     worker: Worker, entries: Sequence[Due], why_refused_by_root: Mapping[Root, str], now_ms: int
 ) -> list[RootOutcome]:
-    """Build the outcomes of due roots, in the same order; those left out are as in `outcomes_of`.
+    """Build the outcomes of due roots, in their order.
 
-    Raises `Disagreement` as `Worker.input_of`; `TopicError`: a topic is
-    missing, or has too few partitions.
+    A root is left out if its payload did not fit into one fetch, or if its
+    record lies in a damaged batch and the input's `on_data_loss` is not skip.
+
+    Raises `Disagreement`: topics.yaml does not have an input, or has it with
+    another group; `TopicError`: a topic is missing, or has too few partitions.
     """
     # by (source, group) of a due root: its input
     input_by_source_and_group: dict[tuple[int, str], Input] = {}
@@ -130,18 +133,19 @@ def _build_outcomes(
         if source_and_group not in input_by_source_and_group:
             input_by_source_and_group[source_and_group] = worker.input_of(entry.source, entry.group)
     input_by_id = {input.id: input for input in input_by_source_and_group.values()}
-    topics = {(entry.topic, entry.topic_id) for entry in entries}
-    topic_names = {name for name, _ in topics}
+    # topics of lost emissions: their ids show whether they were created again
+    topic_versions = {(entry.topic, entry.topic_id) for entry in entries}
+    topic_names = {name for name, _ in topic_versions}
     info_by_topic = worker.fetch_topics(input_by_id.values(), topic_names, settings=True)
     builder = _OutcomeBuilder(
         info_by_topic, why_refused_by_root, lambda topic: worker.letter_time_ms(topic, now_ms)
     )
-    fetched_roots = _fetch_records(worker, entries, unchanged_topics(topics, info_by_topic), now_ms)
+    fetched_roots = _fetch_records(worker, entries, unchanged_topics(topic_versions, info_by_topic), now_ms)
     outcomes: list[RootOutcome] = []
     for entry, answer, reason_if_missing in fetched_roots:
         input = input_by_source_and_group[entry.source, entry.group]
         if cannot_be_read(answer) and input.fails_on_loss():
-            continue  # its root goes on waiting
+            continue  # on_data_loss is fail: the root waits until the batch can be read
         outcomes.append(builder.build(entry, input, answer, reason_if_missing))
     return outcomes
 
@@ -219,21 +223,24 @@ class _OutcomeBuilder:
         self,
         info_by_topic: Mapping[str, TopicInfo],
         why_refused_by_root: Mapping[Root, str],
-        letter_time_ms: Callable[[str], int],
+        letter_time_of_topic: Callable[[str], int],
     ) -> None:
         """Prepare for some topics.
 
         Args:
-            info_by_topic: with their settings, by their names.
-            why_refused_by_root: the broker's words on the copies of roots that
-                die for it.
-            letter_time_ms: returns the time of a letter in a topic.
+            info_by_topic: what the broker says of each topic, settings
+                included, by the topic's name.
+            why_refused_by_root: of each root that dies since the broker refused
+                its copy, the broker's words.
+            letter_time_of_topic: called with the name of a dead-letter topic;
+                returns the time (ms) that a letter gets there.
         """
         self._info_by_topic = info_by_topic
         self._why_refused_by_root = why_refused_by_root
-        self._letter_time_ms = letter_time_ms
+        self._letter_time_of_topic = letter_time_of_topic
         # of each topic, by its name
         self._bytes_max_by_topic = {name: bytes_max(info) for name, info in info_by_topic.items()}
+        # whether the topic keeps the times that we write
         self._keeps_times_by_topic: dict[str, bool] = {}
         self._compacted_topics: set[str] = set()
         for name, info in info_by_topic.items():
@@ -246,8 +253,9 @@ class _OutcomeBuilder:
     ) -> RootOutcome:
         """Return what is written for a root: nothing, a copy, or a dead letter.
 
-        `answer` is its record, or why there is none; `reason_if_missing` is set if
-        the root dies for that.
+        `answer` is its record, or why there is none. `reason_if_missing` is why
+        the root dies if its record is missing; None: it is there, or there
+        never was one.
 
         Raises `TopicError`: the replay topic cannot take the copy.
         """
@@ -262,13 +270,15 @@ class _OutcomeBuilder:
             if self._fits(record, copy):
                 return RootOutcome(entry, input, copy, dead_reason=None)
             death = Death(DeadReason.TOO_LARGE)
-        if death is None:  # without a record there is nothing to copy
+        # so `record` is None; for an `Absence` that is not NEVER
+        # `reason_if_missing` is set, so this does not happen in fact
+        if death is None:
             death = Death(DeadReason.GONE)
         # 3. else a dead letter
         info = self._info_by_topic[input.dead_letter.topic]
         topic = LetterTopic(info.name, info.partitions, self._bytes_max_by_topic[info.name])
-        letter = build_dead_letter(entry, death, record, topic, self._letter_time_ms(topic.name))
-        # a letter that is too large has lost its payload
+        letter = build_dead_letter(entry, death, record, topic, self._letter_time_of_topic(topic.name))
+        # `build_dead_letter` leaves the payload out of a letter that is too large
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
         return RootOutcome(entry, input, letter, death.reason, has_payload, why_copy_refused=death.why)
 

@@ -166,14 +166,15 @@ class VerdictPartition:
     def aside_count_by_input(self, now_ms: int) -> Mapping[int, int]:
         """Return how many roots are put aside, by the id of their input.
 
-        These are all roots of an input that cannot go on; of any other one
-        those that a topic refuses, and the foreign ones.
+        If an input cannot go on, all its waiting roots are. Otherwise only
+        those that a topic refuses, and the foreign ones, are.
         """
         count_by_input = Counter(self._input_id_by_foreign_entry_offset.values())
         for input_id, refused in self.refused_aside_by_input().items():
             count_by_input[input_id] += refused.root_count
         for input_id, waiting_count in self.waiting.count_by_input().items():
             if input_id in self.pauses or not self._worker.is_ready(input_id, now_ms):
+                # all that wait, in place of the counts above
                 count_by_input[input_id] = waiting_count
         return count_by_input
 
@@ -211,8 +212,9 @@ class VerdictPartition:
             breaker = self._worker.breakers.get(input_id_of(source))
             if breaker is not None:  # else topics.yaml does not have the input
                 breaker.count_acked(end - start, now_ms)
-        epochs = read_epochs(record.headers)
-        self.intake.add(record.offset, verdicts, epochs, read_stacks(record.headers))
+        leader_epochs = read_epochs(record.headers)
+        stack_by_cause = read_stacks(record.headers)
+        self.intake.add(record.offset, verdicts, leader_epochs, stack_by_cause)
 
     def _decode_verdicts(self, record: Record) -> Verdicts | None:
         """Return the verdicts of a record; None if it has none, or is flawed, which is reported."""
@@ -318,13 +320,15 @@ class VerdictPartition:
     def _next_batch(self, now_ms: int) -> Batch | None:
         """Return the lost roots to accept next; None: no verdict came, or it can wait.
 
-        A batch without roots only moves the progress, which is written but
+        A batch without lost roots changes only the progress; it is written once
         every `position_interval_ms`.
         """
         batch = self.intake.next_batch(self._room_for_lost_roots)
         if batch.progress == self.intake.progress:  # no verdict came
             return None
-        since_progress_ms = now_ms - self._progress_written_at_ms  # below 0: the clock was set back
+        # a difference below 0 shows that the clock was set back: write it now
+        since_progress_ms = now_ms - self._progress_written_at_ms
+        # how often a progress alone is written
         interval_ms = self._worker.limits.position_interval_ms
         if not batch.roots and 0 <= since_progress_ms < interval_ms:
             return None
@@ -376,7 +380,7 @@ class VerdictPartition:
            few of the entries. If no more records of an input may become dead
            letters, write its pause, too.
         4. Remove what is done from memory; the rest goes on waiting, what is
-           held up for some time.
+           held up (in a damaged batch) for some time.
 
         An error before the transaction leaves all roots waiting; an error of
         the transaction makes the caller drop the partition, except where a
@@ -439,25 +443,24 @@ class VerdictPartition:
     def _delay_roots_in_damage(
         self, entry_by_offset: Mapping[int, Due | None], now_ms: int
     ) -> Mapping[int, int]:
-        """Record and report roots whose records lie in a damaged batch.
+        """Record which roots cannot go on since their record lies in a damaged batch, and report the batch.
 
         `entry_by_offset` has, by offset, the entries of roots that were due and
-        are not done; most were left for other reasons.
-
-        Return by the offset of an entry when its root is tried again, wall
-        time in ms.
+        are not done, for any reason. Return, by entry offset, the wall time (ms)
+        at which the root is tried again.
         """
         worker = self._worker
         due_ms_by_entry_offset: dict[int, int] = {}
         input_by_run: dict[DamagedRun, int] = {}  # by a damaged run: the id of the input
         for entry_offset, entry in entry_by_offset.items():
-            if entry is None:
+            if entry is None:  # it cannot be read, and is not about a root of ours
                 continue
             put_off = worker.damaged_batches.put_off_run_at(*entry.place, now_ms)
             if put_off is not None:
                 self.damaged_run_by_entry_offset[entry_offset] = put_off.damaged_run
                 due_ms_by_entry_offset[entry_offset] = put_off.until_ms
                 input_by_run[put_off.damaged_run] = input_id_of(entry.source)
+        # all waiting roots in the run, also those of former transactions
         root_count_by_run = Counter(self.damaged_run_by_entry_offset.values())
         for run, input_id in input_by_run.items():
             if worker.damaged_batches.record_report_if_due(run, now_ms):
@@ -474,17 +477,20 @@ class VerdictPartition:
     def _delay_foreign_roots(
         self, entry_by_offset: Mapping[int, Due | None], now_ms: int
     ) -> Mapping[int, int]:
-        """Record the foreign roots among those that were due and are not done.
+        """Record which of these roots are foreign, and delay them.
 
-        `entry_by_offset` has the entries of the latter, by offset. Foreign roots
-        are tried again, since the input may get their group by a newer
-        topics.yaml; until then they take no place in a transaction.
+        `entry_by_offset` has, by offset, the entries of roots that were due and
+        are not done. A root is foreign if another group emitted it under the id
+        of the input. A newer topics.yaml may give the input their group, so
+        they are tried again after `input_retry_ms`; without the delay they
+        would take the places of other roots in each transaction.
 
-        Return by the offset of an entry when its root is tried again, wall
-        time in ms.
+        Return, by entry offset, the wall time (ms) at which the root is tried
+        again.
         """
         due_ms_by_entry_offset: dict[int, int] = {}
         for offset, entry in entry_by_offset.items():
+            # None: an entry that cannot be read, and is not about a root of ours
             if entry is not None and self._worker.is_of_other_group(entry.source, entry.group):
                 self._input_id_by_foreign_entry_offset[offset] = input_id_of(entry.source)
                 due_ms_by_entry_offset[offset] = now_ms + self._worker.limits.input_retry_ms
@@ -611,9 +617,10 @@ class VerdictPartition:
         tried alone.
         """
         self._has_aborted_once = True
-        with suppress(WindhoverError):  # the next transaction raises it again
+        with suppress(WindhoverError):  # if the abort fails, the next transaction raises that
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
         if len(firing.input_ids) > 1:
+            # which input is at fault is not clear: each of them is tried alone
             self._worker.input_ids_to_try_alone |= firing.input_ids
             return
         for input_id in firing.input_ids:  # one, or none where only a pause was written
@@ -622,6 +629,9 @@ class VerdictPartition:
             if isinstance(error, RecordRefused) and sent:
                 self._record_refused_firing(input_id, firing, sent, error, now_ms)
             else:
+                # no single record is refused (the topic is missing or forbidden):
+                # the whole input is left alone, and a search for refused records
+                # would show nothing
                 self._refusals.end_search(input_id)
                 self._worker.record_trouble(input_id, error, now_ms)
 
@@ -656,13 +666,14 @@ class VerdictPartition:
     def _record_refused_alone(
         self, offset: int, outcome: RootOutcome, error: RecordRefused, now_ms: int
     ) -> None:
-        """Record that the broker refused a copy or dead letter that was sent alone.
+        """Record that the broker refused a copy or dead letter that was the only one of its transaction.
 
-        `offset` is that of its root's entry. What will be put aside, a letter
-        or a copy that is too old for its topic, is reported.
+        A copy's root becomes a suspect; a letter is put aside by the next
+        transaction. Report a letter, and a copy that is too old for its topic,
+        since these are put aside. `offset` is that of the root's entry.
         """
         record = outcome.record_to_write
-        if record is None:  # for the type alone: what was sent was written
+        if record is None:  # it cannot be: only what was sent is refused; for the types alone
             return
         why = f"{record.topic}: {error.reason}"
         is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
@@ -671,6 +682,8 @@ class VerdictPartition:
             at_fault = self._refusals.record_refused_copy(input_id, offset, why, is_too_old=is_too_old)
             self._leave_alone_if_topic_refuses(input_id, at_fault, now_ms)
         else:
+            # the topic does not take our clock's time: its letters get the
+            # broker's from now on
             if error.is_for_its_time:
                 self._worker.letter_topics_on_broker_time.add(record.topic)
             self._refusals.record_refused_letter(outcome.input.id, offset, why)
@@ -723,12 +736,12 @@ class VerdictPartition:
         return True
 
     def _count_firing(self, firing: Firing, now_ms: int) -> None:
-        """Count and report what a committed transaction wrote, and remember its pauses."""
+        """Count and report what a committed transaction wrote; remember and report its pauses."""
         counters = self._worker.counters
         copies_by_input = Counter(outcome.input.name for outcome in firing.outcomes if outcome.is_copy)
         counters.replayed += copies_by_input.total()
         counters.replayed_by_input.update(copies_by_input)
-        # roots that were put aside, and never had a record
+        # decision None: the root was put aside, and there never was a record
         counters.absent += sum(decision is None for decision in firing.decision_by_offset.values())
         for outcome in firing.outcomes:
             if not outcome.is_copy:
@@ -736,7 +749,11 @@ class VerdictPartition:
             written = outcome.record_to_write
             if self._worker.on_written is not None and written is not None:
                 self._worker.on_written(outcome.entry, written, outcome.input, outcome.is_copy, now_ms)
-        for pause in firing.pauses:
+        self._pause_inputs(firing.pauses)
+
+    def _pause_inputs(self, pauses: Iterable[Pause]) -> None:
+        """Remember that inputs are paused in this partition, and report it."""
+        for pause in pauses:
             self.pauses[pause.input] = pause
             name = self._worker.name_of(pause.input)
             self._worker.report("paused", input=name, partition=self.number, why=paused_text(name, pause))
@@ -744,11 +761,11 @@ class VerdictPartition:
     def _count_and_report_without_copy(self, outcome: RootOutcome, now_ms: int) -> None:
         """Count and report a root that got no copy: it never had a record, was dropped, or died."""
         counters = self._worker.counters
-        entry = outcome.entry
-        name = outcome.input.name
-        if outcome.dead_reason is None:
+        if outcome.dead_reason is None:  # no copy and no letter: there never was a record
             counters.absent += 1
             return
+        entry = outcome.entry
+        name = outcome.input.name
         fields: dict[str, str | int] = {
             "input": name,
             "root": entry.origin,
@@ -776,14 +793,15 @@ class VerdictPartition:
         roots are sent: if a part of the transaction is committed alone
         (`acker.service.partition` says when), no root is lost.
 
-        A request to abort may be delayed, too, and undo the copies of a later
-        transaction: tombstones that follow would be committed without them.
-        But the broker takes no record for a partition that has left the
-        transaction. So after an abort `_ack_due` is a part of each transaction
-        before the copies are.
+        After an abort there is a second danger. The request to abort may be
+        delayed, and arrive during a later transaction: it undoes the copies
+        that were sent by then. The tombstones behind them must not be
+        committed. The broker refuses a record for a partition that has left the
+        transaction. So after an abort each transaction begins with a record for
+        `_ack_due`: if a late abort comes, the tombstones are refused.
 
-        Return the offsets that entries, by which roots wait, got in `_ack_due`,
-        in their order; of other records none.
+        Return the offsets of the entries (records of `_ack_due` under a root's
+        key, with a value), in their order.
         """
         records = tuple(records)
         if not records:
@@ -794,6 +812,7 @@ class VerdictPartition:
         for record in records:
             if record.topic != self._due_partition.topic:
                 copies_and_letters.append(record)
+            # a root's key and a value: an entry; without a value it is a tombstone
             elif len(record.key or b"") == ROOT_KEY_BYTES and record.value is not None:
                 entries.append(record)
             else:
@@ -803,8 +822,10 @@ class VerdictPartition:
         timeout_ms = self._worker.limits.operation_timeout_ms
         transactions.begin()
         if self._has_aborted_once:
+            # makes `_ack_due` a part of the transaction before a copy is; see above
             transactions.send_all([self._record_of_owner])
             transactions.flush(timeout_ms)
+        # the copies are in the log before a tombstone is sent
         transactions.send_all(copies_and_letters)
         transactions.flush(timeout_ms)
         for record in entries:

@@ -163,20 +163,18 @@ class Refusals:
     def choose_next_roots(self, due_roots: Sequence[DueRoot], inputs: Sequence[int]) -> Sequence[DueRoot]:
         """Return which due roots of `inputs` the transaction that begins tries.
 
-        `inputs` are those that `choose_next_inputs` returned. Empty: all due
-        roots are suspects; then `decide_about_suspects` says what becomes of
-        them.
+        `inputs` are those that `choose_next_inputs` returned. If the result is
+        empty, all due roots are suspects: then call `decide_about_suspects`.
         """
         not_aside = self.roots_aside.leave_out_roots_aside(due_roots)
         if len(not_aside) < len(due_roots):
-            # what is put aside is tried in one of `TRANSACTIONS_WITHOUT_ASIDE_MAX` transactions,
-            # or at once if nothing else is due
+            # roots that are put aside are tried alone, in each 8th transaction
+            # (`TRANSACTIONS_WITHOUT_ASIDE_MAX`), or at once if nothing else is due
             self._transactions_without_aside += 1
             if not not_aside or self._transactions_without_aside >= TRANSACTIONS_WITHOUT_ASIDE_MAX:
                 self._transactions_without_aside = 0
                 return self.roots_aside.choose_due_aside(due_roots)
-        # an input whose refused record is searched for is tried alone, so it
-        # is the first of `inputs`
+        # an input with a search is tried alone, so `inputs` has only that one
         search = self._search_by_input.get(inputs[0])
         return not_aside if search is None else search.choose_roots(not_aside)
 
@@ -209,11 +207,12 @@ class Refusals:
     def record_refused_copy(self, input_id: int, offset: int, why: str, *, is_too_old: bool) -> AtFault:
         """Record that the copy of a root was refused alone; return where the fault lies.
 
-        `why` has the broker's words; `is_too_old`: the topic takes no record
-        with the time of this one.
+        `why` has the broker's words. `is_too_old`: the record's time is too old
+        for the topic; such a root is put aside, and does not die.
         """
         if is_too_old:
             self._too_old_suspects.add(offset)
+        # only `_give_up_suspects` adds to the count
         self._refused_in_a_row_of(input_id).copy_why = why
         search = self._search_of(input_id)
         at_fault = search.record_refused_alone(offset, why)
@@ -234,9 +233,11 @@ class Refusals:
             search.record_refused_letter()
 
     def decide_about_suspects(self, input_id: int) -> AtFault:
-        """Decide about the suspects of an input of which nothing else is due.
+        """Decide what becomes of the suspects of an input, if nothing else of it is due.
 
-        Return where the fault lies: by that they are given up, or wait.
+        Return where the fault lies. If it is `AtFault.RECORDS`, they die, or
+        are put aside if they are only too old. If it is `AtFault.TOPIC`, the
+        search ends, and the caller leaves the input alone.
         """
         search = self._search_by_input[input_id]
         at_fault = search.fault_of_suspects()
@@ -271,7 +272,7 @@ class Refusals:
         if search is None:
             search = Narrowing(
                 roots_max=self._limits.fire_max,
-                refused_max=self._limits.refused_max,
+                refused_copies_max=self._limits.refused_max,
                 refused_in_a_row=self._refused_in_a_row_of(input_id).copy_count,
                 search_number=self._search_count,
             )
@@ -295,8 +296,14 @@ class Refusals:
             del self._search_by_input[input_id]
 
     def _give_up_suspects(self, input_id: int, search: Narrowing) -> None:
-        """Give up the suspects of a search: they die, or wait if they are only too old."""
-        if not search.has_accepted_lately:  # else an accepted copy has ended the refusals in a row
+        """Give up the suspects of a search.
+
+        Each root dies, or is put aside if its copy is only too old; the next
+        transaction that chooses it writes that.
+        """
+        # No copy was accepted since: they count as refused in a row. Otherwise
+        # `record_accepted` has set the count to 0.
+        if not search.has_accepted_lately:
             self._refused_in_a_row_of(input_id).copy_count += len(search.suspects)
         for offset, why in search.give_up_suspects().items():
             if offset in self._too_old_suspects:

@@ -127,19 +127,21 @@ class RefusedAside:
             aside.next_try_max = min(self._tried_max, 2 * aside.next_try_max)
 
     def record_try_refused(self, input_id: int, tried_count: int, why: str) -> int:
-        """Record that so many roots of an input were tried, and refused again.
+        """Record that `tried_count` roots of an input that were put aside were tried, and refused.
 
-        Return for how many ms all of the input are left alone. 0: several were
-        tried, and half as many are tried at once, to find one that is taken.
+        If it was one, return for how many ms all such roots of the input are
+        left alone, twice as long each time. If several were tried together,
+        return 0: the next try has half as many, to single out one that the
+        topic takes.
         """
         aside = self._aside_by_input[input_id]
         aside.next_try_max = max(1, tried_count // 2)
         if tried_count > 1:
             return 0
         aside.why = why
-        wait_ms = aside.wait_after_refusal_ms
-        aside.wait_after_refusal_ms = next_wait_ms(wait_ms, self._wait_ms_max)
-        return wait_ms
+        this_wait_ms = aside.wait_after_refusal_ms
+        aside.wait_after_refusal_ms = next_wait_ms(this_wait_ms, self._wait_ms_max)
+        return this_wait_ms
 
     def forget_done(self, offsets: Collection[int]) -> None:
         """Forget the roots whose entries, at these offsets of `_ack_due`, got a tombstone."""

@@ -121,27 +121,31 @@ class DueRoot(NamedTuple):
     offset: int
 
 
+_ENTRY_DUE_MS: Final = 0
+_ENTRY_OFFSET: Final = 1
+"""The columns of an array of entries, of shape ``(n, 2)``."""
+
+
 class Schedule:
-    """Entries of `_ack_due`, each a due time and an offset; the earliest ones can be taken.
+    """Entries of `_ack_due`, each a due time and an offset; the earliest ones can be taken."""
 
-    In an array of them, column 0 is the due time and column 1 the offset.
-    """
-
-    def __init__(self, chunk: int = CHUNK, unsorted_allowed: int = UNSORTED_ALLOWED) -> None:
+    def __init__(self, chunk_size: int = CHUNK, unsorted_allowed: int = UNSORTED_ALLOWED) -> None:
         """Begin with none.
 
         Args:
-            chunk: how many entries a chunk has at first.
-            unsorted_allowed: so many entries may be unsorted, however few there are
-                in all.
+            chunk_size: how many entries a new chunk has; one with twice as many
+                is cut.
+            unsorted_allowed: so many entries may be unsorted; more only if they
+                are at most a 64th of those in chunks.
         """
-        self._chunk_size = chunk
+        self._chunk_size = chunk_size
         self._unsorted_allowed = unsorted_allowed
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
         self._sorted_count = 0  # entries in chunks
-        # entries that were added lately: due times and offsets in turn, and the
-        # earliest due time among them; None: there is none
+        # entries that were added since the last sort, flat: due time, offset, due
+        # time, offset ...
         self._unsorted = array("q")
+        # the earliest due time among the unsorted ones; None: there is none
         self._unsorted_next_due_ms: int | None = None
 
     def __len__(self) -> int:
@@ -158,7 +162,7 @@ class Schedule:
         times_ms: list[int] = []
         if self._chunks:
             first_chunk = self._chunks[0]
-            times_ms.append(int(first_chunk[0, 0]))
+            times_ms.append(int(first_chunk[0, _ENTRY_DUE_MS]))
         if self._unsorted_next_due_ms is not None:
             times_ms.append(self._unsorted_next_due_ms)
         return min(times_ms, default=None)
@@ -180,7 +184,8 @@ class Schedule:
     def take(self, now_ms: int, limit: int) -> list[DueRoot]:
         """Remove and return at most `limit` due entries, in the order of due time, then offset."""
         due_parts = [np.empty((0, 2), np.int64)]
-        # 1. all unsorted entries that are due
+        # 1. all unsorted entries that are due; they may be earlier than those in
+        # chunks
         if self._unsorted_next_due_ms is not None and self._unsorted_next_due_ms <= now_ms:
             due_parts.append(self._remove_due_unsorted(now_ms))
         # 2. from the chunks the first ones that are due, up to `limit`
@@ -188,14 +193,14 @@ class Schedule:
         while room > 0 and self._is_first_chunk_due(now_ms):
             chunk = self._chunks.popleft()
             # a chunk ascends by due time, so what is due is its beginning
-            due_count = int(np.searchsorted(chunk[:, 0], now_ms, "right"))
+            due_count = int(np.searchsorted(chunk[:, _ENTRY_DUE_MS], now_ms, "right"))
             end = min(room, due_count)
             due_parts.append(chunk[:end])
             if end < len(chunk):
                 self._chunks.appendleft(chunk[end:])
             self._sorted_count -= end
             room -= end
-        # 3. the earliest of both; what is more than `limit` is put back
+        # 3. sort both together; what is more than `limit` goes back into the chunks
         entries = np.concatenate(due_parts)
         entries = entries[_sorting_indices(entries)]
         self._merge(entries[limit:])
@@ -205,17 +210,18 @@ class Schedule:
         """Return whether the first entry of the first chunk is due; False: there is no chunk."""
         if not self._chunks:
             return False
-        first_due_ms = self._chunks[0][0, 0]
+        first_due_ms = self._chunks[0][0, _ENTRY_DUE_MS]
         return bool(first_due_ms <= now_ms)
 
     def _remove_due_unsorted(self, now_ms: int) -> I64:
         """Remove and return the unsorted entries that are due, in any order; later ones stay."""
+        # removes all and resets the earliest due time; later ones are put back below
         entries = self._remove_unsorted()
-        is_due = entries[:, 0] <= now_ms
+        is_due = entries[:, _ENTRY_DUE_MS] <= now_ms
         later = entries[~is_due]
         if len(later):
             self._unsorted = array("q", later.tobytes())
-            self._unsorted_next_due_ms = int(later[:, 0].min())
+            self._unsorted_next_due_ms = int(later[:, _ENTRY_DUE_MS].min())
         return entries[is_due]
 
     def _remove_unsorted(self) -> I64:
@@ -240,8 +246,8 @@ class Schedule:
         # and 90 ms the entries of 5 and 60 ms belong to numbers -1 (which the
         # first chunk takes) and 1. Entries ascend, so those of a chunk are a
         # slice; `slice_ends` has, by chunk, where it ends.
-        first_dues_ms = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
-        chunk_numbers = np.searchsorted(first_dues_ms, entries[:, 0], "right") - 1
+        first_dues_ms = np.array([chunk[0, _ENTRY_DUE_MS] for chunk in self._chunks], np.int64)
+        chunk_numbers = np.searchsorted(first_dues_ms, entries[:, _ENTRY_DUE_MS], "right") - 1
         slice_ends = np.searchsorted(chunk_numbers, np.arange(len(self._chunks)), "right")
         merged: deque[I64] = deque()
         begin = 0
@@ -267,7 +273,7 @@ class Schedule:
 
 def _sorting_indices(entries: I64) -> I64:
     """Return the indices that sort entries by due time, then offset."""
-    return np.lexsort((entries[:, 1], entries[:, 0]))
+    return np.lexsort((entries[:, _ENTRY_OFFSET], entries[:, _ENTRY_DUE_MS]))
 
 
 KEPT_BYTES: Final = 600

@@ -116,16 +116,17 @@ class Worker:
         self.log = log
         self.limits = limits
         self.jitter = jitter
+        # called with the name of each operation that begins, for the watchdog
         self.note_operation = note_operation
-        self.on_written = on_written
+        self.on_written = on_written  # called for each committed copy and letter
         self._report = report
         # from topics.yaml
         self.ack_topics: AckTopics = topics.ack_topics
         self.group = topics.acker.replay_group
         self.partition_count = topics.acker.partitions
-        self._inputs: dict[int, Input] = {}  # this and the next two are by an input's id
-        self.policies: dict[int, Policy] = {}
-        self.breakers: dict[int, Breaker] = {}
+        self._inputs: dict[int, Input] = {}  # by an input's id
+        self.policies: dict[int, Policy] = {}  # by an input's id
+        self.breakers: dict[int, Breaker] = {}  # by an input's id
         for input in topics.inputs.values():
             self._inputs[input.id] = input
             self.policies[input.id] = policy_of(input)
@@ -281,9 +282,9 @@ class Worker:
         self.log.stable_ends([TopicPartition(self.ack_topics.due, 0)])
 
     def record_success(self, input_ids: Iterable[int], input_ids_with_copies: Collection[int]) -> None:
-        """Record that a transaction of some inputs was committed; report those whose trouble is over.
+        """Record that a transaction of some inputs was committed; report those whose trouble that ends.
 
-        It had a copy of each of `input_ids_with_copies`.
+        `input_ids_with_copies` are those of which it had a copy.
         """
         for input_id in input_ids:
             self.input_ids_to_try_alone.discard(input_id)
@@ -322,30 +323,31 @@ class Worker:
     def act_together_or_input_by_input(
         self,
         items: Sequence[T],
-        input_of: Callable[[T], int],
+        input_id_of_item: Callable[[T], int],
         act: Callable[[Sequence[T]], R],
         now_ms: int,
     ) -> list[R]:
-        """Act on items of many inputs at once; if that fails, on the items of each input alone.
+        """Call `act` with all items; if it fails, call it for each input with the items of that one.
 
-        An input that fails alone is left alone for a while (`record_trouble`),
-        so its items have no result.
+        It is called again only after an error that may be one input's. An input
+        that fails alone is left alone for a while (`record_trouble`), so its
+        items have no result.
 
         Args:
-            input_of: returns the id of an item's input.
+            input_id_of_item: returns the id of an item's input.
             act: asks the broker something about the items.
 
-        Return the result of each call that did not fail: one if none failed,
-        else one for each input. Raises `Unreachable`: the broker does not
+        Return the results: one if the first call did not fail; otherwise one for
+        each input whose call did not fail, which may be none. Raises `Unreachable`: the broker does not
         answer at all.
         """
         # 1. all at once
-        items_by_input: dict[int, list[T]] = {}
+        items_by_input: dict[int, list[T]] = {}  # filled if the call with all items fails
         try:
             return [act(items)]
         except ERRORS_OF_ONE_INPUT as error:
             for item in items:
-                items_by_input.setdefault(input_of(item), []).append(item)
+                items_by_input.setdefault(input_id_of_item(item), []).append(item)
             if len(items_by_input) <= 1:  # to act on the one input again would fail again
                 for input_id in items_by_input:
                     self.record_trouble(input_id, error, now_ms)
@@ -370,10 +372,10 @@ class Worker:
         self._report(ReplayEvent(name, fields))
 
     def fetch_readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
-        """Fetch records as `Fetcher.fetch` does; put off the batches that are damaged.
+        """Fetch records as `Fetcher.fetch` does, but not from runs that are put off (`DamagedBatches`).
 
-        A record of a batch that could not be read lately is not asked for: it
-        is absent until the batch is tried again.
+        Their records count as absent until the run is tried again. Put off the
+        runs that this fetch meets as damaged.
         """
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in places:
@@ -448,12 +450,12 @@ class Worker:
     def check_topics(self, now_ms: int) -> PartitionCounts:
         """Compare the topics with topics.yaml.
 
-        An input with a missing or small topic is reported, and left alone for
-        a while.
+        Report each input with a missing or too small topic, and leave it alone
+        for a while.
 
-        Return the ack topics' counts, which are to be checked further on.
-        Raises `Disagreement` or `TopicError`: the ack topics do not have N
-        partitions.
+        Return the counts of the ack topics' partitions; the caller checks them
+        again from time to time. Raises `Disagreement` or `TopicError`: the ack
+        topics do not have `acker.partitions` partitions.
         """
         counts = PartitionCounts(
             self.log, (self.ack_topics.verdict, self.ack_topics.due), self.partition_count
@@ -470,17 +472,20 @@ class Worker:
         return counts
 
     def _require_enough_partitions(self, inputs: Sequence[Input]) -> None:
-        """Raise `TopicError` if a replay topic is missing, or has fewer partitions than its source."""
+        """Raise `TopicError` if a replay or dead-letter topic is missing, or a replay topic is too small.
+
+        It is if it has fewer partitions than the input's topic.
+        """
         info_by_topic = self.fetch_topics(inputs, (input.topic for input in inputs), settings=False)
         for input in inputs:
-            # a source that is missing is its query's trouble: copies can be
-            # written without it
-            source_topic = info_by_topic.get(input.topic)
-            replay_topic = info_by_topic[input.replay_topic]
-            if source_topic is not None and replay_topic.partitions < source_topic.partitions:
+            # the input's topic may be missing: that concerns its query, and
+            # copies can be written without it
+            input_topic_info = info_by_topic.get(input.topic)
+            replay_topic_info = info_by_topic[input.replay_topic]
+            if input_topic_info is not None and replay_topic_info.partitions < input_topic_info.partitions:
                 raise TopicError(
-                    f"topic {input.replay_topic} has {replay_topic.partitions} partitions, its"
-                    f" source {input.topic} {source_topic.partitions}; give it as many"
+                    f"topic {input.replay_topic} has {replay_topic_info.partitions} partitions, its"
+                    f" source {input.topic} {input_topic_info.partitions}; give it as many"
                 )
 
 

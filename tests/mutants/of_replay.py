@@ -147,8 +147,8 @@ MUTANTS = (
     Mutant(
         "a-replay-is-never-early",
         "replay/worker/waiting.py",
-        "is_due = entries[:, 0] <= now_ms",
-        "is_due = entries[:, 0] <= now_ms + 1_000",
+        "is_due = entries[:, _ENTRY_DUE_MS] <= now_ms",
+        "is_due = entries[:, _ENTRY_DUE_MS] <= now_ms + 1_000",
         "tests/unit/replay/worker/test_replay_schedule.py"
         "::test_of_those_that_were_just_added_none_is_taken_early",
         "back-off would be a second shorter than configured",

@@ -108,7 +108,7 @@ class VerdictPartition:
         self.verdict_partition = TopicPartition(worker.ack_topics.verdict, number)
         self._due_partition = TopicPartition(worker.ack_topics.due, number)
         self._progress_written_at_ms = 0  # wall time
-        self._owner_checked_ms = 0  # wall time
+        self._owner_checked_at_ms = 0  # wall time
         self._has_aborted_once = False  # since this was opened; see `_run_transaction`
         self._refusals = Refusals(worker.limits, worker.refused_in_a_row_by_input)
         self.damaged_run_by_entry_offset: dict[int, DamagedRun] = {}
@@ -244,8 +244,8 @@ class VerdictPartition:
         with uncollected():
             interval_ms = self._owner_check_interval_ms()
             # abs: a clock that was set back must not delay the check for long
-            if interval_ms and abs(now_ms - self._owner_checked_ms) >= interval_ms:
-                self._owner_checked_ms = now_ms
+            if interval_ms and abs(now_ms - self._owner_checked_at_ms) >= interval_ms:
+                self._owner_checked_at_ms = now_ms
                 self._require_owned()
             has_mended = self._mend_entries(now_ms)
             # due roots go first: they make room for new ones

@@ -208,11 +208,11 @@ class Refusals:
         """Record that the copy of a root was refused alone; return where the fault lies.
 
         `why` has the broker's words. `is_too_old`: the record's time is too old
-        for the topic; such a root is put aside, and does not die.
+        for the topic; such a root is put aside, and does not die. The count of
+        refused copies in a row changes only when suspects are given up.
         """
         if is_too_old:
             self._too_old_suspects.add(offset)
-        # only `_give_up_suspects` adds to the count
         self._refused_in_a_row_of(input_id).copy_why = why
         search = self._search_of(input_id)
         at_fault = search.record_refused_alone(offset, why)

@@ -287,7 +287,7 @@ NO_DELAY: Final[Mapping[int, int]] = MappingProxyType({})
 class _EntryInMemory(NamedTuple):
     """A whole entry, and an estimate of the memory that it takes."""
 
-    due: Due
+    entry: Due
     size_bytes: int
 
 
@@ -308,7 +308,7 @@ class DueRoots:
         for input_id, rows in rows_by_input.items():
             self._schedule_by_input[input_id].add_all(rows)
         # whole entries, as many as fit, by their offsets
-        self._entry_by_offset: dict[int, _EntryInMemory] = {}
+        self._kept_entry_by_offset: dict[int, _EntryInMemory] = {}
         self._entries_bytes = 0
         self._entries_bytes_max = in_memory_bytes_max
         # of each root that was taken, by its offset: the id of its input
@@ -341,13 +341,13 @@ class DueRoots:
                 next_due_ms_by_input[input_id] = due_ms
         return next_due_ms_by_input
 
-    def put(self, due: Due, offset: int, value_bytes: int) -> None:
+    def put(self, entry: Due, offset: int, value_bytes: int) -> None:
         """Add a root that waits, whose entry in `_ack_due` has this offset and size."""
-        self._schedule_by_input[input_id_of(due.source)].add(due.due_ms, offset)
+        self._schedule_by_input[input_id_of(entry.source)].add(entry.due_ms, offset)
         size_bytes = value_bytes + KEPT_BYTES
         # without room the entry is read from `_ack_due` when it is due
         if self._entries_bytes + size_bytes <= self._entries_bytes_max:
-            self._entry_by_offset[offset] = _EntryInMemory(due, size_bytes)
+            self._kept_entry_by_offset[offset] = _EntryInMemory(entry, size_bytes)
             self._entries_bytes += size_bytes
 
     def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[DueRoot]:
@@ -374,27 +374,29 @@ class DueRoots:
 
     def entries_in_memory(self, roots: Iterable[DueRoot]) -> dict[int, Due | None]:
         """Return the entries of roots by offset; None: one is not in memory, but in `_ack_due`."""
-        due_by_offset: dict[int, Due | None] = {}
+        entry_by_offset: dict[int, Due | None] = {}
         for root in roots:
-            entry = self._entry_by_offset.get(root.offset)
-            due_by_offset[root.offset] = None if entry is None else entry.due
-        return due_by_offset
+            in_memory = self._kept_entry_by_offset.get(root.offset)
+            entry_by_offset[root.offset] = None if in_memory is None else in_memory.entry
+        return entry_by_offset
 
     def remove(self, taken: Iterable[DueRoot]) -> None:
         """Remove taken roots, and their entries, for good."""
         for root in taken:
-            entry = self._entry_by_offset.pop(root.offset, None)
-            if entry is not None:
-                self._entries_bytes -= entry.size_bytes
+            in_memory = self._kept_entry_by_offset.pop(root.offset, None)
+            if in_memory is not None:
+                self._entries_bytes -= in_memory.size_bytes
             self._input_by_taken_offset.pop(root.offset)
 
-    def put_back(self, taken: Iterable[DueRoot], until_ms_by_offset: Mapping[int, int] = NO_DELAY) -> None:
+    def put_back(
+        self, taken: Iterable[DueRoot], due_ms_by_entry_offset: Mapping[int, int] = NO_DELAY
+    ) -> None:
         """Put taken roots back among those that wait, each due at its `due_ms`.
 
-        That may be later than it was. Where `until_ms_by_offset` has another
+        That may be later than it was. Where `due_ms_by_entry_offset` has another
         due time for the offset of a root, that one counts. Both change the
         schedule in memory alone; `_ack_due` keeps the former time.
         """
         for due_ms, offset in taken:
             input_id = self._input_by_taken_offset.pop(offset)
-            self._schedule_by_input[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)
+            self._schedule_by_input[input_id].add(due_ms_by_entry_offset.get(offset, due_ms), offset)

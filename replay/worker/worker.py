@@ -303,9 +303,9 @@ class Worker:
         `aside_by_input` has all of them, by their ids.
         """
         for input_id, aside in aside_by_input.items():
-            reported_ms = self._aside_reported_at_ms_by_input.get(input_id)
+            reported_at_ms = self._aside_reported_at_ms_by_input.get(input_id)
             # abs: a clock that was set back must not keep a report back for long
-            if reported_ms is None or abs(now_ms - reported_ms) >= self.limits.input_retry_ms:
+            if reported_at_ms is None or abs(now_ms - reported_at_ms) >= self.limits.input_retry_ms:
                 self._aside_reported_at_ms_by_input[input_id] = now_ms
                 name = self.name_of(input_id)
                 why = aside.why or self._why_input_aside(input_id)

@@ -52,8 +52,8 @@ MUTANTS = (
     Mutant(
         "a-cause-has-the-waits-of-its-rule",
         "replay/policy/disposition.py",
-        "delay_ms(rule.backoff or policy.backoff, failures, jitter)",
-        "delay_ms(policy.backoff, failures, jitter)",
+        "delay_ms(rule.backoff or policy.backoff, backoff_failures, jitter)",
+        "delay_ms(policy.backoff, backoff_failures, jitter)",
         "tests/unit/replay/policy/test_schedules_by_cause.py"
         "::test_a_cause_has_the_attempts_and_waits_of_its_rule",
         "what the file says of a cause would not be done",
@@ -61,8 +61,8 @@ MUTANTS = (
     Mutant(
         "a-record-that-took-the-place-of-a-lost-one-is-not-copied",
         "replay/worker/fetch.py",
-        "record.leader_epoch > leader_epoch",
-        "record.leader_epoch < leader_epoch",
+        "record.leader_epoch > emitted_epoch",
+        "record.leader_epoch < emitted_epoch",
         "tests/unit/replay/worker/test_replay_cut_logs.py"
         "::test_a_record_that_took_the_place_of_a_lost_one_is_not_copied",
         "a bolt would get a record that was never lost, under the history of another one",
@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         "a-lost-copy-is-compared-with-the-epoch-of-its-emission",
         "replay/worker/accept.py",
-        "if is_of_later_leader(record, emitted_epoch):",
+        "if is_of_later_leader(answer, emitted_epoch):",
         "if False:",
         "tests/unit/replay/worker/test_cut_before_accept.py::test_a_lost_copy_is_not_taken_for_another_one",
         "another record's history would be taken for the lost copy's",
@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         "a-resume-reaches-who-had-the-paused-partition-before",
         "replay/worker/service.py",
-        "        self._worker.forget_pauses_except(owned)\n",
+        "        self._worker.forget_pauses_except(assigned)\n",
         "",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_after_a_resume_a_worker_that_the_paused_partition_has_left_counts_anew",
@@ -338,7 +338,7 @@ MUTANTS = (
     Mutant(
         "a-lost-copy-goes-on-with-its-history",
         "replay/worker/accept.py",
-        "return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)",
+        "return Past(lineage, history_of(answer.headers), leader_epoch=answer.leader_epoch)",
         "return Past(Lineage(location(*place)))",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_once",
@@ -382,7 +382,7 @@ MUTANTS = (
     Mutant(
         "no-record-dies-while-nothing-shows-that-its-topic-takes-others",
         "replay/worker/narrowing.py",
-        "return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN",
+        "return AtFault.TOPIC if len(self.suspects) >= self._refused_copies_max else AtFault.UNKNOWN",
         "return AtFault.RECORDS",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_topic_that_takes_no_copy_is_the_inputs_trouble",
@@ -521,7 +521,7 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedule_by_input[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)",
+        "self._schedule_by_input[input_id].add(due_ms_by_entry_offset.get(offset, due_ms), offset)",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
@@ -654,8 +654,9 @@ MUTANTS = (
     Mutant(
         "an-entry-that-a-reader-wants-none-of-replaces-the-one-before",
         "replay/records/due_fold.py",
-        "self._entries.end(record, root)  # it stands in the place of one that the reader may have wanted",
-        "pass",
+        "# it stands in the place of one that the reader may have kept\n"
+        "            self._kept_entries.end(record, root)\n",
+        "pass\n",
         "tests/unit/spout/group/test_waiting_entries.py"
         "::test_a_root_whose_entry_another_group_wrote_over_is_not_waited_for",
         "a job would wait for a root that nobody replays to it",

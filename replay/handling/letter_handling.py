@@ -95,7 +95,8 @@ class LetterHandling:
         self._limits = limits
         self._kept_max = kept_max
         self._fetcher = Fetcher(log, limits)
-        self._transactions = log.transactions(f"{transactional_id_prefix}-letters-{input.dead_letter.topic}")
+        transactional_id = f"{transactional_id_prefix}-letters-{input.dead_letter.topic}"
+        self._transactions = log.transactions(transactional_id)
         self._letters_to_try: deque[Letter] = deque()
         self._replay_topic: TopicInfo | None = None  # None: open() was not called yet
         self._chunk_max = CHUNK_MAX  # so many letters may be in the next transaction
@@ -300,7 +301,12 @@ class RateLimit:
     for, except for a second of it.
     """
 
-    def __init__(self, letters_per_second: float | None, now_ms: int, at_once_max: int = CHUNK_MAX) -> None:
+    def __init__(
+        self,
+        letters_per_second: float | None,
+        now_ms: int,
+        at_once_max: int = CHUNK_MAX,
+    ) -> None:
         """Begin at a wall time `now_ms`; None for the rate: there is no limit.
 
         Raises `UsageError`: the rate is below `RATE_MIN`, or no finite number.
@@ -331,7 +337,8 @@ class RateLimit:
         # further ahead, the clock was set back
         self._next_allowed_ms = min(self._next_allowed_ms, now_ms + self._last_letters_cost_ms)
         # + 1: the letter that is allowed at `_next_allowed_ms` itself
-        allowed = math.floor((now_ms - self._next_allowed_ms) * self._letters_per_second / 1_000) + 1
+        late_ms = now_ms - self._next_allowed_ms
+        allowed = math.floor(late_ms * self._letters_per_second / 1_000) + 1
         return max(0, min(self._at_once_max, allowed))
 
     def record_handled(self, count: int) -> None:

@@ -292,7 +292,11 @@ class RedriveOutcomes:
         """Return the outcome of letters whose copy was not read; until all is read, it may come."""
         return LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
 
-    def _outcome_of(self, letter: _HandledLetter, outcome_if_no_copy: LetterOutcome) -> LetterOutcome:
+    def _outcome_of(
+        self,
+        letter: _HandledLetter,
+        outcome_if_no_copy: LetterOutcome,
+    ) -> LetterOutcome:
         """Return the outcome of a letter that a redrive replays.
 
         `outcome_if_no_copy` is `_outcome_if_no_copy_was_read`, which a caller

@@ -287,7 +287,8 @@ class _RedriveOfInput:
         # 2. end, if there is a reason
         self._read_outcomes(now_ms)
         open_count = self._count_by_outcome()[LetterOutcome.OPEN]
-        idle_ms = self._clock.read(now_ms) - self._last_handled_at_ms  # since letters were handled last
+        # since letters were handled last
+        idle_ms = self._clock.read(now_ms) - self._last_handled_at_ms
         end = early_end or self._why_to_stop(open_count, idle_ms)
         # for the outcomes of the last letters; without an open one there is nothing to wait for
         has_waited = not open_count or idle_ms >= self._limits.wait_ms

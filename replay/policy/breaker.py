@@ -174,7 +174,7 @@ class Breaker:
         return self.max_consecutive - self._dead_in_a_row
 
     def _more_letters_allowed_by_share(self) -> int:
-        """Return how many more roots may die without breaking the rule of `max_ratio`; 0 or less: none.
+        """Return how many more roots may die by the rule of `max_ratio`; 0 or less: none.
 
         With n more dead letters the share is (dead + n) / (acked + dead + n),
         which may be `max_ratio` at most. With a ratio of 0.5, 10 acked and 4

@@ -513,12 +513,13 @@ def _whole_number(value: Any) -> int:
 
 
 def proves_a_record(verdict: LostVerdict, operator: str, error: str) -> bool:
-    """Return whether a loss proves that there was a record at its place, and no transaction's marker.
+    """Return whether a loss proves that there was a record at its place.
 
-    A failure by an operator proves it: the operator is a bolt, or what keeps
-    the records of a key in order, and both receive only records, and no
-    markers. A root that timed out, was abandoned, or was in a batch that the
-    sink skipped may never have been a record.
+    Then there was no transaction's marker. A failure by an operator proves it:
+    the operator is a bolt, or what keeps the records of a key in order, and
+    both receive only records, and no markers. A root that timed out, was
+    abandoned, or was in a batch that the sink skipped may never have been a
+    record.
     """
     match verdict:
         case Verdict.FAILED:
@@ -535,8 +536,8 @@ def was_a_record(due: Due) -> bool:
     record.
 
     The log alone cannot tell: in a topic that was once compacted, a hole may be a record that is gone.
-    Besides `proves_a_record`, an earlier emission proves it, since only what was read is emitted again; so
-    does a root of a replay topic, whose headers were read when it was accepted.
+    Besides `proves_a_record`, an earlier emission proves it, since only what was read is emitted
+    again; so does a root of a replay topic, whose headers were read when it was accepted.
     """
     if is_replay(due.source) or due.attempt > 1 or len(due.history) > 1:
         return True

@@ -55,9 +55,10 @@ def time_of(record: Record, *, is_copy: bool) -> RecordTime:
 def needs_no_time_header(record: Record) -> bool:
     """Return whether the timestamp of a record alone gives its copy the right time.
 
-    Then the copy needs no header with the time. It does if the producer set the timestamp, it is not 0,
-    and the record has no such header itself (then it is a copy, whose own time may be another one). Most
-    records are so, and this test costs less than to build a `WrittenTime`.
+    Then the copy needs no header with the time. It does if the producer set the
+    timestamp, it is not 0, and the record has no such header itself (then it is
+    a copy, whose own time may be another one). Most records are so, and this
+    test costs less than to build a `WrittenTime`.
     """
     if record.timestamp_ms == 0 or record.timestamp_type != TimestampType.CREATED:
         return False

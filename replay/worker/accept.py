@@ -83,7 +83,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _VerdictRecord:
-    """A verdict record that was read: what it says of lost roots, and what its headers have of them.
+    """A verdict record that was read: its lost roots, and what its headers have of them.
 
     Attributes:
         leader_epochs: of the leaders when the roots were emitted.

@@ -87,7 +87,8 @@ def restore(worker: Worker, due_partition: TopicPartition) -> Restored:
     """
     own_cluster = worker.log.cluster_id()
     restored_roots = _RestoredRoots()
-    fold = DueFold(due_ms_of, restored_roots, on_newer=partial(require_newer_passed_over, worker.log))
+    on_newer = partial(require_newer_passed_over, worker.log)
+    fold = DueFold(due_ms_of, restored_roots, on_newer=on_newer)
     for record in _stored_records(worker, due_partition):
         require_cluster(record.place, record.headers, record.value, own_cluster)
         meaning = fold.put(record)  # calls `restored_roots` for an entry or a tombstone
@@ -95,7 +96,8 @@ def restore(worker: Worker, due_partition: TopicPartition) -> Restored:
             case DueStep() | Pause():
                 pass  # `put` or `end` of `restored_roots` was called, or the fold keeps the pause
             case Progress():
-                restored_roots.roots_past_progress.clear()  # only what comes behind the last one counts
+                # only what comes behind the last one counts
+                restored_roots.roots_past_progress.clear()
             case Flawed(why, root):
                 worker.report_undecodable(*due_partition, record.offset, why)
                 # more than that would take too much memory; the next owner mends
@@ -113,7 +115,13 @@ def restore(worker: Worker, due_partition: TopicPartition) -> Restored:
         # `VerdictPartition._mend_entries` adds it then
         restored_roots.table.remove(mend.root, flawed_offset_by_root[mend.root])
     progress = fold.progress.get(due_partition.partition)
-    return Restored(restored_roots.table, progress, restored_roots.roots_past_progress, mends, fold.paused())
+    return Restored(
+        restored_roots.table,
+        progress,
+        restored_roots.roots_past_progress,
+        mends,
+        fold.paused(),
+    )
 
 
 class _RestoredRoots:

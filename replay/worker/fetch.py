@@ -113,7 +113,9 @@ def find_cut_off(log: Log, emitted_epoch_by_place: Mapping[RecordPlace, int]) ->
     for epoch, places in doubtful_places_by_epoch.items():
         # one question for each partition, about its highest offset: places
         # ascend, so a later one replaces an earlier one in the dict
-        question_by_partition = {place.topic_partition: ReadTo(place.offset + 1, epoch) for place in places}
+        question_by_partition: dict[TopicPartition, ReadTo] = {}
+        for place in places:
+            question_by_partition[place.topic_partition] = ReadTo(place.offset + 1, epoch)
         intact_to: Mapping[TopicPartition, int] = {}
         with suppress(Disagreement):  # the leader knows no such epoch: then nothing counts as intact
             intact_to = log.intact_to(question_by_partition)
@@ -259,7 +261,8 @@ class Fetcher:
             self._picker = self._log.picker()
         offsets_in_log = self._offsets_in_log(offsets)
         gap_bytes = self._limits.fetch_gap_bytes
-        reading = _OffsetsReading(self._picker, offsets_in_log, gap_bytes, self._former_damaged_runs)
+        former_runs = self._former_damaged_runs
+        reading = _OffsetsReading(self._picker, offsets_in_log, gap_bytes, former_runs)
         self._read_to_end(reading)
         self.read_records += reading.read_records
         self.read_bytes += reading.read_bytes
@@ -400,7 +403,11 @@ class _OffsetsReading:
     """
 
     def __init__(
-        self, picker: Picker, offsets: _Offsets, gap_bytes: int, former_damaged_runs: Iterable[DamagedRun]
+        self,
+        picker: Picker,
+        offsets: _Offsets,
+        gap_bytes: int,
+        former_damaged_runs: Iterable[DamagedRun],
     ) -> None:
         """Begin to read `offsets`: by partition, ascending, all in the log, no list empty.
 

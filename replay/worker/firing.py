@@ -48,7 +48,7 @@ class Firing:
     Attributes:
         chosen_roots: the due roots that it is for; for some of them nothing may
             be written.
-        due_by_offset: their entries, as `read_entries` returns them; None for
+        entry_by_offset: their entries, as `read_entries` returns them; None for
             an unreadable one that is not about a root of ours.
         decision_by_offset: by the offset of the former entry, what roots get
             that are neither copied nor dead now.
@@ -97,7 +97,8 @@ class Firing:
 
     def offset_of(self, outcome: RootOutcome) -> int:
         """Return the offset of the entry of an outcome's root."""
-        return next(offset for offset, entry in self.entry_by_offset.items() if entry is outcome.entry)
+        entries = self.entry_by_offset.items()
+        return next(offset for offset, entry in entries if entry is outcome.entry)
 
     def done_offsets(self) -> set[int]:
         """Return the offsets of the entries that are no more once it is committed.
@@ -179,7 +180,11 @@ class Firings:
         outcomes = self._build_outcomes(decided_entry_by_offset, now_ms)
         # 4. what topics refuse
         if self._refusals.has_refused_lately:
-            outcomes, new_entry_by_offset = self._split_off_refused(outcomes, decided_entry_by_offset, now_ms)
+            outcomes, new_entry_by_offset = self._split_off_refused(
+                outcomes,
+                decided_entry_by_offset,
+                now_ms,
+            )
             decision_by_offset |= new_entry_by_offset
         # 5. breakers
         outcomes, inputs_to_pause = leave_out_by_breaker(worker, outcomes, now_ms)
@@ -231,7 +236,11 @@ class Firings:
         """Return an entry with its encoded value."""
         return NewEntry(entry, self._worker.due_codec.encode(entry))
 
-    def _build_outcomes(self, entry_by_offset: Mapping[int, Due], now_ms: int) -> Sequence[RootOutcome]:
+    def _build_outcomes(
+        self,
+        entry_by_offset: Mapping[int, Due],
+        now_ms: int,
+    ) -> Sequence[RootOutcome]:
         """Build the copy or dead letter of each due root.
 
         If a failed transaction has committed a root's copy or letter already,
@@ -295,9 +304,16 @@ class Firings:
         return refused_entry(dead_entry, due_ms, letter_why=why, copy_why=outcome.why_copy_refused)
 
 
-def _with_committed_copy(outcome: RootOutcome, committed_by_root: Mapping[Root, SentCopy]) -> RootOutcome:
+def _with_committed_copy(
+    outcome: RootOutcome,
+    committed_by_root: Mapping[Root, SentCopy],
+) -> RootOutcome:
     """Return an outcome, or in its place the copy or letter of its root that is committed already."""
     copy = committed_by_root.get(outcome.root)
     if copy is None:
         return outcome
-    return outcome._replace(record_to_write=copy.record, dead_reason=copy.dead_reason, is_committed=True)
+    return outcome._replace(
+        record_to_write=copy.record,
+        dead_reason=copy.dead_reason,
+        is_committed=True,
+    )

@@ -112,7 +112,8 @@ class Narrowing:
         # With 3 suspects, where 10 refused ones are the topic's trouble, the
         # root at 3 tenths of those that are due is tried; in the next search
         # it is the one behind it.
-        index = len(unsuspected) * len(self.suspects) // self._refused_copies_max + self._search_number
+        index = len(unsuspected) * len(self.suspects) // self._refused_copies_max
+        index += self._search_number
         return [unsuspected[index % len(unsuspected)]]
 
     def record_refused_together(self, root_count: int) -> None:
@@ -152,7 +153,8 @@ class Narrowing:
         if self._roots_with_a_refused_one:
             self._roots_to_try_next = max(1, self._roots_with_a_refused_one // 2)
         else:
-            self._roots_to_try_next = min(self._roots_max, 2 * max(root_count, self._roots_to_try_next))
+            twice_as_many = 2 * max(root_count, self._roots_to_try_next)
+            self._roots_to_try_next = min(self._roots_max, twice_as_many)
         return self._at_fault()
 
     def fault_of_suspects(self) -> AtFault:

@@ -95,7 +95,7 @@ def outcomes_of(
     outcomes_by_call = worker.act_together_or_input_by_input(
         entries,
         lambda entry: input_id_of(entry.source),
-        lambda entries_of_call: _build_outcomes(worker, entries_of_call, why_refused_by_root, now_ms),
+        lambda of_call: _build_outcomes(worker, of_call, why_refused_by_root, now_ms),
         now_ms,
     )
     return list(chain.from_iterable(outcomes_by_call))
@@ -140,7 +140,8 @@ def _build_outcomes(
     builder = _OutcomeBuilder(
         info_by_topic, why_refused_by_root, lambda topic: worker.letter_time_ms(topic, now_ms)
     )
-    fetched_roots = _fetch_records(worker, entries, unchanged_topics(topic_versions, info_by_topic), now_ms)
+    unchanged = unchanged_topics(topic_versions, info_by_topic)
+    fetched_roots = _fetch_records(worker, entries, unchanged, now_ms)
     outcomes: list[RootOutcome] = []
     for entry, answer, reason_if_missing in fetched_roots:
         input = input_by_source_and_group[entry.source, entry.group]
@@ -165,7 +166,7 @@ class _FetchedRoot(NamedTuple):
 def _fetch_records(
     worker: Worker, entries: Sequence[Due], unchanged: set[TopicVersion], now_ms: int
 ) -> list[_FetchedRoot]:
-    """Fetch the records of due roots, in the order of `entries`; those that did not fit are left out.
+    """Fetch the records of due roots, in their order; those that did not fit are left out.
 
     `unchanged` are the topics that are there still under their ids.
 
@@ -249,7 +250,11 @@ class _OutcomeBuilder:
                 self._compacted_topics.add(name)
 
     def build(
-        self, entry: Due, input: Input, answer: Record | Absence, reason_if_missing: DeadReason | None
+        self,
+        entry: Due,
+        input: Input,
+        answer: Record | Absence,
+        reason_if_missing: DeadReason | None,
     ) -> RootOutcome:
         """Return what is written for a root: nothing, a copy, or a dead letter.
 
@@ -261,7 +266,13 @@ class _OutcomeBuilder:
         """
         # 1. nothing: there never was a record, so only the root's wait ends
         if answer is Absence.NEVER:
-            return RootOutcome(entry, input, record_to_write=None, dead_reason=None, has_payload=False)
+            return RootOutcome(
+                entry,
+                input,
+                record_to_write=None,
+                dead_reason=None,
+                has_payload=False,
+            )
         # 2. a copy, if the root may live, and its copy fits
         record = None if isinstance(answer, Absence) else answer
         death = self._death(entry, record, reason_if_missing)
@@ -277,10 +288,18 @@ class _OutcomeBuilder:
         # 3. else a dead letter
         info = self._info_by_topic[input.dead_letter.topic]
         topic = LetterTopic(info.name, info.partitions, self._bytes_max_by_topic[info.name])
-        letter = build_dead_letter(entry, death, record, topic, self._letter_time_of_topic(topic.name))
+        letter_time_ms = self._letter_time_of_topic(topic.name)
+        letter = build_dead_letter(entry, death, record, topic, letter_time_ms)
         # `build_dead_letter` leaves the payload out of a letter that is too large
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
-        return RootOutcome(entry, input, letter, death.reason, has_payload, why_copy_refused=death.why)
+        return RootOutcome(
+            entry,
+            input,
+            letter,
+            death.reason,
+            has_payload,
+            why_copy_refused=death.why,
+        )
 
     def _fits(self, record: Record, copy: Outgoing) -> bool:
         """Return whether the copy of a record is not too large for its topic."""
@@ -309,7 +328,12 @@ class _OutcomeBuilder:
             )
         return copy
 
-    def _death(self, entry: Due, record: Record | None, reason_if_missing: DeadReason | None) -> Death | None:
+    def _death(
+        self,
+        entry: Due,
+        record: Record | None,
+        reason_if_missing: DeadReason | None,
+    ) -> Death | None:
         """Return why a root dies, whatever its copy is like; the first reason counts. None: it may live.
 
         1. `reason_if_missing`: its record is missing.
@@ -340,7 +364,8 @@ def leave_out_by_breaker(
     To be paused are inputs with dead letters of which not even one is allowed.
     Of the others the first ones are allowed, and the rest goes on waiting.
     """
-    input_by_id = {outcome.input.id: outcome.input for outcome in outcomes if outcome.counts_for_breaker}
+    dying = [outcome for outcome in outcomes if outcome.counts_for_breaker]
+    input_by_id = {outcome.input.id: outcome.input for outcome in dying}
     if not input_by_id:  # nothing dies
         return list(outcomes), []
     # by an input's id: how many more dead letters its breaker allows

@@ -426,7 +426,8 @@ class VerdictPartition:
         they die, and the next step tries others.
         """
         worker = self._worker
-        inputs = self._refusals.choose_next_inputs(self._ready_inputs(now_ms), worker.input_ids_to_try_alone)
+        ready_inputs = self._ready_inputs(now_ms)
+        inputs = self._refusals.choose_next_inputs(ready_inputs, worker.input_ids_to_try_alone)
         taken = self.waiting.take(now_ms, worker.limits.fire_max, inputs)
         if not taken:
             return None
@@ -443,9 +444,9 @@ class VerdictPartition:
     def _delay_roots_in_damage(
         self, entry_by_offset: Mapping[int, Due | None], now_ms: int
     ) -> Mapping[int, int]:
-        """Record which roots cannot go on since their record lies in a damaged batch, and report the batch.
+        """Record which roots cannot go on since their record lies in a damaged batch.
 
-        `entry_by_offset` has, by offset, the entries of roots that were due and
+        Report the batch. `entry_by_offset` has, by offset, the entries of roots that were due and
         are not done, for any reason. Return, by entry offset, the wall time (ms)
         at which the root is tried again.
         """
@@ -518,13 +519,15 @@ class VerdictPartition:
         # new entries of roots that wait on
         for offset, decision in firing.decision_by_offset.items():
             entry = firing.entry_by_offset[offset]
-            if entry is None:  # unreadable, and not about a root of ours: nothing is decided about it
+            if entry is None:
+                # unreadable, and not about a root of ours: nothing is decided about it
                 continue
             if decision is None:  # there never was a record
                 records.append(waiting_record(self._due_partition, root_key(entry), None))
             else:
                 headers = stack_header(decision.entry.stack)
-                records.append(waiting_record(self._due_partition, root_key(entry), decision.value, headers))
+                key = root_key(entry)
+                records.append(waiting_record(self._due_partition, key, decision.value, headers))
         # the next owner keeps in memory which entries are behind the last
         # progress, so it is repeated here; see `_commit_batch` for when not
         if not self._accepted_past_progress:
@@ -620,7 +623,7 @@ class VerdictPartition:
         with suppress(WindhoverError):  # if the abort fails, the next transaction raises that
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
         if len(firing.input_ids) > 1:
-            # which input is at fault is not clear: each of them is tried alone
+            # it is not clear whose fault it is: each input is tried alone
             self._worker.input_ids_to_try_alone |= firing.input_ids
             return
         for input_id in firing.input_ids:  # one, or none where only a pause was written
@@ -666,7 +669,7 @@ class VerdictPartition:
     def _record_refused_alone(
         self, offset: int, outcome: RootOutcome, error: RecordRefused, now_ms: int
     ) -> None:
-        """Record that the broker refused a copy or dead letter that was the only one of its transaction.
+        """Record that the broker refused the only copy or dead letter of a transaction.
 
         A copy's root becomes a suspect; a letter is put aside by the next
         transaction. Report a letter, and a copy that is too old for its topic,
@@ -689,14 +692,16 @@ class VerdictPartition:
             self._refusals.record_refused_letter(outcome.input.id, offset, why)
         if is_too_old or not outcome.is_copy:
             name = outcome.input.name
-            self._worker.report("put_aside", input=name, roots=1, root=outcome.entry.origin, why=why)
+            origin = outcome.entry.origin
+            self._worker.report("put_aside", input=name, roots=1, root=origin, why=why)
 
     def _leave_alone_if_topic_refuses(self, input_id: int, at_fault: AtFault, now_ms: int) -> None:
         """Leave an input alone for a while if its replay topic takes no copies at all."""
         if at_fault is AtFault.TOPIC:
             why = self._refusals.why_no_copy(input_id)
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
-            self._worker.record_trouble(input_id, TopicError(text), now_ms, only_copies_refused=True)
+            error = TopicError(text)
+            self._worker.record_trouble(input_id, error, now_ms, only_copies_refused=True)
 
     def _delay_roots_aside(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
         """Delay the due roots of an input that are put aside until `until_ms`, wall time.

@@ -105,8 +105,9 @@ class RefusedAside:
     def next_try_ms(self, input_id: int, now_ms: int) -> int:
         """Return when a root that is put aside now is tried again, wall time."""
         aside = self._aside_by_input.get(input_id)
-        wait_ms = next_wait_ms(None, self._wait_ms_max) if aside is None else aside.wait_after_refusal_ms
-        return now_ms + wait_ms
+        if aside is None:
+            return now_ms + next_wait_ms(None, self._wait_ms_max)
+        return now_ms + aside.wait_after_refusal_ms
 
     def put(self, input_id: int, offset: int, entry: RefusedRoot) -> None:
         """Record that a root is put aside, with its entry and the offset of that.

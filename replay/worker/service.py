@@ -87,7 +87,8 @@ class ReplayService:
         self._round_ms = 0  # wall time of the last round
         # all of these are by the number of a verdict partition
         self._partitions: dict[int, VerdictPartition] = {}  # those that are open
-        self._fenced_at_ms_by_partition: dict[int, int] = {}  # when another owner fenced us, wall time
+        # when another owner fenced us, wall time
+        self._fenced_at_ms_by_partition: dict[int, int] = {}
         self._damage_by_partition: dict[int, Damaged] = {}  # why an ack topic cannot be read there
         self._aborts_in_a_row_by_partition: dict[int, int] = {}
         # which partitions could not be opened lately, and when each is tried again

@@ -399,4 +399,5 @@ class DueRoots:
         """
         for due_ms, offset in taken:
             input_id = self._input_by_taken_offset.pop(offset)
-            self._schedule_by_input[input_id].add(due_ms_by_entry_offset.get(offset, due_ms), offset)
+            next_due_ms = due_ms_by_entry_offset.get(offset, due_ms)
+            self._schedule_by_input[input_id].add(next_due_ms, offset)

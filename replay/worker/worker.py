@@ -275,14 +275,20 @@ class Worker:
         former_trouble = self._trouble_by_input.get(input_id)
         former_wait_ms = None if former_trouble is None else former_trouble.wait_ms
         wait_ms = next_wait_ms(former_wait_ms, self.limits.input_retry_ms)
-        self._trouble_by_input[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, only_copies_refused)
+        until_ms = now_ms + wait_ms
+        trouble = Trouble(str(error), until_ms, wait_ms, only_copies_refused)
+        self._trouble_by_input[input_id] = trouble
 
     def _require_broker_answers(self) -> None:
         """Raise `Unreachable` if the broker does not answer a question about a topic of ours either."""
         self.log.stable_ends([TopicPartition(self.ack_topics.due, 0)])
 
-    def record_success(self, input_ids: Iterable[int], input_ids_with_copies: Collection[int]) -> None:
-        """Record that a transaction of some inputs was committed; report those whose trouble that ends.
+    def record_success(
+        self,
+        input_ids: Iterable[int],
+        input_ids_with_copies: Collection[int],
+    ) -> None:
+        """Record that a transaction was committed; report the inputs whose trouble that ends.
 
         `input_ids_with_copies` are those of which it had a copy.
         """
@@ -327,7 +333,7 @@ class Worker:
         act: Callable[[Sequence[T]], R],
         now_ms: int,
     ) -> list[R]:
-        """Call `act` with all items; if it fails, call it for each input with the items of that one.
+        """Call `act` with all items; if it fails, call it for each input with its items.
 
         It is called again only after an error that may be one input's. An input
         that fails alone is left alone for a while (`record_trouble`), so its
@@ -338,8 +344,8 @@ class Worker:
             act: asks the broker something about the items.
 
         Return the results: one if the first call did not fail; otherwise one for
-        each input whose call did not fail, which may be none. Raises `Unreachable`: the broker does not
-        answer at all.
+        each input whose call did not fail, which may be none. Raises
+        `Unreachable`: the broker does not answer at all.
         """
         # 1. all at once
         items_by_input: dict[int, list[T]] = {}  # filled if the call with all items fails
@@ -372,10 +378,10 @@ class Worker:
         self._report(ReplayEvent(name, fields))
 
     def fetch_readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
-        """Fetch records as `Fetcher.fetch` does, but not from runs that are put off (`DamagedBatches`).
+        """Fetch records as `Fetcher.fetch` does, but not from runs that are put off.
 
-        Their records count as absent until the run is tried again. Put off the
-        runs that this fetch meets as damaged.
+        Their records count as absent until the run is tried again
+        (`DamagedBatches`). Put off the runs that this fetch meets as damaged.
         """
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in places:
@@ -472,9 +478,9 @@ class Worker:
         return counts
 
     def _require_enough_partitions(self, inputs: Sequence[Input]) -> None:
-        """Raise `TopicError` if a replay or dead-letter topic is missing, or a replay topic is too small.
+        """Raise `TopicError` if a replay or dead-letter topic is missing.
 
-        It is if it has fewer partitions than the input's topic.
+        So does a replay topic with fewer partitions than the input's topic.
         """
         info_by_topic = self.fetch_topics(inputs, (input.topic for input in inputs), settings=False)
         for input in inputs:
@@ -482,7 +488,9 @@ class Worker:
             # copies can be written without it
             input_topic_info = info_by_topic.get(input.topic)
             replay_topic_info = info_by_topic[input.replay_topic]
-            if input_topic_info is not None and replay_topic_info.partitions < input_topic_info.partitions:
+            if input_topic_info is None:
+                continue
+            if replay_topic_info.partitions < input_topic_info.partitions:
                 raise TopicError(
                     f"topic {input.replay_topic} has {replay_topic_info.partitions} partitions, its"
                     f" source {input.topic} {input_topic_info.partitions}; give it as many"

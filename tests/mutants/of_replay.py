@@ -521,7 +521,7 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedule_by_input[input_id].add(due_ms_by_entry_offset.get(offset, due_ms), offset)",
+        "next_due_ms = due_ms_by_entry_offset.get(offset, due_ms)",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",

@@ -397,7 +397,8 @@ def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_coun
     box = find_letters(world.cluster.log(), INPUT, Filter(), wait_ms=100, kept_max=3)
     assert (len(box.letters), box.left_out_count) == (3, 2)
     handling = LetterHandling(
-        world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), transactional_id_prefix="w",
+        world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""),
+            transactional_id_prefix="w",
         limits=LIMITS, kept_max=3,
     )  # fmt: skip
     assert (handling.open(), handling.left_out_count) == (3, 2)
@@ -409,7 +410,8 @@ def test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated(
     found = []
     for _ in range(4):
         one = LetterHandling(
-            world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), transactional_id_prefix="w",
+            world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""),
+            transactional_id_prefix="w",
             limits=LIMITS, kept_max=4,
         )  # fmt: skip
         found.append((one.open(), one.left_out_count))

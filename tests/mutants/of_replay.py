@@ -521,7 +521,7 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "next_due_ms = due_ms_by_entry_offset.get(offset, due_ms)",
+        "self._schedule_by_input[input_id].add(next_due_ms, offset)",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
@@ -673,7 +673,7 @@ MUTANTS = (
         "a-flawed-record-ends-no-pause",
         "replay/records/due_fold.py",
         "        if flaw or isinstance(stored, Due):\n",
-        "        if flaw or isinstance(stored, Due):\n            self._pauses.pop(name, None)\n",
+        "        if flaw or isinstance(stored, Due):\n            self._pauses.pop(entry_name, None)\n",
         "tests/unit/replay/records/test_due_fold.py"
         "::test_what_cannot_be_read_takes_no_progress_back_and_ends_no_pause",
         "an input that its replay worker keeps paused could not be resumed",

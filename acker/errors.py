@@ -198,7 +198,7 @@ class RecordRefused(Aborted):
         self.reason = reason or text
 
     @property
-    def is_of_time(self) -> bool:
+    def is_for_its_time(self) -> bool:
         """Whether the topic does not take the record's time: the clock that gave it may be wrong."""
         return self.reason.startswith(TIME_REFUSED)
 

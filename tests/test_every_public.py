@@ -48,7 +48,7 @@ replay/records/due_fold.py: flaw_of_newer name_of
 replay/records/headers.py: header_text joined_headers our_values parted_headers plain_headers record_id
   root_name
 replay/records/letters.py: copy_of_letter mark_record own_headers parse_letter
-replay/records/record_time.py: parse_record_time timestamp_says_time time_headers time_of written_time
+replay/records/record_time.py: parse_record_time needs_no_time_header time_headers time_of written_time
 replay/records/redrives.py: audit_record parse_audit
 spout/group/session_state.py: status_word
 spout/planning/intake.py: cursor_of fair_shares

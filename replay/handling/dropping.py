@@ -25,7 +25,7 @@ from replay.handling.due_partition import due_records, own_partition
 from replay.records.due import Due, root_key
 from replay.records.due_fold import DueFold, EntriesByRoot, of_input, whole_entry
 
-DROPPED_MAX: Final = 10_000
+TOMBSTONES_PER_TRANSACTION: Final = 10_000
 """So many tombstones are written in one transaction."""
 
 
@@ -72,7 +72,7 @@ class Dropping:
         return partitions
 
     def drop(self, why: str, by: str) -> int:
-        """Drop the foreign roots that wait; return how many there were.
+        """Write a tombstone for each foreign root that waits; return how many there were.
 
         `why` and `by`, who drops them, are written beside each.
 
@@ -82,15 +82,15 @@ class Dropping:
         dropped_count = 0
         timeout_ms = self.topics.replay.limits.operation_timeout_ms
         for foreign_roots in self.find():
-            number = foreign_roots.due_partition.partition
-            with own_partition(self.log, self.topics, number) as transactions:
-                # read again, now that the replay worker is fenced: it may have
-                # replayed one of them before
-                roots = self._read_foreign_roots(number).roots
-                for chunk_start in range(0, len(roots), DROPPED_MAX):
+            partition_number = foreign_roots.due_partition.partition
+            with own_partition(self.log, self.topics, partition_number) as transactions:
+                # read again, now that the replay worker is fenced: since find()
+                # it may have replayed some of them
+                roots = self._read_foreign_roots(partition_number).roots
+                for chunk_start in range(0, len(roots), TOMBSTONES_PER_TRANSACTION):
                     transactions.begin()
-                    for due in roots[chunk_start : chunk_start + DROPPED_MAX]:
-                        transactions.send(self._tombstone(number, due, why, by))
+                    for due in roots[chunk_start : chunk_start + TOMBSTONES_PER_TRANSACTION]:
+                        transactions.send(self._tombstone(partition_number, due, why, by))
                     transactions.commit(timeout_ms)
                 dropped_count += len(roots)
         return dropped_count
@@ -103,7 +103,7 @@ class Dropping:
     def _read_foreign_roots(self, number: int) -> ForeignRoots:
         """Read which foreign roots wait in a partition of `_ack_due`, by its number."""
         entries = EntriesByRoot[Due]()
-        fold = DueFold(whole_entry, entries, wants=of_input(self.input_id))
+        fold = DueFold(whole_entry, entries, keeps_key=of_input(self.input_id))
         for record in due_records(self.log, self.topics, number):
             fold.put(record)  # keeps in `entries` what waits
         # topics.yaml has the id once, or not at all

@@ -122,36 +122,45 @@ class LetterBox:
         if isinstance(reading, _FirstReading) and reading.first_left_out is None:
             reading.first_left_out = letter
 
-    def _put_mark(self, mark: Mark, record: Record) -> None:
-        """Take out the letter that a mark is about; if handled ones are meant, keep it marked."""
+    def _put_mark(self, mark: Mark, mark_record: Record) -> None:
+        """Remove the letter that a mark is about: it was handled.
+
+        If the filter matches handled letters, too, keep it, with its mark.
+        """
         letter = self._letter_by_place.get(mark.letter)
         if letter is not None and self._filter.handled:
             self._letter_by_place[mark.letter] = replace(letter, mark=mark)
         else:
             self._letter_by_place.pop(mark.letter, None)
         reading = self._reading
+        # a letter was left out for want of room: a second reading must pass over
+        # what is marked behind it
         if isinstance(reading, _FirstReading) and reading.first_left_out is not None:
-            # a mark may be about a letter of another partition, or topic
+            # only marks on letters of this partition count: offsets of another
+            # one mean other letters
+            partition = (mark_record.topic, mark_record.partition)
             marked = parse_location(mark.letter)
-            if marked is not None and marked.topic_partition == (record.topic, record.partition):
+            if marked is not None and marked.topic_partition == partition:
                 reading.marked_offsets.append(marked.offset)
 
     def end_partition(self) -> int | None:
         """End the reading of a partition; return from which offset on to read it a second time.
 
         That is the first letter that was left out, if marks have made room
-        since. None: go on with the next partition; so it is after a second
-        reading, or if no letter was left out.
+        since. None: go on with the next partition. This was the second reading,
+        or no letter was left out, or no mark has freed room.
         """
         reading = self._reading
-        first_left_out: Letter | None = None
-        if isinstance(reading, _FirstReading) and self._has_room_again(reading):
-            first_left_out = reading.first_left_out
-        if first_left_out is None or isinstance(reading, _SecondReading):
+        if (
+            isinstance(reading, _SecondReading)
+            or reading.first_left_out is None
+            or not self._has_room_again(reading)
+        ):
             self._reading = _FirstReading(left_out_before=self.left_out_count)
             return None
-        # what is put in a second time must not be there, or be counted, twice:
-        # the letters of this partition from that offset on
+        first_left_out = reading.first_left_out
+        # the second reading puts in all letters from that offset on: remove them
+        # first, and take their count back
         self.left_out_count = reading.left_out_before
         for place, letter in list(self._letter_by_place.items()):
             is_same_partition = letter.partition == first_left_out.partition
@@ -252,16 +261,19 @@ def _offsets_of_named(topic: str, partition_count: int, letter_filter: Filter) -
 
     A name is ``topic/partition@offset``: the place of a letter in this topic, or the origin of its
     record in another one; then the letter may be anywhere in a few partitions. A text that is no
-    place names no letter; it is searched for as if it were one of partition 0.
+    place names no letter. It is treated as the origin of partition 0, offset 0 of a topic without
+    a name: partition 0 is then read, and no letter there matches.
     """
     first_offsets: dict[TopicPartition, int] = {}
+    no_place = ("", 0, 0)
     for name in letter_filter.places:
-        no_place = ("", 0, 0)
         named_topic, named_partition, offset = parse_location(name) or no_place
         if named_topic == topic:
             partition = TopicPartition(topic, named_partition)
             first_offsets[partition] = min(first_offsets.get(partition, offset), offset)
         else:
+            # an origin: its offset is of another topic, so the partition is read
+            # from its beginning
             for number in letter_partitions(named_partition, partition_count):
                 first_offsets[TopicPartition(topic, number)] = 0
     return first_offsets

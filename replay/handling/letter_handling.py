@@ -77,15 +77,17 @@ class LetterHandling:
         input: Input,
         order: Order,
         *,
-        owner: str,
+        transactional_id_prefix: str,
         limits: ReplayLimits,
         kept_max: int = KEPT_MAX,
     ) -> None:
         """Prepare; nothing is written or fenced before `open`.
 
         Args:
-            owner: what the transactional id begins with.
-            kept_max: so many letters are kept in memory at most.
+            transactional_id_prefix: the transactional id is this, `-letters-`,
+                and the dead-letter topic.
+            kept_max: at most so many letters are kept in memory; further ones
+                are counted in `left_out_count`, and not tried.
         """
         self._log = log
         self._input = input
@@ -93,14 +95,16 @@ class LetterHandling:
         self._limits = limits
         self._kept_max = kept_max
         self._fetcher = Fetcher(log, limits)
-        self._transactions = log.transactions(f"{owner}-letters-{input.dead_letter.topic}")
+        transactional_id = f"{transactional_id_prefix}-letters-{input.dead_letter.topic}"
+        self._transactions = log.transactions(transactional_id)
         self._letters_to_try: deque[Letter] = deque()
-        self._replay_topic: TopicInfo | None = None  # None: it was not opened
+        self._replay_topic: TopicInfo | None = None  # None: open() was not called yet
         self._chunk_max = CHUNK_MAX  # so many letters may be in the next transaction
         self._refused_in_a_row = 0  # letters that were refused, each alone, since one was handled
         self.handled_count = 0
+        # by why: letters that were tried and left as they are
         self.left_by_why: Counter[Left] = Counter()
-        self.left_out_count = 0
+        self.left_out_count = 0  # letters that match, and did not fit into kept_max
 
     @property
     def is_done(self) -> bool:
@@ -236,14 +240,22 @@ class LetterHandling:
             if isinstance(answer, Absence):
                 copies.append((letter, Left.GONE))
             else:
-                copies.append((letter, self._copy(letter, answer)))
+                copies.append((letter, self._build_copy_or_why_not(letter, answer)))
         return copies
 
-    def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
-        """Return the copy of a letter that was read, or why the replay topic cannot take it."""
+    def _build_copy_or_why_not(self, letter: Letter, record: Record) -> Outgoing | Left:
+        """Build the copy of a letter from its record on the dead-letter topic.
+
+        Return why the letter is left as it is if the replay topic cannot take
+        the copy.
+        """
         topic = self._replay_topic
+        # None: open() was not called yet; for the types alone, since step()
+        # follows open()
         if topic is None or letter.origin_partition >= topic.partitions:
             return Left.NO_PARTITION
+        # whether the topic keeps the times that we write (it does not with
+        # LogAppendTime)
         topic_keeps_times = keeps_times(topic)
         copy = copy_of_letter(
             letter, record, topic.name, redrive=self._order.redrive, keeps_times=topic_keeps_times
@@ -281,7 +293,7 @@ class LetterHandling:
 
 
 class RateLimit:
-    """How many letters may be handled now, so that there are at most `rate` in a second; None: no limit.
+    """How many letters may be handled now, so that there are at most so many in a second.
 
     By the rate each letter takes its time: at 10 a second, 100 ms. So after 3
     letters the next one may be handled 300 ms later. Time in which none was
@@ -289,43 +301,55 @@ class RateLimit:
     for, except for a second of it.
     """
 
-    def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
-        """Begin at a wall time; `UsageError`: the rate is below `RATE_MIN`, or no finite number."""
+    def __init__(
+        self,
+        letters_per_second: float | None,
+        now_ms: int,
+        at_once_max: int = CHUNK_MAX,
+    ) -> None:
+        """Begin at a wall time `now_ms`; None for the rate: there is no limit.
+
+        Raises `UsageError`: the rate is below `RATE_MIN`, or no finite number.
+        """
+        rate = letters_per_second
         if rate is not None and not RATE_MIN <= rate < math.inf:
             raise UsageError(f"rate {rate:g}: give {RATE_MIN} letters a second or more, or none for no limit")
-        self._rate = rate
-        self._at_once_max = at_once
-        self._next_letter_ms: float = now_ms  # wall time from which the next one may be handled
-        self._last_letters_take_ms = 0.0  # the time that those handled last take by the rate
+        self._letters_per_second = rate
+        self._at_once_max = at_once_max
+        self._next_allowed_ms: float = now_ms  # wall time from which the next one may be handled
+        self._last_letters_cost_ms = 0.0  # the time that those handled last take by the rate
 
     def allowed_letters(self, now_ms: int) -> int:
-        """Return how many letters may be handled now, at most `at_once`.
+        """Return how many letters may be handled now, at most `at_once_max`.
 
-        With a rate of 10, and the next one allowed since 250 ms, these are 3:
-        those of 0, 100 and 200 ms.
+        With 10 letters a second, and the next one allowed since 250 ms, 3 may
+        be handled: those that were allowed 250, 150 and 50 ms ago.
         """
-        if self._rate is None:
+        if self._letters_per_second is None:
             return self._at_once_max
-        # at most the letters of one second are caught up with: the earliest of
-        # these is allowed since then
-        letter_ms = 1_000 / self._rate
+        # Letters that were not handled in time are caught up with, but only
+        # those of the last second: the next letter counts as allowed for 1 s at
+        # most, less the time of one letter.
+        letter_ms = 1_000 / self._letters_per_second
         catch_up_ms = max(0.0, 1_000 - letter_ms)
-        self._next_letter_ms = max(self._next_letter_ms, now_ms - catch_up_ms)
-        # it can be further ahead than the last letters take only if the clock was
-        # set back
-        self._next_letter_ms = min(self._next_letter_ms, now_ms + self._last_letters_take_ms)
-        allowed = math.floor((now_ms - self._next_letter_ms) * self._rate / 1_000) + 1
+        self._next_allowed_ms = max(self._next_allowed_ms, now_ms - catch_up_ms)
+        # the last letters moved it ahead by their own time at most; if it is
+        # further ahead, the clock was set back
+        self._next_allowed_ms = min(self._next_allowed_ms, now_ms + self._last_letters_cost_ms)
+        # + 1: the letter that is allowed at `_next_allowed_ms` itself
+        late_ms = now_ms - self._next_allowed_ms
+        allowed = math.floor(late_ms * self._letters_per_second / 1_000) + 1
         return max(0, min(self._at_once_max, allowed))
 
     def record_handled(self, count: int) -> None:
         """Record that so many letters were handled."""
-        if self._rate is not None:
+        if self._letters_per_second is not None:
             # at 10 a second 3 letters take 300 ms, whenever they were handled
-            self._last_letters_take_ms = count * 1_000 / self._rate
-            self._next_letter_ms += self._last_letters_take_ms
+            self._last_letters_cost_ms = count * 1_000 / self._letters_per_second
+            self._next_allowed_ms += self._last_letters_cost_ms
 
     def wait_ms(self, now_ms: int) -> int:
         """Return how long to wait until one more may be handled; 0: it may be now."""
         if self.allowed_letters(now_ms):
             return 0
-        return max(1, math.ceil(self._next_letter_ms - now_ms))
+        return max(1, math.ceil(self._next_allowed_ms - now_ms))

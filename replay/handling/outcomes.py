@@ -49,7 +49,7 @@ class LetterOutcome(StrEnum):
     """Its copy or its verdict is no longer in the log."""
 
 
-class RedriveRecord(NamedTuple):
+class BegunRedrive(NamedTuple):
     """A redrive by the two records that it writes when it begins and when it ends.
 
     Attributes:
@@ -82,17 +82,19 @@ class AuditStart(NamedTuple):
 
 
 def audit_start(log: Log, input: Input, since_ms: int = 0) -> AuditStart:
-    """Return where the redrives of an input are read that began at `since_ms` or later.
+    """Return where to begin to read the audit records of an input's redrives, begin and end.
+
+    They have the redrives that began at `since_ms` (wall time) or later.
 
     Raises `TopicError`: its dead-letter topic does not exist.
     """
     partition = existing_partitions(log, input.dead_letter.topic)[AUDIT_PARTITION]
-    log_start = log.starts([partition])[partition]
+    log_start = log.starts([partition])[partition]  # it counts if `since_ms` is 0
     offset_at_since = log.offsets_at([partition], since_ms)[partition]
     return AuditStart(partition, max(log_start, offset_at_since))
 
 
-def find_redrives(log: Log, input: Input, *, wait_ms: int) -> list[RedriveRecord]:
+def find_redrives(log: Log, input: Input, *, wait_ms: int) -> list[BegunRedrive]:
     """Read the redrives of an input, the oldest first.
 
     Raises `TopicError`: its dead-letter topic does not exist.
@@ -107,22 +109,23 @@ def find_redrives(log: Log, input: Input, *, wait_ms: int) -> list[RedriveRecord
         wait_ms=wait_ms,
         on_damage=pass_damage,
     )
-    # by the id of a redrive
-    begun_by_redrive: dict[str, RedriveBegun] = {}
-    ended_by_redrive: dict[str, RedriveEnded] = {}
+    begun_by_redrive_id: dict[str, RedriveBegun] = {}
+    ended_by_redrive_id: dict[str, RedriveEnded] = {}
     for record in records:
         event = parse_audit(record)
         if isinstance(event, RedriveBegun):
-            begun_by_redrive[event.redrive] = event
-        elif event is not None:  # of several ends the first one counts
-            ended_by_redrive.setdefault(event.redrive, event)
-    # redrives of an input follow each other: a later one shows that those
-    # before it are over
-    newest_redrive = next(reversed(begun_by_redrive), "")
-    redrives: list[RedriveRecord] = []
-    for redrive, begun in begun_by_redrive.items():
-        is_over = redrive != newest_redrive
-        redrives.append(RedriveRecord(begun, ended_by_redrive.get(redrive), is_over))
+            begun_by_redrive_id[event.redrive] = event
+        elif event is not None:
+            # it may have two, if it ended just before somebody cancelled it: the
+            # first one counts
+            ended_by_redrive_id.setdefault(event.redrive, event)
+    # a redrive fences the one before it: if a later one began, those before it
+    # are over
+    newest_redrive_id = next(reversed(begun_by_redrive_id), "")
+    redrives: list[BegunRedrive] = []
+    for redrive_id, begun in begun_by_redrive_id.items():
+        is_over = redrive_id != newest_redrive_id
+        redrives.append(BegunRedrive(begun, ended_by_redrive_id.get(redrive_id), is_over))
     return redrives
 
 
@@ -240,7 +243,7 @@ class RedriveOutcomes:
         before.
         """
         for record in self._verdict_reader.read():
-            self._settled_copies.extend(self._settled_by(record))
+            self._settled_copies.extend(self._copies_settled_by(record))
         for record in self._letter_reader.read():
             self._record_letter_or_mark(record)
         for record in self._copy_reader.read():
@@ -278,23 +281,28 @@ class RedriveOutcomes:
 
     def letters(self) -> Iterator[FollowedLetter]:
         """Yield each letter that a redrive has handled, with what became of it so far."""
-        without_copy = self._outcome_without_copy()
+        outcome_if_no_copy = self._outcome_if_no_copy_was_read()
         for letter, action in self._action_by_letter.items():
-            outcome: LetterOutcome | None = None  # of one that was dropped
+            outcome: LetterOutcome | None = None  # None stays for a letter that was dropped
             if action is LetterAction.REPLAYED:
-                outcome = self._outcome_of(letter, without_copy)
-            yield FollowedLetter(*letter, outcome)
+                outcome = self._outcome_of(letter, outcome_if_no_copy)
+            yield FollowedLetter(letter.redrive, letter.place, outcome)
 
-    def _outcome_without_copy(self) -> LetterOutcome:
+    def _outcome_if_no_copy_was_read(self) -> LetterOutcome:
         """Return the outcome of letters whose copy was not read; until all is read, it may come."""
         return LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
 
-    def _outcome_of(self, letter: _HandledLetter, without_copy: LetterOutcome) -> LetterOutcome:
+    def _outcome_of(
+        self,
+        letter: _HandledLetter,
+        outcome_if_no_copy: LetterOutcome,
+    ) -> LetterOutcome:
         """Return the outcome of a letter that a redrive replays.
 
-        `without_copy` is `_outcome_without_copy`, which a caller asks for once for all letters.
+        `outcome_if_no_copy` is `_outcome_if_no_copy_was_read`, which a caller
+        asks for once for all letters.
         """
-        outcome = self._outcome_by_letter.get(letter, without_copy)
+        outcome = self._outcome_by_letter.get(letter, outcome_if_no_copy)
         # the verdict of an open one may be in the part that is no longer in the log
         if outcome is LetterOutcome.OPEN and letter.redrive in self._incomplete_redrives:
             return LetterOutcome.UNKNOWN
@@ -302,9 +310,9 @@ class RedriveOutcomes:
 
     def outcome_by_letter(self, redrive: str) -> Mapping[str, LetterOutcome]:
         """Return the outcome of each letter that a redrive replays, by the letter's place."""
-        without_copy = self._outcome_without_copy()
+        outcome_if_no_copy = self._outcome_if_no_copy_was_read()
         return {
-            letter.place: self._outcome_of(letter, without_copy)
+            letter.place: self._outcome_of(letter, outcome_if_no_copy)
             for letter, action in self._action_by_letter.items()
             if letter.redrive == redrive and action is LetterAction.REPLAYED
         }
@@ -322,16 +330,18 @@ class RedriveOutcomes:
         for reader in self._readers:
             reader.close()
 
-    def _settled_by(self, record: Record) -> Iterator[_SettledCopies]:
+    def _copies_settled_by(self, record: Record) -> Iterator[_SettledCopies]:
         """Yield the copies of the input that a verdict record settles without a loss."""
-        event = read_verdicts(record.value)
-        if event is None:  # the record has no verdicts
+        verdicts = read_verdicts(record.value)
+        if verdicts is None:  # an answer to a session, or it cannot be read
             return
-        for verdict, runs in event.done():  # runs of positions [start, end)
+        for verdict, runs in verdicts.done():  # runs of positions [start, end)
             outcome = _outcome_by_verdict(verdict)
             for source, start, end in runs:
                 if is_replay(source) and input_id_of(source) == self._input.id:
                     first_offset = int(offset_of(start))
+                    # by the last position, not by `end`: the position behind it
+                    # may be of the next generation, with offset 0
                     last_offset = int(offset_of(end - 1))
                     partition = partition_of(source)
                     yield _SettledCopies(partition, first_offset, last_offset + 1, outcome)
@@ -345,7 +355,7 @@ class RedriveOutcomes:
         if isinstance(entry, Mark) and entry.redrive:
             self._action_by_letter[_HandledLetter(entry.redrive, entry.letter)] = entry.action
         elif isinstance(entry, Letter):
-            died_copy = self._last_lost_copy(entry.history)
+            died_copy = self._copy_lost_last(entry.history)
             if died_copy is not None:
                 self._died_copies.append(died_copy)
 
@@ -354,20 +364,24 @@ class RedriveOutcomes:
 
         A redrive wrote it, or a replay worker made it of an earlier copy.
         """
-        ours = our_values(record.headers)
+        our_header_values = our_values(record.headers)
         letter_by_offset = self._letter_by_copy.setdefault(record.partition, {})
-        redrive = header_text(ours.get(REDRIVE))
+        redrive = header_text(our_header_values.get(REDRIVE))
+        # 1. a redrive wrote it: its headers name the letter
         if redrive:
-            letter = _HandledLetter(redrive, header_text(ours.get(LETTER)))
+            letter = _HandledLetter(redrive, header_text(our_header_values.get(LETTER)))
+            # do not replace an outcome that was set before
             self._outcome_by_letter.setdefault(letter, LetterOutcome.OPEN)
             letter_by_offset[record.offset] = letter
             return
-        earlier_copy = self._last_lost_copy(parse_last_loss(ours.get(HISTORY)))
-        letter_of_earlier = None if earlier_copy is None else self._letter_of(earlier_copy)
-        if letter_of_earlier is not None:
-            letter_by_offset[record.offset] = letter_of_earlier
+        # 2. a replay worker wrote it: its last loss is that of an earlier copy, if
+        # that was one
+        earlier_copy = self._copy_lost_last(parse_last_loss(our_header_values.get(HISTORY)))
+        letter_of_earlier_copy = None if earlier_copy is None else self._letter_of(earlier_copy)
+        if letter_of_earlier_copy is not None:
+            letter_by_offset[record.offset] = letter_of_earlier_copy
 
-    def _last_lost_copy(self, history: Sequence[Loss]) -> _Copy | None:
+    def _copy_lost_last(self, history: Sequence[Loss]) -> _Copy | None:
         """Return the copy whose loss is the last one of a history; None: that was no copy of the input."""
         if not history:
             return None

@@ -242,18 +242,21 @@ class _RedriveOfInput:
         self._order = order
         self._limits = limits
         self._handling = LetterHandling(
-            log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits
+            log,
+            input,
+            order,
+            transactional_id_prefix=topics.acker.replay_group,
+            limits=topics.replay.limits,
         )
         # what became of the letters that were replayed; None: they are
         # dropped, or it has not begun
         self._outcomes: RedriveOutcomes | None = None
         self._begun: RedriveBegun | None = None  # what was written at its beginning; None: it has not begun
         self._letter_count = 0  # how many letters it found
-        self._outcomes_read_ms = now_ms  # wall time
-        # a clock that begins at 0 and is never set back; and when letters were
-        # handled last, by this clock
-        self._passed = PassedTime(now_ms)
-        self._handled_at_ms = 0
+        self._outcomes_read_at_ms = now_ms  # when the outcomes were read last, wall time
+        self._clock = PassedTime(now_ms)  # begins at 0, and is never set back
+        # when letters were handled last, by `_clock`
+        self._last_handled_at_ms = 0
         self.end: RedriveEnd | None = None
 
     @property
@@ -284,7 +287,8 @@ class _RedriveOfInput:
         # 2. end, if there is a reason
         self._read_outcomes(now_ms)
         open_count = self._count_by_outcome()[LetterOutcome.OPEN]
-        idle_ms = self._passed.read(now_ms) - self._handled_at_ms  # since letters were handled last
+        # since letters were handled last
+        idle_ms = self._clock.read(now_ms) - self._last_handled_at_ms
         end = early_end or self._why_to_stop(open_count, idle_ms)
         # for the outcomes of the last letters; without an open one there is nothing to wait for
         has_waited = not open_count or idle_ms >= self._limits.wait_ms
@@ -300,7 +304,7 @@ class _RedriveOfInput:
         if room > 0 and not self._handling.is_done:
             handled_count = self._handling.step(room, now_ms)
             rate_limit.record_handled(handled_count)
-            self._handled_at_ms = self._passed.ms
+            self._last_handled_at_ms = self._clock.ms
             return min(STEP_MS_MAX, rate_limit.wait_ms(now_ms))
         # 4. wait for the rate limit, or for outcomes, which are read every `STEP_MS_MAX`
         wait_ms = rate_limit.wait_ms(now_ms) or STEP_MS_MAX
@@ -314,9 +318,11 @@ class _RedriveOfInput:
 
     def _begin(self, now_ms: int) -> None:
         """Fence other handlers, find the letters, and write that the redrive began, if there is a letter."""
+        # fence other handlers, and read which letters are to be handled
         self._letter_count = self._handling.open()
         followed = followed_topics(self._topics, self._input)
         order = self._order
+        # the ends of the three topics now: outcomes are read from there on
         self._begun = RedriveBegun(
             redrive=order.redrive,
             action=order.action.value,
@@ -324,18 +330,20 @@ class _RedriveOfInput:
             why=order.why,
             which=str(order.which),
             letters=self._letter_count,
-            copies_from=self._ends(followed.copies),
-            letters_from=self._ends(followed.letters),
-            verdicts_from=self._ends(followed.verdicts),
+            copies_from=self._ends_of_topic(followed.copies),
+            letters_from=self._ends_of_topic(followed.letters),
+            verdicts_from=self._ends_of_topic(followed.verdicts),
             at_ms=now_ms,
         )
         if not self._letter_count:
+            # without a letter nothing is written, so the log does not show such
+            # a redrive
             return
         self._handling.write([audit_record(self._begun, self._input.dead_letter.topic)])
-        if order.action is LetterAction.REPLAYED:
+        if order.action is LetterAction.REPLAYED:  # letters that are dropped have no outcome
             self._outcomes = RedriveOutcomes(self._log, self._topics, self._input, [self._begun])
 
-    def _ends(self, topic: str) -> tuple[int, ...]:
+    def _ends_of_topic(self, topic: str) -> tuple[int, ...]:
         """Return the end of each partition of a topic, by the partition's number."""
         ends = self._log.ends(existing_partitions(self._log, topic))
         return tuple(ends[partition] for partition in sorted(ends))
@@ -343,9 +351,9 @@ class _RedriveOfInput:
     def _read_outcomes(self, now_ms: int) -> None:
         """Read what became of the letters, if it was not read for `STEP_MS_MAX`."""
         # abs: a clock that was set back must not delay it for long
-        if self._outcomes is None or abs(now_ms - self._outcomes_read_ms) < STEP_MS_MAX:
+        if self._outcomes is None or abs(now_ms - self._outcomes_read_at_ms) < STEP_MS_MAX:
             return
-        self._outcomes_read_ms = now_ms
+        self._outcomes_read_at_ms = now_ms
         self._outcomes.read()
 
     def _count_by_outcome(self) -> Counter[LetterOutcome]:
@@ -405,7 +413,9 @@ def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str
     # this handles no letter: the order is there for the handler, which fences
     # and writes
     order = Order(LetterAction.REPLAYED, which=Filter(), by=by, why="", redrive=redrive)
-    handling = LetterHandling(log, input, order, owner=topics.acker.replay_group, limits=limits)
+    handling = LetterHandling(
+        log, input, order, transactional_id_prefix=topics.acker.replay_group, limits=limits
+    )
     with closing(handling):
         redrives = find_redrives(log, input, wait_ms=limits.operation_timeout_ms)
         redrive_by_id = {record.begun.redrive: record for record in redrives}

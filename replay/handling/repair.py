@@ -9,7 +9,6 @@ Source: `acker.service.passed_over`; docs/design/protocol.md, section 4.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -36,8 +35,8 @@ class Unreadable(NamedTuple):
     Attributes:
         offset: of the record, or the first one of the batch.
         size: how many bytes a record has; of a batch 0.
-        first: the first bytes of a record in hex; of a batch empty.
-        kind: what is wrong with it.
+        first_bytes_hex: the first bytes of a record in hex; of a batch empty.
+        what_is_wrong: a text for people.
         is_marked: whether readers pass over it, by a mark.
         until: the offset behind a batch; of a record 0.
     """
@@ -45,8 +44,8 @@ class Unreadable(NamedTuple):
     partition: TopicPartition
     offset: int
     size: int
-    first: str
-    kind: str
+    first_bytes_hex: str
+    what_is_wrong: str
     is_marked: bool
     until: int = 0
 
@@ -54,8 +53,9 @@ class Unreadable(NamedTuple):
         mark_text = "; passed over" if self.is_marked else ""
         location = f"{self.partition.name}@{self.offset}"
         if self.until:
-            return f"{location} to {self.until}: a damaged batch ({self.kind}){mark_text}"
-        return f"{location}: {self.size:,} bytes, first {self.first or 'none'}; {self.kind}{mark_text}"
+            return f"{location} to {self.until}: a damaged batch ({self.what_is_wrong}){mark_text}"
+        first_text = self.first_bytes_hex or "none"
+        return f"{location}: {self.size:,} bytes, first {first_text}; {self.what_is_wrong}{mark_text}"
 
 
 def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
@@ -73,12 +73,12 @@ def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
             continue
         for number in range(topics.acker.partitions):
             partition = TopicPartition(topic, number)
-            reading = _Reading(log, partition, wait_ms)
+            reading = _PartitionReading(log, partition, wait_ms)
             yield from _unreadable_records(names, partition, reading)
             yield from _damaged_batches(log, names, partition, reading.marks)
 
 
-class _Reading:
+class _PartitionReading:
     """The committed records of a partition, read while one iterates, past damaged batches.
 
     Attributes:
@@ -88,8 +88,11 @@ class _Reading:
     """
 
     def __init__(self, log: Log, partition: TopicPartition, wait_ms: int) -> None:
-        """Begin to read up to the present stable end; for `wait_ms` the broker may send nothing."""
-        self.marks: list[range] = []
+        """Prepare to read up to the present stable end.
+
+        `wait_ms` is how long the broker may send nothing.
+        """
+        self.marks: list[range] = []  # filled while the records are iterated
         self._records = read_piece(
             log,
             partition,
@@ -97,7 +100,7 @@ class _Reading:
             log.stable_ends([partition])[partition],
             committed=True,
             wait_ms=wait_ms,
-            on_damage=pass_damage,
+            on_damage=pass_damage,  # `_damaged_batches` yields what was passed over
         )
 
     def __iter__(self) -> Iterator[Record]:
@@ -110,7 +113,7 @@ class _Reading:
 
 
 def _unreadable_records(
-    names: AckTopics, partition: TopicPartition, reading: _Reading
+    names: AckTopics, partition: TopicPartition, reading: _PartitionReading
 ) -> Iterator[Unreadable]:
     """Read a partition to its end, and yield the records that stop its readers."""
     if partition.topic == names.state:
@@ -120,7 +123,11 @@ def _unreadable_records(
     elif partition.topic == names.due:
         yield from _records_of_unknown_version(partition, reading, due_codec())
     else:
-        deque(reading, maxlen=0)  # read for the damaged batches alone
+        # init, acks, fails: their readers pass over what they cannot read. The
+        # partition is read all the same: only then `log.passed_over` has its
+        # damaged batches.
+        for _record in reading:
+            pass
 
 
 def _damaged_batches(
@@ -134,8 +141,8 @@ def _damaged_batches(
                 partition,
                 offset=run.start,
                 size=0,
-                first="",
-                kind=f"{run.why}; with it is lost: {lost_with_it}",
+                first_bytes_hex="",
+                what_is_wrong=f"{run.why}; with it is lost: {lost_with_it}",
                 is_marked=any(mark.start <= run.start and run.end <= mark.stop for mark in marks),
                 until=run.end,
             )
@@ -176,7 +183,7 @@ def pass_over(log: Log, unreadable: Sequence[Unreadable], why: str, by: str) -> 
 
 
 def _records_of_unknown_version(
-    partition: TopicPartition, reading: _Reading, codec: Codec[Any]
+    partition: TopicPartition, reading: _PartitionReading, codec: Codec[Any]
 ) -> Iterator[Unreadable]:
     """Yield records of an unknown version; other garbage does not stop their readers."""
     unknown_version: list[Record] = []
@@ -191,10 +198,10 @@ def _records_of_unknown_version(
             continue
     # only now all marks are known: they stand behind what they are about
     for record in unknown_version:
-        yield _unreadable(partition, record, likely_writer(record.value), reading.marks)
+        yield _describe_unreadable(partition, record, likely_writer(record.value), reading.marks)
 
 
-def _unreadable_states(partition: TopicPartition, reading: _Reading) -> Iterator[Unreadable]:
+def _unreadable_states(partition: TopicPartition, reading: _PartitionReading) -> Iterator[Unreadable]:
     """Yield the unreadable records among the last ones under the keys of State.
 
     State is written in parts, each under its own key; a reader takes the last
@@ -208,15 +215,15 @@ def _unreadable_states(partition: TopicPartition, reading: _Reading) -> Iterator
         part = part_of_key(partition.partition, record.key)
         if part is None or record.value is None:
             continue
-        kind = _wrong_with_part(codec, partition.partition, part, record, record.value)
-        if kind:
-            unreadable_by_part.setdefault(part, []).append((record, kind))
+        what_is_wrong = _wrong_with_part(codec, partition.partition, part, record, record.value)
+        if what_is_wrong:
+            unreadable_by_part.setdefault(part, []).append((record, what_is_wrong))
         else:  # a sound record takes the place of those before it
             unreadable_by_part.pop(part, None)
     # only now all marks are known
     for records_of_part in unreadable_by_part.values():
-        for record, kind in records_of_part:
-            yield _unreadable(partition, record, kind, reading.marks)
+        for record, what_is_wrong in records_of_part:
+            yield _describe_unreadable(partition, record, what_is_wrong, reading.marks)
 
 
 def _wrong_with_part(codec: Codec[Stored], partition: int, part: int, record: Record, value: bytes) -> str:
@@ -232,14 +239,20 @@ def _wrong_with_part(codec: Codec[Stored], partition: int, part: int, record: Re
     return ""
 
 
-def _unreadable(partition: TopicPartition, record: Record, kind: str, marks: Sequence[range]) -> Unreadable:
-    """Describe an unreadable record; `kind` is what is wrong, `marks` are the partition's."""
+def _describe_unreadable(
+    partition: TopicPartition, record: Record, what_is_wrong: str, marks: Sequence[range]
+) -> Unreadable:
+    """Build the description of an unreadable record.
+
+    `what_is_wrong` is a text; `marks` are the offsets that marks of its
+    partition are about.
+    """
     value = record.value or b""
     return Unreadable(
         partition,
         offset=record.offset,
         size=len(value),
-        first=value[:FIRST_BYTES].hex(" "),
-        kind=kind,
+        first_bytes_hex=value[:FIRST_BYTES].hex(" "),
+        what_is_wrong=what_is_wrong,
         is_marked=any(record.offset in mark for mark in marks),
     )

@@ -107,8 +107,8 @@ class Breaker:
         """
         self._forget_old(now_ms)
         # each is 0 or less if its rule allows no more
-        allowed_in_a_row = self._allowed_in_a_row()
-        allowed_in_window = self._allowed_in_window()
+        allowed_in_a_row = self._more_letters_allowed_in_a_row()
+        allowed_in_window = self._more_letters_allowed_by_share()
         if allowed_in_a_row <= 0:
             self.why = (
                 f"{self._dead_in_a_row} records in a row became dead letters and none was acked between them"
@@ -131,8 +131,8 @@ class Breaker:
         """
         self._forget_old(now_ms)
         dead_in_window = self._settled_in_window().dead
-        used_in_a_row = _used_share(self._dead_in_a_row, self._allowed_in_a_row())
-        used_in_window = _used_share(dead_in_window, self._allowed_in_window())
+        used_in_a_row = _used_share(self._dead_in_a_row, self._more_letters_allowed_in_a_row())
+        used_in_window = _used_share(dead_in_window, self._more_letters_allowed_by_share())
         return max(used_in_a_row, used_in_window)
 
     def close(self) -> None:
@@ -170,12 +170,12 @@ class Breaker:
         seconds = math.ceil(length_ms / _SECOND_MS)
         return seconds * _SECOND_MS
 
-    def _allowed_in_a_row(self) -> int:
+    def _more_letters_allowed_in_a_row(self) -> int:
         """Return how many more may die by `max_consecutive`; below 0 more have died than it allows."""
         return self.max_consecutive - self._dead_in_a_row
 
-    def _allowed_in_window(self) -> int:
-        """Return how many more may die by `max_ratio`, or since there are too few roots for a share.
+    def _more_letters_allowed_by_share(self) -> int:
+        """Return how many more roots may die by the rule of `max_ratio`; 0 or less: none.
 
         With n more dead letters the share is (dead + n) / (acked + dead + n),
         which may be `max_ratio` at most. With a ratio of 0.5, 10 acked and 4
@@ -189,8 +189,11 @@ class Breaker:
             ratio = Fraction(str(self.max_ratio))
             allowed_by_share = int((ratio * settled - dead) / (1 - ratio))
         else:
-            allowed_by_share = self._allowed_in_a_row()  # any share is allowed, so the other rule decides
-        # with too few dead letters, or too few roots, the share does not count
+            # any share is allowed, so the other rule decides
+            allowed_by_share = self._more_letters_allowed_in_a_row()
+        # The rule needs `dead_min` dead letters and `settled_min` settled roots:
+        # what is missing to either is allowed in any case. A further dead letter
+        # counts for both.
         return max(allowed_by_share, self.dead_min - dead, self.settled_min - settled)
 
     def _second_of_now(self, now_ms: int) -> _SettledInSecond:

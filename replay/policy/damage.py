@@ -1,7 +1,7 @@
 """Damaged batches that a worker has met: the roots that lie in them wait, alone, and are tried again.
 
-A *run* is neighbouring offsets of a partition that cannot be read. It is *put
-off* while nobody tries to read it.
+A *damaged run* is neighbouring offsets of a partition that cannot be read. It is
+*put off* while nobody tries to read it.
 
 A worker knows what it met itself, and forgets it when the roots are tried
 again: another replica may lead the partition by then. A new owner of a verdict
@@ -39,7 +39,7 @@ def held_up_cure(kind: UnreadableKind) -> str:
 class PutOffRun(NamedTuple):
     """A run that could not be read, and until when nobody tries again (wall time, ms)."""
 
-    run: DamagedRun
+    damaged_run: DamagedRun
     until_ms: int
 
 
@@ -52,28 +52,33 @@ class DamagedBatches:
         # by (topic, partition): its runs that are put off
         self._put_off_by_partition: dict[tuple[str, int], list[PutOffRun]] = {}
         # by (topic, partition, end of a run): when it was reported last, wall time
-        self._reported_ms_by_run: dict[tuple[str, int, int], int] = {}
+        self._reported_at_ms_by_run: dict[tuple[str, int, int], int] = {}
 
-    def put_off(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
+    def put_off(self, damaged_runs: Iterable[DamagedRun], now_ms: int) -> None:
         """Put off the runs that a fetch has passed over: they are not read for `retry_ms`.
 
-        A run that overlaps with one that is put off is tried again when that
-        is, not later. Else a batch through which other records are read all
-        the time would be put off again and again, and never tried.
+        If a run overlaps with one that is put off already, it is tried again
+        when that one is, not later. Otherwise a batch through which other
+        records are read all the time is put off again and again, and never
+        tried.
         """
-        for run in runs:
-            self._forget_due_for_retry((run.topic, run.partition), now_ms)
-            put_off_runs = self._put_off_by_partition.setdefault((run.topic, run.partition), [])
-            is_put_off_already = False
+        for damaged_run in damaged_runs:
+            start, end = damaged_run.start, damaged_run.end
+            partition = (damaged_run.topic, damaged_run.partition)
+            self._forget_due_for_retry(partition, now_ms)
+            put_off_runs = self._put_off_by_partition.setdefault(partition, [])
+            is_covered = False
             until_ms = now_ms + self._retry_ms
-            for former in put_off_runs:  # that were put off before
-                if former.run.start <= run.start and run.end <= former.run.end:
-                    is_put_off_already = True  # the whole of it
-                if former.run.start < run.end and run.start < former.run.end:  # they overlap
-                    until_ms = min(until_ms, former.until_ms)
-            is_empty = run.start >= run.end  # it could be read again
-            if not is_empty and not is_put_off_already:
-                put_off_runs.append(PutOffRun(run, until_ms))
+            for earlier in put_off_runs:
+                earlier_run = earlier.damaged_run
+                if earlier_run.start <= start and end <= earlier_run.end:
+                    is_covered = True
+                if earlier_run.start < end and start < earlier_run.end:  # they overlap
+                    until_ms = min(until_ms, earlier.until_ms)
+            # empty: the reader could read on, so nothing is damaged any more
+            is_empty = start >= end
+            if not is_empty and not is_covered:
+                put_off_runs.append(PutOffRun(damaged_run, until_ms))
 
     def put_off_run_at(self, topic: str, partition: int, offset: int, now_ms: int) -> PutOffRun | None:
         """Return the run in which an offset lies that is put off; None: it may be read.
@@ -84,7 +89,8 @@ class DamagedBatches:
             return None
         self._forget_due_for_retry((topic, partition), now_ms)
         for put_off_run in self._put_off_by_partition[topic, partition]:
-            if put_off_run.run.start <= offset < put_off_run.run.end:
+            damaged_run = put_off_run.damaged_run
+            if damaged_run.start <= offset < damaged_run.end:
                 return put_off_run
         return None
 
@@ -95,11 +101,11 @@ class DamagedBatches:
         """
         # fetches that begin at different offsets of a batch find the same end
         key = (run.topic, run.partition, run.end)
-        reported_ms = self._reported_ms_by_run.get(key)
+        reported_at_ms = self._reported_at_ms_by_run.get(key)
         # abs: a clock that was set back must not keep a report back for long
-        if reported_ms is not None and abs(now_ms - reported_ms) < self._retry_ms:
+        if reported_at_ms is not None and abs(now_ms - reported_at_ms) < self._retry_ms:
             return False
-        self._reported_ms_by_run[key] = now_ms
+        self._reported_at_ms_by_run[key] = now_ms
         return True
 
     def _forget_due_for_retry(self, partition: tuple[str, int], now_ms: int) -> None:

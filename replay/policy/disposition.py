@@ -139,13 +139,15 @@ _NO_RULE: Final = Rule(None, None, Action.RETRY)
 
 
 def rule_of(rules: Sequence[Rule], operator: str, error: str) -> Rule:
-    """Return the first rule that matches a cause; if none does, one that retries.
+    """Return the first rule that matches a cause; without one, a rule that retries.
 
-    The `rules` of the input come before `DEFAULT_RULES`. `error` is the
-    exception's class in the form of the wire, which has its parents, too.
+    The `rules` of the input come before `DEFAULT_RULES`. `operator` is the bolt
+    that failed the tuple. `error` is the text of the wire, such as
+    ``NoSuchOrder(LookupError)``: the class, and parents of it.
     """
     classes = error_classes(error)
     for rule in (*rules, *DEFAULT_RULES):
+        # None in a rule matches any error, or any operator
         if rule.error in (None, *classes) and rule.operator in (None, operator):
             return rule
     return _NO_RULE
@@ -264,17 +266,21 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
     """
     if lost.attempt < 1 or min(lost.abandoned, lost.timed_out, lost.blocked) < 0:
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")
-    if lost.is_blocked:  # rule 0
+    if lost.is_blocked:
+        # rule 0 of the module: all blocked roots come back at the same time, a
+        # multiple of hold_ms
         next_multiple = now_ms // policy.hold_ms + 1
         return Replay(next_multiple * policy.hold_ms)
     rule = _rule_for(policy, lost)
     reason = _reason_to_give_up(policy, rule, lost)
     if reason is not None:
         return GiveUp(reason)
-    failures = _failures(lost)
-    if failures <= 0:  # a first takeover, which is not the record's fault
+    backoff_failures = _failures(lost)
+    if backoff_failures <= 0:
+        # a root that was abandoned for the first time, which is not the
+        # record's fault
         return Replay(now_ms)
-    return Replay(now_ms + delay_ms(rule.backoff or policy.backoff, failures, jitter))
+    return Replay(now_ms + delay_ms(rule.backoff or policy.backoff, backoff_failures, jitter))
 
 
 def _rule_for(policy: Policy, lost: LostEmission) -> Rule:

@@ -26,7 +26,7 @@ from replay.records.headers import (
     parted_headers,
     record_id,
 )
-from replay.records.record_time import time_of, timestamp_says_time, written_time
+from replay.records.record_time import needs_no_time_header, time_of, written_time
 
 _outgoing = tuple_maker(Outgoing)
 
@@ -107,7 +107,7 @@ def build_copy(due: Due, record: Record, replay_topic: str, *, keeps_times: bool
     `keeps_times`: the replay topic does not set the times of its records itself.
     """
     added = past_headers(due, due.attempt + 1, record)
-    if keeps_times and timestamp_says_time(record):  # as nearly all do
+    if keeps_times and needs_no_time_header(record):  # as nearly all do
         timestamp_ms: int | None = record.timestamp_ms
     else:
         time = time_of(record, is_copy=is_replay(due.source))

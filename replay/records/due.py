@@ -378,18 +378,22 @@ def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
     size_bytes = sum(map(_text_bytes, history))
     if len(history) <= HISTORY_MAX and size_bytes <= HISTORY_BYTES_MAX:
         return history  # it fits as it is
-    # the second entry may say how many were left out before: it is written anew
+    # If the history was shortened before, its second entry is no loss: it says
+    # how many were left out. It is replaced.
     left_out_count = left_out_by(later_losses[0])
-    kept_from = 1 if left_out_count else 0  # of the later losses, the index of the first that stays
+    first_kept_index = 1 if left_out_count else 0  # in later_losses
     last_left_out = later_losses[0]
-    size_bytes += _LOSS_BYTES_MAX  # room for the new entry
-    # leave out one more, until the first loss, the entry (these two) and the rest fit
-    while len(later_losses) - kept_from > HISTORY_MAX - 2 or size_bytes > HISTORY_BYTES_MAX:
-        last_left_out = later_losses[kept_from]
+    # Room for the new entry. An entry that it replaces still counts: that leaves
+    # out one loss too many at most.
+    size_bytes += _LOSS_BYTES_MAX
+    # leave out the oldest of the later losses until all fits; 2: the first loss
+    # and the entry
+    while len(later_losses) - first_kept_index > HISTORY_MAX - 2 or size_bytes > HISTORY_BYTES_MAX:
+        last_left_out = later_losses[first_kept_index]
         size_bytes -= _text_bytes(last_left_out)
         left_out_count += 1
-        kept_from += 1
-    return (first_loss, left_out_entry(last_left_out, left_out_count), *later_losses[kept_from:])
+        first_kept_index += 1
+    return (first_loss, left_out_entry(last_left_out, left_out_count), *later_losses[first_kept_index:])
 
 
 def _text_bytes(loss: Loss) -> int:
@@ -466,7 +470,7 @@ def history_of(headers: Headers) -> tuple[Loss, ...]:
 
 
 def _parse_loss(entry: Any) -> Loss | None:
-    """Read one loss of a history's JSON; None if it is not as a worker writes it."""
+    """Read one entry of a history's JSON; None: it is not as a worker writes it."""
     try:
         loss = Loss(
             attempt=_whole_number(entry["attempt"]),
@@ -478,7 +482,10 @@ def _parse_loss(entry: Any) -> Loss | None:
             age_ms=_whole_number(entry["age_ms"]),
             root=entry["root"],
         )
+        # encodes each text, so it also refuses what is no text
         return _cut_texts(loss)
+    # KeyError: a field is missing. TypeError: the entry is no object. ValueError:
+    # a wrong number or verdict. AttributeError: `_cut_texts` got what is no text.
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
@@ -505,15 +512,18 @@ def _whole_number(value: Any) -> int:
     return value
 
 
-def was_read(verdict: LostVerdict, operator: str, error: str) -> bool:
-    """Return whether a loss proves that somebody has read the record, so that it was no transaction's marker.
+def proves_a_record(verdict: LostVerdict, operator: str, error: str) -> bool:
+    """Return whether a loss proves that there was a record at its place.
 
-    Only a failure with an operator does: a bolt has read it, or what keeps the order of its key.
-    Roots that time out, are abandoned, or fail in a batch that the sink skipped may never have been
-    read.
+    Then there was no transaction's marker. A failure by an operator proves it:
+    the operator is a bolt, or what keeps the records of a key in order, and
+    both receive only records, and no markers. A root that timed out, was
+    abandoned, or was in a batch that the sink skipped may never have been a
+    record.
     """
     match verdict:
         case Verdict.FAILED:
+            # an empty operator: nobody failed it
             return operator != "" and (operator, error) != BATCH_SKIPPED
         case Verdict.TIMED_OUT | Verdict.ABANDONED:
             return False
@@ -526,9 +536,9 @@ def was_a_record(due: Due) -> bool:
     record.
 
     The log alone cannot tell: in a topic that was once compacted, a hole may be a record that is gone.
-    Besides `was_read`, an earlier emission proves it, since only what was read is emitted again; so does a
-    root of a replay topic, whose headers were read when it was accepted.
+    Besides `proves_a_record`, an earlier emission proves it, since only what was read is emitted
+    again; so does a root of a replay topic, whose headers were read when it was accepted.
     """
     if is_replay(due.source) or due.attempt > 1 or len(due.history) > 1:
         return True
-    return any(was_read(loss.reason, loss.operator, loss.error) for loss in due.history)
+    return any(proves_a_record(loss.reason, loss.operator, loss.error) for loss in due.history)

@@ -24,7 +24,7 @@ any                   anything else          `Flawed`
    `on_newer` raises, unless an operator lets it be passed over.
 
 Readers differ in which roots they want, in what they keep of an entry, and in where they keep it. One that
-wants a single root keeps no other; one that has a million of them keeps a few bytes of each.
+keeps_key a single root keeps no other; one that has a million of them keeps a few bytes of each.
 
 Source: docs/design/protocol.md, sections 4 and 5.4.
 """
@@ -90,10 +90,10 @@ class Flawed(NamedTuple):
 Meaning = DueStep | Pause | Progress | Flawed
 
 KeyFilter = Callable[[bytes], bool]
-"""Whether a reader wants a root, by the key alone: of the others nothing is decoded."""
+"""Whether a reader keeps_key a root, by the key alone: of the others nothing is decoded."""
 
 ReadEntry = Callable[[Record, Root], E | None]
-"""Returns what a reader keeps of the entry of a root; None: it wants none of it.
+"""Returns what a reader keeps of the entry of a root; None: it keeps_key none of it.
 
 Raises `CodecError`: the record is flawed; `UnknownVersion`: a newer version wrote it."""
 
@@ -107,16 +107,16 @@ def every_root(_key: bytes) -> bool:
 
 
 no_root: Final[KeyFilter] = frozenset[bytes]().__contains__
-"""For who wants pauses and progress only."""
+"""For who keeps_key pauses and progress only."""
 
 
 def of_roots(roots: Collection[Root]) -> KeyFilter:
-    """Return a filter for who wants these roots."""
+    """Return a filter for who keeps_key these roots."""
     return frozenset(map(root_key, roots)).__contains__
 
 
 def of_input(input_id: int) -> KeyFilter:
-    """Return a filter for who wants the roots of one input, copies among them."""
+    """Return a filter for who keeps_key the roots of one input, copies among them."""
     return lambda key: input_id_of(root_of_key(key).source) == input_id
 
 
@@ -191,7 +191,7 @@ class EntriesByRoot(Generic[E]):
 class DueFold(Generic[E]):
     """Folds the records of any partitions of `_ack_due`, those of each partition in their order.
 
-    What waits is where `entries` keeps it.
+    What waits is where `kept_entries` keeps it.
 
     Attributes:
         progress: the last one of each partition, by its number; no tombstone takes it back.
@@ -201,25 +201,28 @@ class DueFold(Generic[E]):
     def __init__(
         self,
         read_entry: ReadEntry[E],
-        entries: Entries[E],
+        kept_entries: Entries[E],
         *,
-        wants: KeyFilter = every_root,
+        keeps_key: KeyFilter = every_root,
         on_newer: OnNewer = flaw_of_newer,
     ) -> None:
         """Begin with a log of which nothing is read.
 
         Args:
-            read_entry: returns what is to be kept of the entry of a root that `wants` wants.
-            entries: keeps it: the fold calls its `put` and `end`.
-            wants: whether a root of this key is wanted; what other roots have is not read.
-            on_newer: returns the flaw of what a newer version wrote, or raises.
+            read_entry: returns what is kept of an entry.
+            kept_entries: where entries are kept; the fold calls its `put` and
+                `end`.
+            keeps_key: returns whether the root of this key is kept; entries of
+                the others are not decoded.
+            on_newer: returns why a record of a newer version counts as flawed,
+                or raises if the reader must not go on.
         """
-        self.progress: dict[int, Progress] = {}
+        self.progress: dict[int, Progress] = {}  # by the number of the partition
         self.pause_changes = 0
         self._pauses: dict[EntryName, Pause] = {}  # of inputs that are paused; the latest one last
         self._read_entry = read_entry
-        self._entries = entries
-        self._wants = wants
+        self._kept_entries = kept_entries
+        self._keeps_key = keeps_key
         self._on_newer = on_newer
 
     def put(self, record: Record) -> Meaning:
@@ -230,11 +233,11 @@ class DueFold(Generic[E]):
         key = record.key
         if key is None or len(key) != ROOT_KEY_BYTES:
             return self._put_pause_or_progress(record, key or b"")
-        if not self._wants(key):
+        if not self._keeps_key(key):
             return _NOTHING
         root = root_of_key(key)
         if record.value is None:
-            self._entries.end(record, root)
+            self._kept_entries.end(record, root)
             return DueStep.ENDED
         try:
             entry = self._read_entry(record, root)
@@ -243,9 +246,10 @@ class DueFold(Generic[E]):
         except CodecError as error:
             return Flawed(why=str(error), root=root)
         if entry is None:
-            self._entries.end(record, root)  # it stands in the place of one that the reader may have wanted
+            # it stands in the place of one that the reader may have kept
+            self._kept_entries.end(record, root)
         else:
-            self._entries.put(record, root, entry)
+            self._kept_entries.put(record, root, entry)
         return _WAITS
 
     def paused_by_partition(self) -> dict[tuple[int, int], Pause]:
@@ -261,11 +265,11 @@ class DueFold(Generic[E]):
 
         That is a pause, the end of one, the progress, a mark on another record, or nothing of ours.
         """
-        name = record.partition, key
+        entry_name = record.partition, key
         # 1. a tombstone
         if record.value is None:
-            was_paused = self._pauses.pop(name, None) is not None
-            if not was_paused:
+            was_paused = self._pauses.pop(entry_name, None) is not None
+            if not was_paused:  # the tombstone under `owner` is one that ends no pause, too
                 return _NOTHING
             self.pause_changes += 1
             return DueStep.RESUMED
@@ -275,10 +279,14 @@ class DueFold(Generic[E]):
         except UnknownVersion as error:
             return Flawed(why=self._on_newer(record, error), root=None)
         except CodecError as error:
+            # an operator's mark on another record; its value is a text, so it
+            # cannot be decoded
             if marked_offset(record) is not None:
                 return _NOTHING
             return Flawed(why=str(error), root=None)
         flaw = flaw_of(record.key, stored)
+        # an entry under such a key always has a flaw (`flaw_of`): the second
+        # test is for the types alone
         if flaw or isinstance(stored, Due):
             return Flawed(why=flaw, root=None)
         # 3. a progress or a pause
@@ -286,8 +294,8 @@ class DueFold(Generic[E]):
             case Progress():
                 self.progress[record.partition] = stored
             case Pause():
-                self._pauses.pop(name, None)  # so that the latest pause is the last one
-                self._pauses[name] = stored
+                self._pauses.pop(entry_name, None)  # so that the latest pause is the last one
+                self._pauses[entry_name] = stored
                 self.pause_changes += 1
             case _:
                 assert_never(stored)
@@ -295,5 +303,5 @@ class DueFold(Generic[E]):
 
 
 def progress_and_pauses() -> DueFold[Due]:
-    """Return a fold for who wants the progress and the pauses, and no roots."""
-    return DueFold(whole_entry, EntriesByRoot[Due](), wants=no_root)
+    """Return a fold for who keeps_key the progress and the pauses, and no roots."""
+    return DueFold(whole_entry, EntriesByRoot[Due](), keeps_key=no_root)

@@ -157,11 +157,16 @@ class Filter:
     notes: bool = False
 
     def matches(self, letter: Letter) -> bool:
-        """Return whether a letter is meant, whatever its mark says: that comes later in the log."""
-        if letter.is_note and not self.means_notes:
+        """Return whether a letter fulfils all conditions of the filter.
+
+        `handled` is not among them: a mark on the letter comes later in the
+        log, so the caller decides about it.
+        """
+        # a note only shows that a rule dropped the record
+        if letter.is_note and not self.includes_notes:
             return False
         places_of_letter = (letter.place, letter.lineage.origin)
-        # each condition that was given has to hold
+        # a condition that is None or empty matches each letter
         return (
             (not self.places or not self.places.isdisjoint(places_of_letter))
             and self.error in (None, letter.error)
@@ -173,7 +178,7 @@ class Filter:
         )
 
     @property
-    def means_notes(self) -> bool:
+    def includes_notes(self) -> bool:
         """Whether notes are meant, too: somebody asks for them in one of four ways."""
         if self.notes or self.handled or self.places:
             return True

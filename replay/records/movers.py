@@ -56,15 +56,17 @@ def _run_text(run: SourceRun, inputs: Sequence[Input]) -> str:
     return f"{first_place} to {offset_of(run.end - 1)}"
 
 
-def _unit_hint(at_ms: int, wall_ms: int) -> str:
-    """Return what a time far ahead is in the unit that was mistaken for milliseconds.
+def _unit_hint(event_time: int, wall_ms: int) -> str:
+    """Return a hint if an event time was probably written in another unit than milliseconds.
 
-    Empty: it is not far ahead, or no time of these years in any of the units.
+    So it is if the time is more than a year ahead, and a plausible time in
+    microseconds or nanoseconds. Empty: it is not far ahead, or not within ten
+    years of `wall_ms` in any of the units.
     """
-    if at_ms < wall_ms + _YEAR_MS:  # not far ahead
+    if event_time < wall_ms + _YEAR_MS:  # not far ahead
         return ""
-    for unit, units_per_ms in _WRONG_UNITS:
-        time_ms = at_ms // units_per_ms
+    for unit, units_per_millisecond in _WRONG_UNITS:
+        time_ms = event_time // units_per_millisecond
         is_of_these_years = abs(time_ms - wall_ms) < 10 * _YEAR_MS
         if is_of_these_years:
             return f"; as {unit} it is {any_time_text(time_ms)}"

@@ -52,11 +52,13 @@ def time_of(record: Record, *, is_copy: bool) -> RecordTime:
     return time_in_headers or RecordTime(record.timestamp_ms, record.timestamp_type)
 
 
-def timestamp_says_time(record: Record) -> bool:
-    """Return whether a copy with the record's own timestamp needs no header with the time.
+def needs_no_time_header(record: Record) -> bool:
+    """Return whether the timestamp of a record alone gives its copy the right time.
 
-    Where the record came without a time (0), or with that of its broker, it needs one. Most need none; to
-    find that out here costs less than to build their times.
+    Then the copy needs no header with the time. It does if the producer set the
+    timestamp, it is not 0, and the record has no such header itself (then it is
+    a copy, whose own time may be another one). Most records are so, and this
+    test costs less than to build a `WrittenTime`.
     """
     if record.timestamp_ms == 0 or record.timestamp_type != TimestampType.CREATED:
         return False

@@ -5,7 +5,7 @@ copy, whose record is read once here, since its headers contain its origin,
 attempt and history. Some roots never had a record: the marker of a transaction
 has an offset, too, which may be initialised and lost with its session. Such a
 root is ignored, unless the verdict proves that there was a record
-(`replay.records.due.was_read`).
+(`replay.records.due.proves_a_record`).
 
 A root whose input cannot go on is *put aside*: `_ack_due` gets its verdict
 unchanged (an entry of the kind `Aside`). It is decided when its input can go on
@@ -37,10 +37,10 @@ from acker.wire.leader_epochs import LeaderEpochs
 from acker.wire.stacks import WAITING_STACK_BYTES_MAX, Stacks, cut_stack, key_of
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
-from replay.records.due import Aside, Due, Loss, Progress, append_loss, history_of, was_read
+from replay.records.due import Aside, Due, Loss, Progress, append_loss, history_of, proves_a_record
 from replay.records.headers import Lineage, RecordPlace, location, parse_lineage
-from replay.worker.fetch import Absence, cannot_be_read, find_cut_off, took_the_place
-from replay.worker.worker import OF_AN_INPUT, Worker
+from replay.worker.fetch import Absence, cannot_be_read, find_cut_off, is_of_later_leader
+from replay.worker.worker import ERRORS_OF_ONE_INPUT, Worker
 
 _POSITION_BYTES: Final = 8
 """A position is packed into so many bytes in a verdict record."""
@@ -83,20 +83,28 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _VerdictRecord:
-    """A verdict record that was read: what it says of lost roots, and what its headers have of them."""
+    """A verdict record that was read: its lost roots, and what its headers have of them.
+
+    Attributes:
+        leader_epochs: of the leaders when the roots were emitted.
+        stack_by_cause: stacks of exceptions, by the key of a cause.
+    """
 
     offset: int
     lost_entries: tuple[Lost, ...]
-    epochs: LeaderEpochs
-    stacks: Stacks
+    leader_epochs: LeaderEpochs
+    stack_by_cause: Stacks
 
     def roots(self) -> Iterator[LostRoot]:
-        """Yield its lost roots; the order is the same at each call."""
+        """Yield its lost roots, always in the same order: `Progress.skip` counts in it."""
         for lost in self.lost_entries:
+            # roots of one `Lost` have one cause, so they share its stack (the
+            # text of the exception's stack)
             cause_key = key_of(lost.operator, lost.error, lost.message)
-            stack = self.stacks.get(cause_key, "")
-            for position in positions(lost.positions).tolist():
-                leader_epoch = self.epochs.at(lost.source, position)
+            stack = self.stack_by_cause.get(cause_key, "")
+            packed = lost.positions
+            for position in positions(packed).tolist():  # unpacked
+                leader_epoch = self.leader_epochs.at(lost.source, position)
                 yield LostRoot(lost, position, leader_epoch, stack)
 
     @property
@@ -125,14 +133,24 @@ class Intake:
         return len(self._records)
 
     def add(
-        self, offset: int, verdicts: Verdicts, epochs: LeaderEpochs, stacks: Stacks = MappingProxyType({})
+        self,
+        offset: int,
+        verdicts: Verdicts,
+        leader_epochs: LeaderEpochs,
+        stack_by_cause: Stacks = MappingProxyType({}),
     ) -> None:
-        """Add the record that was read at an offset, and what its headers have; offsets must ascend.
+        """Queue a verdict record.
 
-        A record without lost roots is not queued.
+        A record without lost roots is not queued: it has nothing to accept.
+
+        Args:
+            offset: of the record, higher than that of each record before.
+            leader_epochs: of the leaders when the roots were emitted, from the
+                record's headers.
+            stack_by_cause: of exceptions, by cause; likewise.
         """
         if verdicts.lost:
-            self._records.append(_VerdictRecord(offset, verdicts.lost, epochs, stacks))
+            self._records.append(_VerdictRecord(offset, verdicts.lost, leader_epochs, stack_by_cause))
 
     def next_batch(self, limit: int) -> Batch:
         """Return up to `limit` roots, and the progress once they are accepted; remove nothing.
@@ -149,14 +167,15 @@ class Intake:
             skip_count = self.progress.skip
         for record in self._records:
             room = limit - len(roots)
-            accepted_to = skip_count + room  # of the record's roots, the index behind the last one
-            roots += islice(record.roots(), skip_count, accepted_to)
-            if record.root_count > accepted_to:  # the batch ends in the middle of this record
-                return Batch(roots, Progress(record.offset, skip=accepted_to))
+            # index in the record's roots, behind the last one of the batch
+            batch_end = skip_count + room
+            roots += islice(record.roots(), skip_count, batch_end)
+            if record.root_count > batch_end:  # the batch ends in the middle of this record
+                return Batch(roots, Progress(record.offset, skip=batch_end))
             skip_count = 0
         if self.read_to == self.progress.next:
-            # Nothing was read behind the progress. A record that is half
-            # accepted has to be read again first: its `skip` stays.
+            # nothing was read since the progress: keep its `skip`, since its
+            # record is read again first
             return Batch(roots, self.progress)
         return Batch(roots, Progress(self.read_to, skip=0))
 
@@ -191,7 +210,7 @@ class Past(NamedTuple):
         return cls(Lineage(location(*place)), dead_reason=dead_reason, leader_epoch=leader_epoch)
 
 
-def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
+def entries_of_lost_roots(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
     """Decide what becomes of lost roots; return their entries for `_ack_due`, in the same order.
 
     A root that never had a record has no entry. A root gets an `Aside` if
@@ -202,13 +221,13 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     2. Read the records of copies, which say how often they were emitted.
     3. Decide, root by root.
     """
-    decidable_lost_ids = _record_unknown_inputs(worker, roots, now_ms)
-    pasts = _pasts_of_copies(worker, roots, decidable_lost_ids, now_ms)
+    decidable_object_ids = _record_why_undecidable(worker, roots, now_ms)
+    pasts = _pasts_of_copies(worker, roots, decidable_object_ids, now_ms)
     # An older session or acker did not say in which epoch a root was emitted:
     # that of now is the next best.
     without_epoch = [root for root in roots if root.leader_epoch == NO_EPOCH]
     epoch_now_by_partition = _epochs_now(worker, without_epoch)
-    dues: list[Due] = []
+    entries: list[Due] = []
     for root in roots:
         lost = root.lost
         place = root.place
@@ -218,36 +237,37 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
             epoch = epoch_now_by_partition.get(place.topic_partition, NO_EPOCH)
         # not in `pasts`: the record of the copy cannot be read now
         is_unreadable_copy = is_copy and place not in pasts
-        if id(lost) not in decidable_lost_ids or is_unreadable_copy:
-            dues.append(_undecided_entry(root, epoch, now_ms))
+        if id(lost) not in decidable_object_ids or is_unreadable_copy:
+            entries.append(_undecided_entry(root, epoch, now_ms))
             continue
         # there was nothing before a root that is no copy
         past = pasts[place] if is_copy else Past(Lineage(location(*place)), leader_epoch=epoch)
-        if past is None and was_read(lost.reason, lost.operator, error_class(lost.error)):
+        if past is None and proves_a_record(lost.reason, lost.operator, error_class(lost.error)):
             # the log seems never to have had a record there, but a bolt read it
             past = Past.of_missing_copy(place, DeadReason.GONE)
         if past is not None:  # else the copy never had a record
-            dues.append(_decided_entry(worker, root, past, now_ms))
-    return dues
+            entries.append(_decided_entry(worker, root, past, now_ms))
+    return entries
 
 
-def _record_unknown_inputs(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
-    """Record why roots wait whose input or group topics.yaml does not have; return the others.
+def _record_why_undecidable(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
+    """Record why roots wait if topics.yaml does not have their input, or has it with another group.
 
-    What is returned has the Python `id` of each `Lost` whose input and group
-    are there. All roots of one `Lost` share that object, so that the input is
-    searched for once for each of these, and not for each root.
+    Return which roots can be decided, as the Python ids (`id(root.lost)`) of
+    their `Lost` objects. Roots that were lost together share one object, so
+    each input is searched for once.
     """
+    # by the object's Python id: to compare the contents takes longer
     lost_by_id = {id(root.lost): root.lost for root in roots}
-    decidable_lost_ids: set[int] = set()
+    decidable_object_ids: set[int] = set()
     for lost_id, lost in lost_by_id.items():
         try:
             worker.input_of(lost.source, lost.group)
         except Disagreement as error:
             _record_why_it_waits(worker, lost, error, now_ms)
         else:
-            decidable_lost_ids.add(lost_id)
-    return decidable_lost_ids
+            decidable_object_ids.add(lost_id)
+    return decidable_object_ids
 
 
 def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms: int) -> None:
@@ -264,22 +284,22 @@ def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms
 
 
 def _pasts_of_copies(
-    worker: Worker, roots: Sequence[LostRoot], decidable_lost_ids: Set[int], now_ms: int
+    worker: Worker, roots: Sequence[LostRoot], decidable_object_ids: Set[int], now_ms: int
 ) -> Mapping[RecordPlace, Past | None]:
     """Return the past of each root that is a copy, by its place; None: there never was a record.
 
     A copy whose input cannot go on, or whose record cannot be read now, has no
-    past here. `decidable_lost_ids` are from `_record_unknown_inputs`.
+    past here. `decidable_object_ids` are from `_record_why_undecidable`.
     """
     lost_copies: list[LostRoot] = []
     for root in roots:
-        is_decidable_copy = is_replay(root.lost.source) and id(root.lost) in decidable_lost_ids
+        is_decidable_copy = is_replay(root.lost.source) and id(root.lost) in decidable_object_ids
         if is_decidable_copy and worker.is_ready(_input_id_of(root), now_ms):
             lost_copies.append(root)
     pasts: dict[RecordPlace, Past | None] = {}
     if lost_copies:
         # all at once; if that fails, input by input
-        pasts_by_call = worker.act_isolating_inputs(
+        pasts_by_call = worker.act_together_or_input_by_input(
             lost_copies, _input_id_of, lambda copies: _read_pasts(worker, copies, now_ms), now_ms
         )
         for pasts_of_call in pasts_by_call:
@@ -290,25 +310,27 @@ def _pasts_of_copies(
 def decide_asides(
     worker: Worker, aside_by_offset: Mapping[int, Aside], now_ms: int
 ) -> Mapping[int, Due | None]:
-    """Decide what becomes of roots that were put aside; return their new entries.
+    """Decide what becomes of roots that were put aside because their input could not go on.
 
-    Both mappings are by the offset of the former entry in `_ack_due`. None:
-    there never was a record. Roots whose input still cannot go on are missing.
+    Return, by the offset of the former entry in `_ack_due`, the new entry;
+    None: there never was a record. Roots whose input still cannot go on are
+    missing.
     """
     roots = [_lost_root_of_aside(aside) for aside in aside_by_offset.values()]
-    due_by_root = {due.root: due for due in dues_of(worker, roots, now_ms)}
-    new_due_by_offset: dict[int, Due | None] = {}
+    entry_by_root = {entry.root: entry for entry in entries_of_lost_roots(worker, roots, now_ms)}
+    new_entry_by_offset: dict[int, Due | None] = {}
     for offset, aside in aside_by_offset.items():
-        due = due_by_root.get(aside.root)
-        if isinstance(due, Aside):
+        # None: there never was a record, so it gets only a tombstone
+        new_entry = entry_by_root.get(aside.root)
+        if isinstance(new_entry, Aside):
             continue  # its input cannot go on: the former entry stays
-        if due is not None and due.due_ms <= now_ms:
-            # It keeps the time at which it was put aside: else what was lost
-            # after it, and accepted by a worker that had its input, would be
-            # replayed before it.
-            due = replace(due, due_ms=min(aside.due_ms, now_ms))
-        new_due_by_offset[offset] = due
-    return new_due_by_offset
+        if new_entry is not None and new_entry.due_ms <= now_ms:
+            # It is due at once. Its due time becomes the time at which it was
+            # put aside. Otherwise a root that was lost later, but accepted by a
+            # worker that had the input, would be replayed before it.
+            new_entry = replace(new_entry, due_ms=min(aside.due_ms, now_ms))
+        new_entry_by_offset[offset] = new_entry
+    return new_entry_by_offset
 
 
 def _input_id_of(root: LostRoot) -> int:
@@ -441,18 +463,22 @@ def _read_pasts(
     return pasts
 
 
-def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> Past | None:
-    """Return the past of a copy by its record, or by why there is none; None: there never was one.
+def _past_of_copy(place: RecordPlace, answer: Record | Absence, emitted_epoch: int) -> Past | None:
+    """Return what a copy's record says about earlier emissions; None: there never was a record.
 
-    `emitted_epoch` is the leader's epoch in which the copy was emitted.
+    `answer` is the record, or why there is none. If it is missing, the past has
+    a reason to die. `emitted_epoch` is the leader's epoch in which the copy was
+    emitted.
     """
-    if isinstance(record, Absence):
-        dead_reason = record.dead_reason  # None: there never was a record
+    if isinstance(answer, Absence):
+        dead_reason = answer.dead_reason  # None: there never was a record
         return None if dead_reason is None else Past.of_missing_copy(place, dead_reason)
-    if took_the_place(record, emitted_epoch):  # its headers tell another record's history
+    if is_of_later_leader(answer, emitted_epoch):
+        # another record was written at the offset after the log was cut: its
+        # headers are not this copy's
         return Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
-    lineage = parse_lineage(record.headers, *place)
-    return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)
+    lineage = parse_lineage(answer.headers, *place)
+    return Past(lineage, history_of(answer.headers), leader_epoch=answer.leader_epoch)
 
 
 def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, int]:
@@ -468,7 +494,7 @@ def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartitio
     for partitions in partitions_by_topic.values():
         # asked topic by topic: of one that is missing or forbidden to us, the
         # fetch that follows raises the error
-        with suppress(*OF_AN_INPUT):
+        with suppress(*ERRORS_OF_ONE_INPUT):
             epochs |= worker.log.bounds(Bound.END, sorted(partitions)).epochs
     return epochs
 
@@ -478,7 +504,8 @@ def _lost_emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
 
     `lived_ms` is how long after the record's first emission it was lost.
     """
-    abandoned, timed_out, blocked = lineage.abandoned, lineage.timed_out, lineage.held
+    abandoned, timed_out = lineage.abandoned, lineage.timed_out
+    blocked = lineage.held  # the header's name for blocked
     match lost.reason:
         case Verdict.ABANDONED:
             abandoned += 1
@@ -511,10 +538,13 @@ def _decided_entry(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> D
     first_emitted_ms = lineage.first_emitted_ms
     if first_emitted_ms is None:  # this was the first emission, or a copy that does not say it
         first_emitted_ms = lost.emitted_wall
-    lost_ms = lost.emitted_wall + _age_ms(lost)  # wall time of the verdict
-    emission = _lost_emission(lost, lineage, lived_ms=lost_ms - first_emitted_ms)
+    # wall time of the verdict: that of the emission, and the age by the session's
+    # clock
+    verdict_ms = lost.emitted_wall + _age_ms(lost)
+    emission = _lost_emission(lost, lineage, lived_ms=verdict_ms - first_emitted_ms)
     policy = worker.policies[worker.input_of(lost.source, lost.group).id]
     disposition = dispose(policy, emission, now_ms, worker.jitter())
+    # a missing record comes first, then the policy
     dead_reason: DeadReason | str = ""  # empty: it is replayed
     due_ms = now_ms
     if past.dead_reason is not None:
@@ -536,14 +566,15 @@ def _decided_entry(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> D
         origin=lineage.origin,
         attempt=lineage.attempt,
         abandoned=emission.abandoned,
-        # the time limit begins when a bolt first receives the record: while it
-        # was blocked, nobody tried it
+        # no bolt has received it yet if it was always blocked: the time limit
+        # begins with the next emission
         first_emitted_ms=due_ms if was_always_blocked else first_emitted_ms,
         history=append_loss(past.history, loss),
         timed_out=emission.timed_out,
-        held=emission.blocked,
+        held=emission.blocked,  # blocked ones; the schema of `_ack_due` calls them held
         leader_epoch=past.leader_epoch,
-        # what is replayed fails again with a stack of its own, unless the
-        # broker refuses its copy
+        # A root that dies keeps its whole stack for the dead letter. A root that
+        # is replayed keeps a part: it is needed only if the broker refuses the
+        # copy, since a later failure has a stack of its own.
         stack=root.stack if dead_reason else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),
     )

@@ -30,11 +30,11 @@ from replay.worker.waiting import DueTable
 class SentCopy(NamedTuple):
     """A copy, or a dead letter, that was sent to the broker.
 
-    `dead` is why a dead letter is one; None: it is a copy.
+    `dead_reason` is why a dead letter is one; None: it is a copy.
     """
 
     record: Outgoing
-    dead: DeadReason | None
+    dead_reason: DeadReason | None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -53,7 +53,7 @@ class DoubtfulCopy(NamedTuple):
     first_offset: int
 
 
-ENDS_MS: Final = 10_000
+ENDS_VALID_MS: Final = 10_000
 """The ends of topics are asked for again before copies are written, if they were asked for longer ago.
 
 To ask takes 2 ms each time. With an older end, a search for copies has more to
@@ -71,9 +71,9 @@ class CutCopies:
     def __init__(self) -> None:
         """Begin with no copy in doubt."""
         # where each topic partition ended when the broker was asked last, at
-        # `_ends_read_ms`, wall time
+        # `_ends_read_at_ms`, wall time
         self._end_by_partition: dict[TopicPartition, int] = {}
-        self._ends_read_ms = 0
+        self._ends_read_at_ms = 0
         # by their roots, which wait in `_ack_due`: copies that may be in the
         # log, and those that were found there; without their values
         self._doubtful_by_root: dict[Root, DoubtfulCopy] = {}
@@ -90,31 +90,34 @@ class CutCopies:
             del self._committed_by_root[root]
 
     def record_ends(self, log: Log, partitions: Iterable[TopicPartition], now_ms: int) -> None:
-        """Record where some partitions end, before copies are written to them.
+        """Record where some partitions end before copies are written there.
 
-        The broker is asked only for ends that are older than `ENDS_MS`, or not
-        known.
+        A search for these copies begins at the recorded end. The broker has to
+        answer only if no end is recorded, or if the recorded ones are older
+        than `ENDS_VALID_MS`.
         """
         # abs: a clock that was set back must not keep old ends for long
-        if abs(now_ms - self._ends_read_ms) >= ENDS_MS:
+        if abs(now_ms - self._ends_read_at_ms) >= ENDS_VALID_MS:
             self._end_by_partition = {}
-            self._ends_read_ms = now_ms
-        unknown = list(set(partitions) - self._end_by_partition.keys())
-        if unknown:
-            self._end_by_partition.update(log.ends(unknown))
+            self._ends_read_at_ms = now_ms
+        without_end = list(set(partitions) - self._end_by_partition.keys())
+        if without_end:
+            self._end_by_partition.update(log.ends(without_end))
 
     def record_doubtful(self, copies: Iterable[tuple[Root, SentCopy]]) -> None:
-        """Record the copies of a transaction that was not committed, or only perhaps.
+        """Record copies that a failed transaction sent: they may be committed.
 
         `record_ends` was called for their partitions before they were sent.
         """
         for root, copy in copies:
-            # key and headers are enough to know it again, and a value may have
-            # a megabyte
+            # the search compares key and headers; the value is left out, since it
+            # may have a megabyte
             without_value = copy._replace(record=copy.record._replace(value=None))
             first_offset = self._end_by_partition[copy.topic_partition]
             self._doubtful_by_root[root] = DoubtfulCopy(without_value, first_offset)
-        self._end_by_partition = {}  # so that a later search does not begin before these copies
+        # the recorded ends lie before these copies: the next copies must not be
+        # searched for from there, so the ends are fetched again before those
+        self._end_by_partition = {}
 
     def forget_committed(self, roots: Iterable[Root]) -> None:
         """Forget the copies of roots whose tombstones are committed."""
@@ -127,17 +130,19 @@ class CutCopies:
     ) -> Mapping[Root, SentCopy]:
         """Search the topics for the doubtful copies; return all that are committed, by root.
 
-        Their roots wait in `_ack_due` nevertheless. Afterwards no copy is
-        doubtful any more: a root whose copy was not found, or whose partition
-        cannot be read, gets a second copy.
+        Their roots still wait in `_ack_due`, since the tombstones were not
+        committed. Afterwards no copy is doubtful any more: a root whose copy is
+        not in the log, or whose partition cannot be read, gets a second copy.
 
-        `wait_ms` is how long the broker may send nothing.
+        `wait_ms` is how long the broker may send nothing. `note_operation` is
+        called with what is done now, for the watchdog.
         """
         roots_by_partition: dict[TopicPartition, list[Root]] = {}
         for root, doubtful in self._doubtful_by_root.items():
             roots_by_partition.setdefault(doubtful.copy.topic_partition, []).append(root)
         for partition, roots in roots_by_partition.items():
-            # what was found before an error counts
+            # if a partition cannot be read to its end, the copies up to there
+            # count, and the others are written again
             with suppress(ConfigError, Damaged, OutOfRange, Unreachable):
                 self._search_partition(log, partition, roots, wait_ms, note_operation)
         self._doubtful_by_root = {}

@@ -37,7 +37,7 @@ from replay.worker.fetch import Absence, cannot_be_read
 from replay.worker.waiting import DueTable
 from replay.worker.worker import Worker, require_newer_passed_over
 
-MENDED_MAX = 10_000
+MENDS_MAX = 10_000
 """So many flawed keys are mended at once; further ones are reported, and the next owner mends them."""
 
 
@@ -46,13 +46,13 @@ class Mend(NamedTuple):
 
     Attributes:
         name: of the root, as people read it.
-        due: the entry that is written; None: a tombstone is.
+        entry: the one that is written; None: a tombstone is.
         written: the record.
     """
 
     root: Root
     name: str
-    due: Due | None
+    entry: Due | None
     written: Outgoing
 
 
@@ -86,39 +86,50 @@ def restore(worker: Worker, due_partition: TopicPartition) -> Restored:
     about other records.
     """
     own_cluster = worker.log.cluster_id()
-    owned_roots = _OwnedRoots()
-    fold = DueFold(due_ms_of, owned_roots, on_newer=partial(require_newer_passed_over, worker.log))
+    restored_roots = _RestoredRoots()
+    on_newer = partial(require_newer_passed_over, worker.log)
+    fold = DueFold(due_ms_of, restored_roots, on_newer=on_newer)
     for record in _stored_records(worker, due_partition):
         require_cluster(record.place, record.headers, record.value, own_cluster)
-        meaning = fold.put(record)  # calls `owned_roots` for an entry or a tombstone
+        meaning = fold.put(record)  # calls `restored_roots` for an entry or a tombstone
         match meaning:
             case DueStep() | Pause():
-                pass  # `owned_roots` or `fold` has remembered it
+                pass  # `put` or `end` of `restored_roots` was called, or the fold keeps the pause
             case Progress():
-                owned_roots.past_progress.clear()  # only what comes behind the last one counts
+                # only what comes behind the last one counts
+                restored_roots.roots_past_progress.clear()
             case Flawed(why, root):
                 worker.report_undecodable(*due_partition, record.offset, why)
-                if root is not None and len(owned_roots.flawed_offset_by_root) < MENDED_MAX:
-                    owned_roots.flawed_offset_by_root[root] = record.offset
+                # more than that would take too much memory; the next owner mends
+                # the rest
+                if root is not None and len(restored_roots.flawed_offset_by_root) < MENDS_MAX:
+                    restored_roots.flawed_offset_by_root[root] = record.offset
             case _:
                 assert_never(meaning)
-    flawed_offset_by_root = owned_roots.flawed_offset_by_root
+    flawed_offset_by_root = restored_roots.flawed_offset_by_root
     mends: Sequence[Mend] = ()
     if flawed_offset_by_root:
         mends = _build_mends(worker, due_partition, flawed_offset_by_root)
     for mend in mends:
-        # it waits again under its new offset, once written
-        owned_roots.table.remove(mend.root, flawed_offset_by_root[mend.root])
+        # until its new entry is written it must not be due;
+        # `VerdictPartition._mend_entries` adds it then
+        restored_roots.table.remove(mend.root, flawed_offset_by_root[mend.root])
     progress = fold.progress.get(due_partition.partition)
-    return Restored(owned_roots.table, progress, owned_roots.past_progress, mends, fold.paused())
+    return Restored(
+        restored_roots.table,
+        progress,
+        restored_roots.roots_past_progress,
+        mends,
+        fold.paused(),
+    )
 
 
-class _OwnedRoots:
+class _RestoredRoots:
     """What a new owner remembers of each root; `DueFold` calls `put` and `end`.
 
     Attributes:
         table: those that wait.
-        past_progress: those with an entry or a tombstone behind the last
+        roots_past_progress: those with an entry or a tombstone behind the last
             progress.
         flawed_offset_by_root: of each root whose last record is flawed, the
             offset of that.
@@ -127,20 +138,20 @@ class _OwnedRoots:
     def __init__(self) -> None:
         """Begin without a root."""
         self.table = DueTable()
-        self.past_progress: set[Root] = set()
+        self.roots_past_progress: set[Root] = set()
         self.flawed_offset_by_root: dict[Root, int] = {}
 
     def put(self, record: Record, root: Root, due_ms: int) -> None:
         """Record that a root waits until a wall time."""
         self.table.put(root, record.offset, due_ms)
-        self.past_progress.add(root)
+        self.roots_past_progress.add(root)
         if self.flawed_offset_by_root:  # nearly always there is no flawed record
             self.flawed_offset_by_root.pop(root, None)  # a sound record behind a flawed one counts
 
     def end(self, record: Record, root: Root) -> None:
         """Record that a root waits no more: the record is its tombstone."""
         self.table.remove(root, record.offset)
-        self.past_progress.add(root)
+        self.roots_past_progress.add(root)
         if self.flawed_offset_by_root:
             self.flawed_offset_by_root.pop(root, None)  # as in `put`
 
@@ -171,20 +182,20 @@ def _build_mends(
     root of ours.
     """
     sound_entries = _SoundEntries()
-    fold = DueFold(whole_entry, sound_entries, wants=of_roots(flawed_roots))
+    fold = DueFold(whole_entry, sound_entries, keeps_key=of_roots(flawed_roots))
     for record in _stored_records(worker, due_partition):
         fold.put(record)  # calls `sound_entries`
     mends: list[Mend] = []
     for root in flawed_roots:
         if root in sound_entries.entry_by_root:
-            due = sound_entries.entry_by_root[root]
+            entry = sound_entries.entry_by_root[root]
         else:
-            due = _letter_entry_of_key(worker, root, due_partition.partition)
-            if due is None:  # not a root of ours: nothing is written
+            entry = _dying_entry_of_key(worker, root, due_partition.partition)
+            if entry is None:  # not a root of ours: nothing is written
                 continue
-        value = None if due is None else worker.due_codec.encode(due)
+        value = None if entry is None else worker.due_codec.encode(entry)
         written = worker.waiting_record(due_partition, root_key(root), value)
-        mends.append(Mend(root, _root_name(worker, root), due, written))
+        mends.append(Mend(root, _root_name(worker, root), entry, written))
     return mends
 
 
@@ -199,16 +210,16 @@ class _SoundEntries:
         """Begin with no record."""
         self.entry_by_root: dict[Root, Due | None] = {}
 
-    def put(self, record: Record, root: Root, due: Due) -> None:
+    def put(self, record: Record, root: Root, entry: Due) -> None:
         """Remember the entry of a root."""
-        self.entry_by_root[root] = due
+        self.entry_by_root[root] = entry
 
     def end(self, record: Record, root: Root) -> None:
         """Remember that a root has a tombstone."""
         self.entry_by_root[root] = None
 
 
-def _letter_entry_of_key(worker: Worker, root: Root, partition: int) -> Due | None:
+def _dying_entry_of_key(worker: Worker, root: Root, partition: int) -> Due | None:
     """Return an entry that makes a dead letter of a root of which only the key is left.
 
     None if the key is not of a tracked input, or does not belong to this
@@ -263,7 +274,7 @@ def read_entries(
 
     Raises `DataLoss`: an entry is missing; `UnknownVersion`.
     """
-    entries = {offset: due for offset, due in entries_in_memory.items() if due is not None}
+    entries = {offset: entry for offset, entry in entries_in_memory.items() if entry is not None}
     if len(entries) == len(entries_in_memory):  # the usual case: nothing is to be read
         return entries
     stable_end = worker.log.stable_ends([due_partition])[due_partition]
@@ -273,21 +284,23 @@ def read_entries(
             to_read.add(RecordPlace(*due_partition, offset))
     worker.note_operation("reading what is due")
     answers = worker.fetcher.fetch(to_read, tells_never=False)
-    due_by_offset: dict[int, Due | None] = dict(entries)
+    entry_by_offset: dict[int, Due | None] = dict(entries)
     for place, answer in answers.items():
-        due_by_offset[place.offset] = _decode_or_report(worker, place, answer)
+        entry_by_offset[place.offset] = _decode_or_report(worker, place, answer)
     # in the order of `entries_in_memory`
-    return {offset: due_by_offset[offset] for offset in entries_in_memory if offset in due_by_offset}
+    return {offset: entry_by_offset[offset] for offset in entries_in_memory if offset in entry_by_offset}
 
 
 def _decode_or_report(worker: Worker, place: RecordPlace, answer: Record | Absence) -> Due | None:
     """Return the entry that was read at a place of `_ack_due`.
 
-    A flawed one is reported; in its place an entry is returned that makes a
-    dead letter, or None if its key is not of a root of ours.
+    If it is flawed, report it, and return in its place an entry with which the
+    root becomes a dead letter; None: the key is not of a root of a tracked
+    input.
 
-    Raises `Damaged`, `DataLoss` or `UnknownVersion`: the entry cannot be read,
-    is missing, or is newer.
+    Raises `Damaged`: the entry cannot be read; `DataLoss`: it is missing;
+    `UnknownVersion`: a newer version wrote it, and no operator lets it be
+    passed over.
     """
     if cannot_be_read(answer):
         raise Damaged(*place, "a root waits in it", DAMAGE_CURE)
@@ -299,10 +312,11 @@ def _decode_or_report(worker: Worker, place: RecordPlace, answer: Record | Absen
         )
     root = parse_root_key(answer.key)
     try:
+        # the stack is in a header, not in the value
         return replace(whole_entry(answer, root), stack=read_stack(answer.headers))
     except UnknownVersion as error:
         flaw = require_newer_passed_over(worker.log, answer, error)
     except CodecError as error:
         flaw = str(error)
     worker.report_undecodable(*place, flaw)
-    return None if root is None else _letter_entry_of_key(worker, root, place.partition)
+    return None if root is None else _dying_entry_of_key(worker, root, place.partition)

@@ -58,23 +58,24 @@ _topic_partition_offset: Callable[[Record], tuple[str, int, int]] = itemgetter(0
 """Returns these three of a record."""
 
 
-def took_the_place(record: Record, leader_epoch: int) -> bool:
+def is_of_later_leader(record: Record, emitted_epoch: int) -> bool:
     """Return whether a record took the place of one that was there in an epoch, in a log that was cut.
 
     A record has the epoch of the leader that wrote it. Where the lost one was
     there in epoch 3, it has 3 or less, and what is written after an unclean
-    election has 4 or more. Without epochs nobody knows.
+    election has 4 or more. If either epoch is `NO_EPOCH`, nothing shows it, and
+    False is returned.
     """
-    return leader_epoch != NO_EPOCH and record.leader_epoch > leader_epoch
+    return emitted_epoch != NO_EPOCH and record.leader_epoch > emitted_epoch
 
 
 _record_place = tuple_maker(RecordPlace)
 
 
-def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[RecordPlace]:
+def find_cut_off(log: Log, emitted_epoch_by_place: Mapping[RecordPlace, int]) -> set[RecordPlace]:
     """Return which of some places without a record may have had one, before their log was cut.
 
-    `epoch_by_place` has the leader's epoch in which the record of each place
+    `emitted_epoch_by_place` has the leader's epoch in which the record of each place
     was emitted. A log is cut where a leader is elected that lacks its end (an
     unclean election); then the marker of a later transaction may take the place
     of a record.
@@ -92,14 +93,18 @@ def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[Rec
 
     Raises `Unreachable`: the broker does not answer.
     """
-    emitted_epochs = {place: epoch for place, epoch in epoch_by_place.items() if epoch != NO_EPOCH}
-    if not emitted_epochs:
+    # without an epoch the log cannot be compared
+    epoch_by_comparable_place = {
+        place: epoch for place, epoch in emitted_epoch_by_place.items() if epoch != NO_EPOCH
+    }
+    if not epoch_by_comparable_place:
         return set()
     # 1. which leaders are others
-    partitions = sorted({place.topic_partition for place in emitted_epochs})
+    partitions = sorted({place.topic_partition for place in epoch_by_comparable_place})
     leader_epochs = log.bounds(Bound.END, partitions).epochs
     doubtful_places_by_epoch: dict[int, list[RecordPlace]] = defaultdict(list)
-    for place, epoch in sorted(emitted_epochs.items()):
+    for place, epoch in sorted(epoch_by_comparable_place.items()):
+        # a partition without a leader now counts as unchanged
         if leader_epochs.get(place.topic_partition, epoch) != epoch:
             doubtful_places_by_epoch[epoch].append(place)
 
@@ -107,12 +112,15 @@ def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[Rec
     # 2. ask the leaders, about one epoch at a time
     for epoch, places in doubtful_places_by_epoch.items():
         # one question for each partition, about its highest offset: places
-        # ascend, so that one stays
-        read_to = {place.topic_partition: ReadTo(place.offset + 1, epoch) for place in places}
+        # ascend, so a later one replaces an earlier one in the dict
+        question_by_partition: dict[TopicPartition, ReadTo] = {}
+        for place in places:
+            question_by_partition[place.topic_partition] = ReadTo(place.offset + 1, epoch)
         intact_to: Mapping[TopicPartition, int] = {}
         with suppress(Disagreement):  # the leader knows no such epoch: then nothing counts as intact
-            intact_to = log.intact_to(read_to)
-        # 3. what is not intact; of a partition without an answer nothing is
+            intact_to = log.intact_to(question_by_partition)
+        # 3. what is not intact; a partition without an answer has no intact
+        # offset, so its places count as cut off
         cut_off.update(place for place in places if not _is_below_end(place, intact_to))
     return cut_off
 
@@ -158,9 +166,9 @@ class Absence(Enum):
         return None if self is Absence.NEVER else DeadReason[self.name]
 
 
-def absence_in(run: DamagedRun) -> Absence:
+def absence_by_damage(damaged_run: DamagedRun) -> Absence:
     """Return why a record among offsets that cannot be read is absent."""
-    return Absence[unreadable_kind(run.why).name]
+    return Absence[unreadable_kind(damaged_run.why).name]
 
 
 def cannot_be_read(record: Record | Absence | None) -> bool:
@@ -198,7 +206,7 @@ class Fetcher:
         self.read_records = 0
         self.read_bytes = 0
         # the damaged runs of the latest fetches, which the next one skips
-        self._lately_damaged: deque[DamagedRun] = deque(maxlen=_DAMAGED_MAX)
+        self._former_damaged_runs: deque[DamagedRun] = deque(maxlen=_DAMAGED_MAX)
 
     def fetch(self, places: Iterable[RecordPlace], *, tells_never: bool = True) -> Answers:
         """Read committed records; do as `fetch_past_damage`, and do not return what is damaged."""
@@ -253,16 +261,17 @@ class Fetcher:
             self._picker = self._log.picker()
         offsets_in_log = self._offsets_in_log(offsets)
         gap_bytes = self._limits.fetch_gap_bytes
-        reading = _OffsetsReading(self._picker, offsets_in_log, gap_bytes, self._lately_damaged)
+        former_runs = self._former_damaged_runs
+        reading = _OffsetsReading(self._picker, offsets_in_log, gap_bytes, former_runs)
         self._read_to_end(reading)
         self.read_records += reading.read_records
         self.read_bytes += reading.read_bytes
-        self._lately_damaged.extend(reading.damaged_runs)
+        self._former_damaged_runs.extend(reading.damaged_runs)
         target_count = sum(map(len, offsets.values()))
         if len(reading.records) == target_count:  # the usual case: each has its record
             return Fetched(reading.records, reading.damaged_runs)
         # 2. absent ones
-        unread_places = set(_places_of(reading.unread)) - reading.records.keys()
+        unread_places = set(_places_of(reading.unread_by_partition)) - reading.records.keys()
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in targets:
             if place not in unread_places:
@@ -283,7 +292,7 @@ class Fetcher:
         """
         limits = self._limits
         patience_ms = limits.fetch_patience_ms  # what is left of it: a poll without progress takes some
-        while reading.unread and (
+        while reading.unread_by_partition and (
             reading.kept_bytes < limits.fetch_bytes_max
             and reading.passed_bytes < limits.fetch_passed_bytes_max
         ):
@@ -292,7 +301,7 @@ class Fetcher:
                 continue
             patience_ms -= _POLL_MS
             if patience_ms < 0:
-                topics = sorted({partition.topic for partition in reading.unread})
+                topics = sorted({partition.topic for partition in reading.unread_by_partition})
                 raise Unreachable(
                     f"no record of {', '.join(topics)} was sent within"
                     f" {limits.fetch_patience_ms} ms; check that the broker leads its partitions"
@@ -372,10 +381,10 @@ def _places_of(offsets: _Offsets) -> Iterator[RecordPlace]:
 
 def _absence_at(place: RecordPlace, damaged_runs: Sequence[DamagedRun]) -> Absence:
     """Return why there is no record at a place: it lies in a damaged run, or it is gone."""
-    for run in damaged_runs:
-        is_same_partition = place.topic_partition == (run.topic, run.partition)
-        if is_same_partition and run.start <= place.offset < run.end:
-            return absence_in(run)
+    for damaged_run in damaged_runs:
+        is_same_partition = place.topic_partition == (damaged_run.topic, damaged_run.partition)
+        if is_same_partition and damaged_run.start <= place.offset < damaged_run.end:
+            return absence_by_damage(damaged_run)
     return Absence.GONE
 
 
@@ -383,7 +392,7 @@ class _OffsetsReading:
     """One fetch in progress: the offsets still to be read of each partition, and the records picked.
 
     Attributes:
-        unread: by partition, the offsets that were not reached yet, ascending;
+        unread_by_partition: the offsets that were not reached yet, ascending;
             never empty.
         records: those that were picked, by their places.
         damaged_runs: offsets that could not be read, and were passed over.
@@ -394,19 +403,25 @@ class _OffsetsReading:
     """
 
     def __init__(
-        self, picker: Picker, offsets: _Offsets, gap_bytes: int, lately_damaged: Iterable[DamagedRun]
+        self,
+        picker: Picker,
+        offsets: _Offsets,
+        gap_bytes: int,
+        former_damaged_runs: Iterable[DamagedRun],
     ) -> None:
-        """Begin with offsets that are in the log, by partition, ascending and none of them empty.
+        """Begin to read `offsets`: by partition, ascending, all in the log, no list empty.
 
-        Larger gaps than `gap_bytes` are skipped. So is what was damaged
-        lately: to read into it, to find out where it ends, takes a second.
+        Gaps of more than `gap_bytes` between them are skipped. So are runs that
+        former fetches met as damaged: to find the end of one again takes a
+        second.
         """
         # by partition, the offsets behind the damaged runs of former fetches
         self._damage_ends_by_partition: dict[TopicPartition, list[int]] = {}
-        for run in lately_damaged:
+        for run in former_damaged_runs:
             partition = TopicPartition(run.topic, run.partition)
             self._damage_ends_by_partition.setdefault(partition, []).append(run.end)
-        self.unread = dict(offsets)
+        # what was read so far; see the class
+        self.unread_by_partition = dict(offsets)
         self.records: dict[RecordPlace, Record] = {}
         self.damaged_runs: list[DamagedRun] = []
         self.kept_bytes = 0
@@ -415,12 +430,12 @@ class _OffsetsReading:
         self.read_records = 0
         self._picker = picker
         self._gap_bytes = gap_bytes
-        self._offsets_to_pick = offsets
-        # by partition, the offset that the picker reads next
-        self._next_offsets: dict[TopicPartition, int] = {}
+        self._all_offsets = offsets
+        # where to read on: by partition, the offset that the picker reads next
+        self._next_offset_by_partition: dict[TopicPartition, int] = {}
         for partition, partition_offsets in offsets.items():
-            self._next_offsets[partition] = partition_offsets[0]
-        picker.assign(self._next_offsets)
+            self._next_offset_by_partition[partition] = partition_offsets[0]
+        picker.assign(self._next_offset_by_partition)
 
     def read_once(self) -> bool:
         """Poll once, or pass over what is damaged; return whether the picker has moved on.
@@ -428,7 +443,7 @@ class _OffsetsReading:
         Raises `OutOfRange`: the log was shortened meanwhile.
         """
         try:
-            picked = self._picker.pick(_POLL_MS, self._offsets_to_pick, self._records_to_pick())
+            picked = self._picker.pick(_POLL_MS, self._all_offsets, self._records_to_pick())
         except Damaged as error:
             partition = TopicPartition(error.topic, error.partition)
             self.damaged_runs.append(self._picker.pass_over(partition))
@@ -453,8 +468,8 @@ class _OffsetsReading:
         it is `_PICK_RECORDS`.
         """
         record_count = 0
-        for partition, offsets in self.unread.items():
-            next_offset = self._next_offsets[partition]
+        for partition, offsets in self.unread_by_partition.items():
+            next_offset = self._next_offset_by_partition[partition]
             near_count = bisect_left(offsets, next_offset + _PICK_RECORDS)
             if near_count:
                 record_count += offsets[near_count - 1] - next_offset + 1
@@ -473,17 +488,17 @@ class _OffsetsReading:
         mean_bytes = self.read_bytes / max(1, self.read_records)
         has_moved = False
         must_assign = False  # whether the picker has to read other offsets
-        for partition in list(self.unread):
+        for partition in list(self.unread_by_partition):
             next_offset = self._picker.position(partition)
-            if next_offset != self._next_offsets[partition]:
+            if next_offset != self._next_offset_by_partition[partition]:
                 has_moved = True
-            self._next_offsets[partition] = next_offset
+            self._next_offset_by_partition[partition] = next_offset
             # offsets ascend, so those that were passed are the first ones
-            passed_count = bisect_left(self.unread[partition], next_offset)
-            unread_offsets = self.unread[partition][passed_count:]
-            self.unread[partition] = unread_offsets
+            passed_count = bisect_left(self.unread_by_partition[partition], next_offset)
+            unread_offsets = self.unread_by_partition[partition][passed_count:]
+            self.unread_by_partition[partition] = unread_offsets
             if not unread_offsets:
-                del self.unread[partition], self._next_offsets[partition]
+                del self.unread_by_partition[partition], self._next_offset_by_partition[partition]
                 must_assign = True
                 continue
             # what lies before the first unread offset is skipped if it is
@@ -496,8 +511,8 @@ class _OffsetsReading:
             if is_large_gap:
                 self.passed_bytes += self._gap_bytes
             if is_large_gap or has_damage:
-                self._next_offsets[partition] = first_unread
+                self._next_offset_by_partition[partition] = first_unread
                 must_assign = True
         if must_assign:
-            self._picker.assign(self._next_offsets)
+            self._picker.assign(self._next_offset_by_partition)
         return has_moved

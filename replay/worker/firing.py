@@ -27,7 +27,7 @@ from replay.worker.worker import Worker
 class NewEntry(NamedTuple):
     """The new entry of a root that goes on waiting, and its value in `_ack_due`."""
 
-    due: Due
+    entry: Due
     value: bytes
 
 
@@ -48,7 +48,7 @@ class Firing:
     Attributes:
         chosen_roots: the due roots that it is for; for some of them nothing may
             be written.
-        due_by_offset: their entries, as `read_entries` returns them; None for
+        entry_by_offset: their entries, as `read_entries` returns them; None for
             an unreadable one that is not about a root of ours.
         decision_by_offset: by the offset of the former entry, what roots get
             that are neither copied nor dead now.
@@ -58,7 +58,7 @@ class Firing:
     """
 
     chosen_roots: Sequence[DueRoot]
-    due_by_offset: Mapping[int, Due | None]
+    entry_by_offset: Mapping[int, Due | None]
     decision_by_offset: Mapping[int, Decision]
     outcomes: Sequence[RootOutcome]
     pauses: Sequence[Pause]
@@ -68,8 +68,8 @@ class Firing:
         """Return for how many roots of an input something is written."""
         root_count = 0
         for offset in self.decision_by_offset:
-            due = self.due_by_offset[offset]
-            if due is not None and input_id_of(due.source) == input_id:
+            entry = self.entry_by_offset[offset]
+            if entry is not None and input_id_of(entry.source) == input_id:
                 root_count += 1
         for outcome in self.outcomes:
             if outcome.input.id == input_id:
@@ -97,7 +97,8 @@ class Firing:
 
     def offset_of(self, outcome: RootOutcome) -> int:
         """Return the offset of the entry of an outcome's root."""
-        return next(offset for offset, due in self.due_by_offset.items() if due is outcome.due)
+        entries = self.entry_by_offset.items()
+        return next(offset for offset, entry in entries if entry is outcome.entry)
 
     def done_offsets(self) -> set[int]:
         """Return the offsets of the entries that are no more once it is committed.
@@ -107,11 +108,11 @@ class Firing:
         if len(self.outcomes) + len(self.decision_by_offset) == len(self.chosen_roots):
             return {root.offset for root in self.chosen_roots}  # the usual case: none was left out
         offsets = set(self.decision_by_offset)
-        # outcomes have the same objects as `due_by_offset`, so that their ids
+        # outcomes have the same objects as `entry_by_offset`, so that their ids
         # are enough; to compare the contents of entries takes longer
-        due_ids_of_outcomes = {id(outcome.due) for outcome in self.outcomes}
-        for offset, due in self.due_by_offset.items():
-            if due is None or id(due) in due_ids_of_outcomes:
+        entry_ids_of_outcomes = {id(outcome.entry) for outcome in self.outcomes}
+        for offset, entry in self.entry_by_offset.items():
+            if entry is None or id(entry) in entry_ids_of_outcomes:
                 offsets.add(offset)
         return offsets
 
@@ -153,31 +154,36 @@ class Firings:
         1. Get the other entries from the log.
         2. Decide about roots that were put aside, since their input could not
            go on.
-        3. For the others fetch the records, and build copies and dead letters,
-           except for those that are there already (`replay.worker.cut`).
+        3. For the others fetch the records, and build copies and dead letters.
+           A copy that a failed transaction has committed is taken in place of
+           a new one (`replay.worker.cut`).
         4. Put aside the roots whose topics refused what was written for them.
         5. Leave out what the breakers do not allow now.
         6. Gather the ids of the inputs of whose roots something is written.
         """
         worker = self._worker
         # 1. entries
-        due_by_offset = dict(read_entries(worker, self._due_partition, entries_in_memory))
-        self._remove_put_aside_before(due_by_offset)
-        undecided_by_offset: dict[int, Aside] = {}
-        decided_by_offset: dict[int, Due] = {}
-        for offset, due in due_by_offset.items():
-            if isinstance(due, Aside):
-                undecided_by_offset[offset] = due
-            elif due is not None:
-                decided_by_offset[offset] = due
+        entry_by_offset = dict(read_entries(worker, self._due_partition, entries_in_memory))
+        self._remove_put_aside_before(entry_by_offset)
+        undecided_entry_by_offset: dict[int, Aside] = {}
+        decided_entry_by_offset: dict[int, Due] = {}
+        for offset, entry in entry_by_offset.items():
+            if isinstance(entry, Aside):
+                undecided_entry_by_offset[offset] = entry
+            # None: it cannot be read, and is not about a root of ours;
+            # `Firing.done_offsets` removes it
+            elif entry is not None:
+                decided_entry_by_offset[offset] = entry
         # 2. roots that were put aside
-        decision_by_offset = self._decide(undecided_by_offset, now_ms)
+        decision_by_offset = self._decide_asides(undecided_entry_by_offset, now_ms)
         # 3. copies and dead letters
-        outcomes = self._build_outcomes(decided_by_offset, now_ms)
+        outcomes = self._build_outcomes(decided_entry_by_offset, now_ms)
         # 4. what topics refuse
         if self._refusals.has_refused_lately:
-            outcomes, new_entry_by_offset = self._put_refused_outcomes_aside(
-                outcomes, decided_by_offset, now_ms
+            outcomes, new_entry_by_offset = self._split_off_refused(
+                outcomes,
+                decided_entry_by_offset,
+                now_ms,
             )
             decision_by_offset |= new_entry_by_offset
         # 5. breakers
@@ -186,19 +192,19 @@ class Firings:
         # 6. inputs
         input_ids = {outcome.input.id for outcome in outcomes}
         for offset in decision_by_offset:
-            due = due_by_offset[offset]
-            if due is not None:
-                input_ids.add(input_id_of(due.source))
+            entry = entry_by_offset[offset]
+            if entry is not None:  # always so: only what was read is decided; for the types alone
+                input_ids.add(input_id_of(entry.source))
         return Firing(
             chosen_roots,
-            due_by_offset,
+            entry_by_offset,
             decision_by_offset,
             outcomes,
             pauses,
             frozenset(input_ids),
         )
 
-    def _remove_put_aside_before(self, due_by_offset: dict[int, Due | None]) -> None:
+    def _remove_put_aside_before(self, entry_by_offset: dict[int, Due | None]) -> None:
         """Remove the entries of roots that a former owner put aside, since a topic refuses them.
 
         Only its entry shows that a root is put aside. From now on it is
@@ -206,66 +212,77 @@ class Firings:
         apart from the rest, so that these are not refused with it.
         """
         roots_aside = self._refusals.roots_aside
-        for offset, due in list(due_by_offset.items()):
-            if isinstance(due, RefusedRoot) and not roots_aside.has(offset):
-                roots_aside.put(input_id_of(due.source), offset, due)
-                del due_by_offset[offset]
+        for offset, entry in list(entry_by_offset.items()):
+            if isinstance(entry, RefusedRoot) and not roots_aside.has(offset):
+                roots_aside.put(input_id_of(entry.source), offset, entry)
+                del entry_by_offset[offset]
 
-    def _decide(self, undecided_by_offset: Mapping[int, Aside], now_ms: int) -> dict[int, Decision]:
-        """Return, by offset, what roots get that were put aside since their input could not go on.
+    def _decide_asides(
+        self, undecided_entry_by_offset: Mapping[int, Aside], now_ms: int
+    ) -> dict[int, Decision]:
+        """Decide about roots that were put aside because their input could not go on.
 
-        Those that cannot be decided yet are missing.
+        Return, by the offset of the former entry, the new entry; None: there
+        never was a record, so only a tombstone is written. A root that still
+        cannot be decided is missing.
         """
-        new_due_by_offset = decide_asides(self._worker, undecided_by_offset, now_ms)
+        new_entry_by_offset = decide_asides(self._worker, undecided_entry_by_offset, now_ms)
         decision_by_offset: dict[int, Decision] = {}
-        for offset, due in new_due_by_offset.items():
-            decision_by_offset[offset] = None if due is None else self._new_entry(due)
+        for offset, entry in new_entry_by_offset.items():
+            decision_by_offset[offset] = None if entry is None else self._new_entry(entry)
         return decision_by_offset
 
-    def _new_entry(self, due: Due) -> NewEntry:
+    def _new_entry(self, entry: Due) -> NewEntry:
         """Return an entry with its encoded value."""
-        return NewEntry(due, self._worker.due_codec.encode(due))
+        return NewEntry(entry, self._worker.due_codec.encode(entry))
 
-    def _build_outcomes(self, due_by_offset: Mapping[int, Due], now_ms: int) -> Sequence[RootOutcome]:
+    def _build_outcomes(
+        self,
+        entry_by_offset: Mapping[int, Due],
+        now_ms: int,
+    ) -> Sequence[RootOutcome]:
         """Build the copy or dead letter of each due root.
 
-        A root whose copy or letter is committed already, by a transaction that
-        the broker cut in two, gets that one.
+        If a failed transaction has committed a root's copy or letter already,
+        the outcome has that one, and it is not written again.
         """
-        if not due_by_offset:
+        if not entry_by_offset:
             return ()
         worker = self._worker
         why_refused_by_root: dict[Root, str] = {}
-        for offset, why in self._refusals.why_dies_by_offset.items():
-            if offset in due_by_offset:
-                why_refused_by_root[due_by_offset[offset].root] = why
-        outcomes = outcomes_of(worker, list(due_by_offset.values()), why_refused_by_root, now_ms)
+        # the broker refused the copies of these roots: they die
+        for offset, why in self._refusals.why_refused_by_dying_offset.items():
+            if offset in entry_by_offset:
+                why_refused_by_root[entry_by_offset[offset].root] = why
+        outcomes = outcomes_of(worker, list(entry_by_offset.values()), why_refused_by_root, now_ms)
         wait_ms = worker.limits.operation_timeout_ms
         committed_by_root = self._cut_copies.find_committed(worker.log, wait_ms, worker.note_operation)
         if not committed_by_root:
             return outcomes
-        return [_committed_or(outcome, committed_by_root) for outcome in outcomes]
+        return [_with_committed_copy(outcome, committed_by_root) for outcome in outcomes]
 
-    def _put_refused_outcomes_aside(
-        self, outcomes: Sequence[RootOutcome], due_by_offset: Mapping[int, Due], now_ms: int
+    def _split_off_refused(
+        self, outcomes: Sequence[RootOutcome], entry_by_offset: Mapping[int, Due], now_ms: int
     ) -> tuple[Sequence[RootOutcome], Mapping[int, NewEntry]]:
-        """Return the outcomes that are written, and by offset the new entries of roots put aside.
+        """Return the outcomes that are to be written, and the new entries of the other roots.
 
-        `due_by_offset` has the entries that the outcomes are of.
+        These are put aside, since a topic refused their copy or letter; the
+        entries are by the offset of the former entry. `entry_by_offset` has the
+        entry of each outcome.
         """
-        # by the ids of the objects: outcomes have the same ones, and to compare
-        # the contents of entries takes longer
-        offset_by_due_id = {id(due): offset for offset, due in due_by_offset.items()}
-        written: list[RootOutcome] = []
+        # by `id(entry)`: outcomes have the same objects, and to compare the
+        # contents takes longer
+        offset_by_entry_id = {id(entry): offset for offset, entry in entry_by_offset.items()}
+        outcomes_to_write: list[RootOutcome] = []
         new_entry_by_offset: dict[int, NewEntry] = {}
         for outcome in outcomes:
-            offset = offset_by_due_id[id(outcome.due)]
-            refused = self._refused_entry(outcome, offset, now_ms)
-            if refused is None:
-                written.append(outcome)
+            offset = offset_by_entry_id[id(outcome.entry)]
+            refused_entry_of_root = self._refused_entry(outcome, offset, now_ms)
+            if refused_entry_of_root is None:
+                outcomes_to_write.append(outcome)
             else:
-                new_entry_by_offset[offset] = self._new_entry(refused)
-        return written, new_entry_by_offset
+                new_entry_by_offset[offset] = self._new_entry(refused_entry_of_root)
+        return outcomes_to_write, new_entry_by_offset
 
     def _refused_entry(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
         """Return the new entry of a root that is put aside; None: what its outcome says is written.
@@ -276,20 +293,27 @@ class Firings:
             return None
         refusals = self._refusals
         due_ms = refusals.roots_aside.next_try_ms(outcome.input.id, now_ms)
-        if outcome.dead is None:  # a copy
+        if outcome.dead_reason is None:  # a copy
             why = refusals.why_copy_waits(offset)
-            return None if why is None else refused_entry(outcome.due, due_ms, copy_why=why)
-        why = refusals.why_letter_waits(outcome.due, offset)
+            return None if why is None else refused_entry(outcome.entry, due_ms, copy_why=why)
+        why = refusals.why_letter_waits(outcome.entry, offset)
         if why is None:
             return None
         # so that it is known, once it is tried again, why it died
-        dead_due = replace(outcome.due, dead=outcome.dead.value)
-        return refused_entry(dead_due, due_ms, letter_why=why, copy_why=outcome.why)
+        dead_entry = replace(outcome.entry, dead=outcome.dead_reason.value)
+        return refused_entry(dead_entry, due_ms, letter_why=why, copy_why=outcome.why_copy_refused)
 
 
-def _committed_or(outcome: RootOutcome, committed_by_root: Mapping[Root, SentCopy]) -> RootOutcome:
+def _with_committed_copy(
+    outcome: RootOutcome,
+    committed_by_root: Mapping[Root, SentCopy],
+) -> RootOutcome:
     """Return an outcome, or in its place the copy or letter of its root that is committed already."""
     copy = committed_by_root.get(outcome.root)
     if copy is None:
         return outcome
-    return outcome._replace(written=copy.record, dead=copy.dead, is_committed=True)
+    return outcome._replace(
+        record_to_write=copy.record,
+        dead_reason=copy.dead_reason,
+        is_committed=True,
+    )

@@ -62,7 +62,7 @@ from replay.records.due import (
     pause_key,
     root_key,
 )
-from replay.worker.accept import Batch, Intake, dues_of
+from replay.worker.accept import Batch, Intake, entries_of_lost_roots
 from replay.worker.cut import CutCopies, SentCopy
 from replay.worker.entries import restore
 from replay.worker.firing import Firing, Firings
@@ -87,7 +87,7 @@ class VerdictPartition:
         verdict_partition: the partition of `_ack_verdict` that it reads.
         intake: verdict records that were read and are not accepted yet.
         waiting: the roots that have an entry in `_ack_due`.
-        damaged_run_by_entry: of each waiting root whose record could not be
+        damaged_run_by_entry_offset: of each waiting root whose record could not be
             read, by the offset of its entry, the damaged offsets around the
             record.
         progress: how far verdicts are accepted, as `_ack_due` says; `intake`
@@ -107,16 +107,16 @@ class VerdictPartition:
         self._worker = worker
         self.verdict_partition = TopicPartition(worker.ack_topics.verdict, number)
         self._due_partition = TopicPartition(worker.ack_topics.due, number)
-        self._progress_written_ms = 0  # wall time
-        self._owner_checked_ms = 0  # wall time
+        self._progress_written_at_ms = 0  # wall time
+        self._owner_checked_at_ms = 0  # wall time
         self._has_aborted_once = False  # since this was opened; see `_run_transaction`
         self._refusals = Refusals(worker.limits, worker.refused_in_a_row_by_input)
-        self.damaged_run_by_entry: dict[int, DamagedRun] = {}
+        self.damaged_run_by_entry_offset: dict[int, DamagedRun] = {}
         # of each foreign root that waits, by the offset of its entry: the id of
         # the input
-        self._input_by_foreign_entry: dict[int, int] = {}
+        self._input_id_by_foreign_entry_offset: dict[int, int] = {}
         # a record that changes nothing; the broker takes it only from the owner
-        self._owner_proof = Outgoing(*self._due_partition, None, OWNER_KEY)
+        self._record_of_owner = Outgoing(*self._due_partition, None, OWNER_KEY)
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
         try:
             # 1. fence the former owner
@@ -166,14 +166,15 @@ class VerdictPartition:
     def aside_count_by_input(self, now_ms: int) -> Mapping[int, int]:
         """Return how many roots are put aside, by the id of their input.
 
-        These are all roots of an input that cannot go on; of any other one
-        those that a topic refuses, and the foreign ones.
+        If an input cannot go on, all its waiting roots are. Otherwise only
+        those that a topic refuses, and the foreign ones, are.
         """
-        count_by_input = Counter(self._input_by_foreign_entry.values())
+        count_by_input = Counter(self._input_id_by_foreign_entry_offset.values())
         for input_id, refused in self.refused_aside_by_input().items():
             count_by_input[input_id] += refused.root_count
         for input_id, waiting_count in self.waiting.count_by_input().items():
             if input_id in self.pauses or not self._worker.is_ready(input_id, now_ms):
+                # all that wait, in place of the counts above
                 count_by_input[input_id] = waiting_count
         return count_by_input
 
@@ -211,8 +212,9 @@ class VerdictPartition:
             breaker = self._worker.breakers.get(input_id_of(source))
             if breaker is not None:  # else topics.yaml does not have the input
                 breaker.count_acked(end - start, now_ms)
-        epochs = read_epochs(record.headers)
-        self.intake.add(record.offset, verdicts, epochs, read_stacks(record.headers))
+        leader_epochs = read_epochs(record.headers)
+        stack_by_cause = read_stacks(record.headers)
+        self.intake.add(record.offset, verdicts, leader_epochs, stack_by_cause)
 
     def _decode_verdicts(self, record: Record) -> Verdicts | None:
         """Return the verdicts of a record; None if it has none, or is flawed, which is reported."""
@@ -242,8 +244,8 @@ class VerdictPartition:
         with uncollected():
             interval_ms = self._owner_check_interval_ms()
             # abs: a clock that was set back must not delay the check for long
-            if interval_ms and abs(now_ms - self._owner_checked_ms) >= interval_ms:
-                self._owner_checked_ms = now_ms
+            if interval_ms and abs(now_ms - self._owner_checked_at_ms) >= interval_ms:
+                self._owner_checked_at_ms = now_ms
                 self._require_owned()
             has_mended = self._mend_entries(now_ms)
             # due roots go first: they make room for new ones
@@ -260,7 +262,7 @@ class VerdictPartition:
         """
         if self.pauses:
             return _OWNER_CHECK_MS
-        may_be_dropped = bool(self._input_by_foreign_entry)
+        may_be_dropped = bool(self._input_id_by_foreign_entry_offset)
         for input_id in self.waiting.count_by_input():
             # None: topics.yaml does not have the input
             may_be_dropped = may_be_dropped or self._worker.ready_ms(input_id) is None
@@ -297,34 +299,36 @@ class VerdictPartition:
         accepted = self._accepted_past_progress
         roots = [lost_root for lost_root in batch.roots if lost_root.root not in accepted]
         # 2. what becomes of them
-        dues = dues_of(worker, roots, now_ms)
+        entries = entries_of_lost_roots(worker, roots, now_ms)
         # 3. write it
-        values = [worker.due_codec.encode(due) for due in dues]
-        entries: list[Outgoing] = []
-        for due, value in zip(dues, values, strict=True):
-            headers = stack_header(due.stack)
-            key = root_key(due)
-            entries.append(worker.waiting_record(self._due_partition, key, value, headers))
-        entry_offsets = self._commit_batch(batch, entries, now_ms)
+        values = [worker.due_codec.encode(entry) for entry in entries]
+        entry_records: list[Outgoing] = []
+        for entry, value in zip(entries, values, strict=True):
+            headers = stack_header(entry.stack)
+            key = root_key(entry)
+            entry_records.append(worker.waiting_record(self._due_partition, key, value, headers))
+        entry_offsets = self._commit_batch(batch, entry_records, now_ms)
         # 4. count it, and remember it
-        self._progress_written_ms = now_ms
+        self._progress_written_at_ms = now_ms
         worker.counters.lost += len(roots)
-        worker.counters.held += sum(due.last_was_blocked for due in dues)
-        worker.counters.absent += len(roots) - len(dues)  # they never had a record
-        for due, value, offset in zip(dues, values, entry_offsets, strict=True):
-            self.waiting.put(due, offset, value_bytes=len(value) + len(due.stack))
+        worker.counters.held += sum(entry.last_was_blocked for entry in entries)
+        worker.counters.absent += len(roots) - len(entries)  # they never had a record
+        for entry, value, offset in zip(entries, values, entry_offsets, strict=True):
+            self.waiting.put(entry, offset, value_bytes=len(value) + len(entry.stack))
         return True
 
     def _next_batch(self, now_ms: int) -> Batch | None:
         """Return the lost roots to accept next; None: no verdict came, or it can wait.
 
-        A batch without roots only moves the progress, which is written but
+        A batch without lost roots changes only the progress; it is written once
         every `position_interval_ms`.
         """
         batch = self.intake.next_batch(self._room_for_lost_roots)
         if batch.progress == self.intake.progress:  # no verdict came
             return None
-        since_progress_ms = now_ms - self._progress_written_ms  # below 0: the clock was set back
+        # a difference below 0 shows that the clock was set back: write it now
+        since_progress_ms = now_ms - self._progress_written_at_ms
+        # how often a progress alone is written
         interval_ms = self._worker.limits.position_interval_ms
         if not batch.roots and 0 <= since_progress_ms < interval_ms:
             return None
@@ -376,7 +380,7 @@ class VerdictPartition:
            few of the entries. If no more records of an input may become dead
            letters, write its pause, too.
         4. Remove what is done from memory; the rest goes on waiting, what is
-           held up for some time.
+           held up (in a damaged batch) for some time.
 
         An error before the transaction leaves all roots waiting; an error of
         the transaction makes the caller drop the partition, except where a
@@ -422,7 +426,8 @@ class VerdictPartition:
         they die, and the next step tries others.
         """
         worker = self._worker
-        inputs = self._refusals.choose_next_inputs(self._ready_inputs(now_ms), worker.refused_input_ids)
+        ready_inputs = self._ready_inputs(now_ms)
+        inputs = self._refusals.choose_next_inputs(ready_inputs, worker.input_ids_to_try_alone)
         taken = self.waiting.take(now_ms, worker.limits.fire_max, inputs)
         if not taken:
             return None
@@ -436,29 +441,28 @@ class VerdictPartition:
             self._leave_alone_if_topic_refuses(input_id, at_fault, now_ms)
         return chosen
 
-    def _record_roots_in_damage(
-        self, due_by_offset: Mapping[int, Due | None], now_ms: int
+    def _delay_roots_in_damage(
+        self, entry_by_offset: Mapping[int, Due | None], now_ms: int
     ) -> Mapping[int, int]:
-        """Record and report roots whose records lie in a damaged batch.
+        """Record which roots cannot go on since their record lies in a damaged batch.
 
-        `due_by_offset` has, by offset, the entries of roots that were due and
-        are not done; most were left for other reasons.
-
-        Return by the offset of an entry when its root is tried again, wall
-        time in ms.
+        Report the batch. `entry_by_offset` has, by offset, the entries of roots that were due and
+        are not done, for any reason. Return, by entry offset, the wall time (ms)
+        at which the root is tried again.
         """
         worker = self._worker
-        until_ms_by_offset: dict[int, int] = {}
+        due_ms_by_entry_offset: dict[int, int] = {}
         input_by_run: dict[DamagedRun, int] = {}  # by a damaged run: the id of the input
-        for entry_offset, due in due_by_offset.items():
-            if due is None:
+        for entry_offset, entry in entry_by_offset.items():
+            if entry is None:  # it cannot be read, and is not about a root of ours
                 continue
-            put_off = worker.damaged_batches.put_off_run_at(*due.place, now_ms)
+            put_off = worker.damaged_batches.put_off_run_at(*entry.place, now_ms)
             if put_off is not None:
-                self.damaged_run_by_entry[entry_offset] = put_off.run
-                until_ms_by_offset[entry_offset] = put_off.until_ms
-                input_by_run[put_off.run] = input_id_of(due.source)
-        root_count_by_run = Counter(self.damaged_run_by_entry.values())
+                self.damaged_run_by_entry_offset[entry_offset] = put_off.damaged_run
+                due_ms_by_entry_offset[entry_offset] = put_off.until_ms
+                input_by_run[put_off.damaged_run] = input_id_of(entry.source)
+        # all waiting roots in the run, also those of former transactions
+        root_count_by_run = Counter(self.damaged_run_by_entry_offset.values())
         for run, input_id in input_by_run.items():
             if worker.damaged_batches.record_report_if_due(run, now_ms):
                 worker.report(
@@ -469,26 +473,29 @@ class VerdictPartition:
                     why=run.why,
                     next_step=held_up_cure(unreadable_kind(run.why)),
                 )
-        return until_ms_by_offset
+        return due_ms_by_entry_offset
 
-    def _record_foreign_roots(
-        self, due_by_offset: Mapping[int, Due | None], now_ms: int
+    def _delay_foreign_roots(
+        self, entry_by_offset: Mapping[int, Due | None], now_ms: int
     ) -> Mapping[int, int]:
-        """Record the foreign roots among those that were due and are not done.
+        """Record which of these roots are foreign, and delay them.
 
-        `due_by_offset` has the entries of the latter, by offset. Foreign roots
-        are tried again, since the input may get their group by a newer
-        topics.yaml; until then they take no place in a transaction.
+        `entry_by_offset` has, by offset, the entries of roots that were due and
+        are not done. A root is foreign if another group emitted it under the id
+        of the input. A newer topics.yaml may give the input their group, so
+        they are tried again after `input_retry_ms`; without the delay they
+        would take the places of other roots in each transaction.
 
-        Return by the offset of an entry when its root is tried again, wall
-        time in ms.
+        Return, by entry offset, the wall time (ms) at which the root is tried
+        again.
         """
-        until_ms_by_offset: dict[int, int] = {}
-        for offset, due in due_by_offset.items():
-            if due is not None and self._worker.is_of_other_group(due.source, due.group):
-                self._input_by_foreign_entry[offset] = input_id_of(due.source)
-                until_ms_by_offset[offset] = now_ms + self._worker.limits.input_retry_ms
-        return until_ms_by_offset
+        due_ms_by_entry_offset: dict[int, int] = {}
+        for offset, entry in entry_by_offset.items():
+            # None: an entry that cannot be read, and is not about a root of ours
+            if entry is not None and self._worker.is_of_other_group(entry.source, entry.group):
+                self._input_id_by_foreign_entry_offset[offset] = input_id_of(entry.source)
+                due_ms_by_entry_offset[offset] = now_ms + self._worker.limits.input_retry_ms
+        return due_ms_by_entry_offset
 
     def _ready_inputs(self, now_ms: int) -> Sequence[int]:
         """Return the ids of the inputs that have due roots and can go on."""
@@ -508,17 +515,19 @@ class VerdictPartition:
         outcomes = firing.outcomes
         # copies and letters, and the tombstones of their roots
         records = [copy.record for _, copy in _copies_to_send(outcomes)]
-        records += [_tombstone(self._due_partition, outcome.due) for outcome in outcomes]
+        records += [_tombstone(self._due_partition, outcome.entry) for outcome in outcomes]
         # new entries of roots that wait on
         for offset, decision in firing.decision_by_offset.items():
-            due = firing.due_by_offset[offset]
-            if due is None:  # unreadable, and not about a root of ours: nothing is decided about it
+            entry = firing.entry_by_offset[offset]
+            if entry is None:
+                # unreadable, and not about a root of ours: nothing is decided about it
                 continue
             if decision is None:  # there never was a record
-                records.append(waiting_record(self._due_partition, root_key(due), None))
+                records.append(waiting_record(self._due_partition, root_key(entry), None))
             else:
-                headers = stack_header(decision.due.stack)
-                records.append(waiting_record(self._due_partition, root_key(due), decision.value, headers))
+                headers = stack_header(decision.entry.stack)
+                key = root_key(entry)
+                records.append(waiting_record(self._due_partition, key, decision.value, headers))
         # the next owner keeps in memory which entries are behind the last
         # progress, so it is repeated here; see `_commit_batch` for when not
         if not self._accepted_past_progress:
@@ -551,11 +560,11 @@ class VerdictPartition:
         refusals.forget_done(done_offsets)
         self._put_new_entries(firing, entry_offsets)
         # 2. inputs whose topics have taken something are in trouble no more
-        copied_input_ids: set[int] = set()
+        input_ids_with_copies: set[int] = set()
         for outcome in firing.outcomes:
             if outcome.is_copy and outcome.is_sent:
-                copied_input_ids.add(outcome.input.id)
-        self._worker.record_success(firing.input_ids, copied_input_ids)
+                input_ids_with_copies.add(outcome.input.id)
+        self._worker.record_success(firing.input_ids, input_ids_with_copies)
         # 3. searches for refused records go on
         if refusals.has_refused_lately:
             for input_id in firing.input_ids:
@@ -572,8 +581,8 @@ class VerdictPartition:
         Foreign ones, and those in a damaged batch, are put back for a while.
         """
         for root in firing.chosen_roots:
-            self.damaged_run_by_entry.pop(root.offset, None)
-            self._input_by_foreign_entry.pop(root.offset, None)
+            self.damaged_run_by_entry_offset.pop(root.offset, None)
+            self._input_id_by_foreign_entry_offset.pop(root.offset, None)
         if len(done_offsets) == len(firing.chosen_roots):
             self.waiting.remove(firing.chosen_roots)
             return
@@ -585,24 +594,24 @@ class VerdictPartition:
             else:
                 remaining.append(root)
         self.waiting.remove(done_roots)
-        due_by_offset: dict[int, Due | None] = {}
+        entry_by_offset: dict[int, Due | None] = {}
         for root in remaining:
             # what is behind the stable end, or did not fit into the fetch, has
             # no entry here
-            if root.offset in firing.due_by_offset:
-                due_by_offset[root.offset] = firing.due_by_offset[root.offset]
-        damaged_until_ms_by_offset = self._record_roots_in_damage(due_by_offset, now_ms)
-        foreign_until_ms_by_offset = self._record_foreign_roots(due_by_offset, now_ms)
-        until_ms_by_offset = {**damaged_until_ms_by_offset, **foreign_until_ms_by_offset}
-        self.waiting.put_back(remaining, until_ms_by_offset)
+            if root.offset in firing.entry_by_offset:
+                entry_by_offset[root.offset] = firing.entry_by_offset[root.offset]
+        damaged_due_ms_by_entry_offset = self._delay_roots_in_damage(entry_by_offset, now_ms)
+        foreign_due_ms_by_entry_offset = self._delay_foreign_roots(entry_by_offset, now_ms)
+        due_ms_by_entry_offset = {**damaged_due_ms_by_entry_offset, **foreign_due_ms_by_entry_offset}
+        self.waiting.put_back(remaining, due_ms_by_entry_offset)
 
     def _put_new_entries(self, firing: Firing, entry_offsets: Sequence[int]) -> None:
         """Add the roots of new entries to those that wait, under the offsets of the entries."""
         new_entries = [decision for decision in firing.decision_by_offset.values() if decision is not None]
-        for (due, value), offset in zip(new_entries, entry_offsets, strict=True):
-            self.waiting.put(due, offset, value_bytes=len(value))
-            if isinstance(due, RefusedRoot):
-                self._refusals.roots_aside.put(input_id_of(due.source), offset, due)
+        for (entry, value), offset in zip(new_entries, entry_offsets, strict=True):
+            self.waiting.put(entry, offset, value_bytes=len(value))
+            if isinstance(entry, RefusedRoot):
+                self._refusals.roots_aside.put(input_id_of(entry.source), offset, entry)
 
     def _abort_refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
         """Abort a transaction that the broker refused, and record which input or record is refused.
@@ -611,17 +620,21 @@ class VerdictPartition:
         tried alone.
         """
         self._has_aborted_once = True
-        with suppress(WindhoverError):  # the next transaction raises it again
+        with suppress(WindhoverError):  # if the abort fails, the next transaction raises that
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
         if len(firing.input_ids) > 1:
-            self._worker.refused_input_ids |= firing.input_ids
+            # it is not clear whose fault it is: each input is tried alone
+            self._worker.input_ids_to_try_alone |= firing.input_ids
             return
         for input_id in firing.input_ids:  # one, or none where only a pause was written
-            self._worker.refused_input_ids.discard(input_id)
+            self._worker.input_ids_to_try_alone.discard(input_id)
             sent = [outcome for outcome in firing.outcomes if outcome.is_sent]
             if isinstance(error, RecordRefused) and sent:
                 self._record_refused_firing(input_id, firing, sent, error, now_ms)
             else:
+                # no single record is refused (the topic is missing or forbidden):
+                # the whole input is left alone, and a search for refused records
+                # would show nothing
                 self._refusals.end_search(input_id)
                 self._worker.record_trouble(input_id, error, now_ms)
 
@@ -656,13 +669,14 @@ class VerdictPartition:
     def _record_refused_alone(
         self, offset: int, outcome: RootOutcome, error: RecordRefused, now_ms: int
     ) -> None:
-        """Record that the broker refused a copy or dead letter that was sent alone.
+        """Record that the broker refused the only copy or dead letter of a transaction.
 
-        `offset` is that of its root's entry. What will be put aside, a letter
-        or a copy that is too old for its topic, is reported.
+        A copy's root becomes a suspect; a letter is put aside by the next
+        transaction. Report a letter, and a copy that is too old for its topic,
+        since these are put aside. `offset` is that of the root's entry.
         """
-        record = outcome.written
-        if record is None:  # for the type alone: what was sent was written
+        record = outcome.record_to_write
+        if record is None:  # it cannot be: only what was sent is refused; for the types alone
             return
         why = f"{record.topic}: {error.reason}"
         is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
@@ -671,19 +685,23 @@ class VerdictPartition:
             at_fault = self._refusals.record_refused_copy(input_id, offset, why, is_too_old=is_too_old)
             self._leave_alone_if_topic_refuses(input_id, at_fault, now_ms)
         else:
-            if error.is_of_time:
+            # the topic does not take our clock's time: its letters get the
+            # broker's from now on
+            if error.is_for_its_time:
                 self._worker.letter_topics_on_broker_time.add(record.topic)
             self._refusals.record_refused_letter(outcome.input.id, offset, why)
         if is_too_old or not outcome.is_copy:
             name = outcome.input.name
-            self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
+            origin = outcome.entry.origin
+            self._worker.report("put_aside", input=name, roots=1, root=origin, why=why)
 
     def _leave_alone_if_topic_refuses(self, input_id: int, at_fault: AtFault, now_ms: int) -> None:
         """Leave an input alone for a while if its replay topic takes no copies at all."""
         if at_fault is AtFault.TOPIC:
             why = self._refusals.why_no_copy(input_id)
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
-            self._worker.record_trouble(input_id, TopicError(text), now_ms, is_of_copies=True)
+            error = TopicError(text)
+            self._worker.record_trouble(input_id, error, now_ms, only_copies_refused=True)
 
     def _delay_roots_aside(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
         """Delay the due roots of an input that are put aside until `until_ms`, wall time.
@@ -715,48 +733,53 @@ class VerdictPartition:
         # a tombstone, for a root that waits no more, has no offset among these
         entry_offsets = iter(self._run_transaction(records))
         for mend in self._entries_to_mend:
-            if mend.due is not None:
+            if mend.entry is not None:
                 value_bytes = len(mend.written.value or b"")
-                self.waiting.put(mend.due, next(entry_offsets), value_bytes)
+                self.waiting.put(mend.entry, next(entry_offsets), value_bytes)
             self._worker.report("mended", partition=self.number, root=mend.name)
         self._entries_to_mend = ()
         return True
 
     def _count_firing(self, firing: Firing, now_ms: int) -> None:
-        """Count and report what a committed transaction wrote, and remember its pauses."""
+        """Count and report what a committed transaction wrote; remember and report its pauses."""
         counters = self._worker.counters
         copies_by_input = Counter(outcome.input.name for outcome in firing.outcomes if outcome.is_copy)
         counters.replayed += copies_by_input.total()
         counters.replayed_by_input.update(copies_by_input)
-        # roots that were put aside, and never had a record
+        # decision None: the root was put aside, and there never was a record
         counters.absent += sum(decision is None for decision in firing.decision_by_offset.values())
         for outcome in firing.outcomes:
             if not outcome.is_copy:
-                self._count_and_report_uncopied(outcome, now_ms)
-            if self._worker.on_written is not None and outcome.written is not None:
-                self._worker.on_written(outcome.due, outcome.written, outcome.input, outcome.is_copy, now_ms)
-        for pause in firing.pauses:
+                self._count_and_report_without_copy(outcome, now_ms)
+            written = outcome.record_to_write
+            if self._worker.on_written is not None and written is not None:
+                self._worker.on_written(outcome.entry, written, outcome.input, outcome.is_copy, now_ms)
+        self._pause_inputs(firing.pauses)
+
+    def _pause_inputs(self, pauses: Iterable[Pause]) -> None:
+        """Remember that inputs are paused in this partition, and report it."""
+        for pause in pauses:
             self.pauses[pause.input] = pause
             name = self._worker.name_of(pause.input)
             self._worker.report("paused", input=name, partition=self.number, why=paused_text(name, pause))
 
-    def _count_and_report_uncopied(self, outcome: RootOutcome, now_ms: int) -> None:
+    def _count_and_report_without_copy(self, outcome: RootOutcome, now_ms: int) -> None:
         """Count and report a root that got no copy: it never had a record, was dropped, or died."""
         counters = self._worker.counters
-        due = outcome.due
-        name = outcome.input.name
-        if outcome.dead is None:
+        if outcome.dead_reason is None:  # no copy and no letter: there never was a record
             counters.absent += 1
             return
+        entry = outcome.entry
+        name = outcome.input.name
         fields: dict[str, str | int] = {
             "input": name,
-            "root": due.origin,
-            "attempt": due.attempt,
-            "reason": outcome.dead.value,
+            "root": entry.origin,
+            "attempt": entry.attempt,
+            "reason": outcome.dead_reason.value,
         }
-        if outcome.why:
-            fields["why"] = outcome.why
-        if not outcome.dies:  # a rule drops it, which no breaker counts
+        if outcome.why_copy_refused:
+            fields["why"] = outcome.why_copy_refused
+        if not outcome.counts_for_breaker:  # a rule drops it, which no breaker counts
             counters.dropped += 1
             counters.dropped_by_input[name] += 1
             self._worker.report("dropped", **fields)
@@ -775,14 +798,15 @@ class VerdictPartition:
         roots are sent: if a part of the transaction is committed alone
         (`acker.service.partition` says when), no root is lost.
 
-        A request to abort may be delayed, too, and undo the copies of a later
-        transaction: tombstones that follow would be committed without them.
-        But the broker takes no record for a partition that has left the
-        transaction. So after an abort `_ack_due` is a part of each transaction
-        before the copies are.
+        After an abort there is a second danger. The request to abort may be
+        delayed, and arrive during a later transaction: it undoes the copies
+        that were sent by then. The tombstones behind them must not be
+        committed. The broker refuses a record for a partition that has left the
+        transaction. So after an abort each transaction begins with a record for
+        `_ack_due`: if a late abort comes, the tombstones are refused.
 
-        Return the offsets that entries, by which roots wait, got in `_ack_due`,
-        in their order; of other records none.
+        Return the offsets of the entries (records of `_ack_due` under a root's
+        key, with a value), in their order.
         """
         records = tuple(records)
         if not records:
@@ -793,6 +817,7 @@ class VerdictPartition:
         for record in records:
             if record.topic != self._due_partition.topic:
                 copies_and_letters.append(record)
+            # a root's key and a value: an entry; without a value it is a tombstone
             elif len(record.key or b"") == ROOT_KEY_BYTES and record.value is not None:
                 entries.append(record)
             else:
@@ -802,8 +827,10 @@ class VerdictPartition:
         timeout_ms = self._worker.limits.operation_timeout_ms
         transactions.begin()
         if self._has_aborted_once:
-            transactions.send_all([self._owner_proof])
+            # makes `_ack_due` a part of the transaction before a copy is; see above
+            transactions.send_all([self._record_of_owner])
             transactions.flush(timeout_ms)
+        # the copies are in the log before a tombstone is sent
         transactions.send_all(copies_and_letters)
         transactions.flush(timeout_ms)
         for record in entries:
@@ -815,7 +842,7 @@ class VerdictPartition:
     def _require_owned(self) -> None:
         """Raise `Fenced` if somebody else owns the partition."""
         # a transaction without a record would not reach the broker
-        self._run_transaction([self._owner_proof])
+        self._run_transaction([self._record_of_owner])
 
     def _committed_progress(self) -> Progress:
         """Return the progress that the group committed: what to begin with if `_ack_due` has none."""
@@ -845,11 +872,11 @@ class VerdictPartition:
         return end
 
 
-def _tombstone(due_partition: TopicPartition, due: Due) -> Outgoing:
+def _tombstone(due_partition: TopicPartition, entry: Due) -> Outgoing:
     """Return the record of `_ack_due` that ends a root's wait; unlike others it names no cluster."""
     topic, partition = due_partition
     value, headers, timestamp_ms = None, (), None
-    return _outgoing((topic, partition, value, root_key(due), headers, timestamp_ms))
+    return _outgoing((topic, partition, value, root_key(entry), headers, timestamp_ms))
 
 
 def _copies_to_send(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, SentCopy]]:
@@ -859,8 +886,8 @@ def _copies_to_send(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, Sen
     only a part was committed.
     """
     for outcome in outcomes:
-        if outcome.written is not None and not outcome.is_committed:
-            yield outcome.root, SentCopy(outcome.written, outcome.dead)
+        if outcome.record_to_write is not None and not outcome.is_committed:
+            yield outcome.root, SentCopy(outcome.record_to_write, outcome.dead_reason)
 
 
 def paused_text(name: str, pause: Pause) -> str:

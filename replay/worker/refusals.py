@@ -34,7 +34,7 @@ from replay.worker.narrowing import AtFault, Narrowing
 from replay.worker.refused_aside import RefusedAside
 from replay.worker.waiting import DueRoot
 
-OTHERS_FIRST: Final = 8
+TRANSACTIONS_WITHOUT_ASIDE_MAX: Final = 8
 """After so many transactions without roots that are put aside, those that are due are tried.
 
 So a busy input does not keep them from it.
@@ -85,7 +85,7 @@ class Refusals:
     entries in `_ack_due`.
 
     Attributes:
-        why_dies_by_offset: the broker's words on the copy of each root that
+        why_refused_by_dying_offset: the broker's words on the copy of each root that
             dies since its copy was refused.
         roots_aside: roots that are put aside until a topic takes what is
             written for them.
@@ -97,7 +97,7 @@ class Refusals:
         `refused_in_a_row_by_input` is by the input's id. All partitions of a
         worker share it, and write to it.
         """
-        self.why_dies_by_offset: dict[int, str] = {}
+        self.why_refused_by_dying_offset: dict[int, str] = {}
         self.roots_aside = RefusedAside(limits.input_retry_ms, limits.fire_max)
         self._limits = limits
         self._refused_in_a_row_by_input = refused_in_a_row_by_input
@@ -106,8 +106,8 @@ class Refusals:
         self._too_old_suspects: set[int] = set()
         # by a root's offset, the broker's words on what was refused alone, and
         # is put aside by the next transaction that chooses the root
-        self._why_copy_waits_by_offset: dict[int, str] = {}
-        self._why_letter_waits_by_offset: dict[int, str] = {}
+        self._why_copy_is_put_aside_by_offset: dict[int, str] = {}
+        self._why_letter_is_put_aside_by_offset: dict[int, str] = {}
         # see `choose_next_inputs` and `choose_next_roots`
         self._transaction_count = 0
         self._transactions_without_aside = 0  # in a row, although roots that are put aside were due
@@ -123,15 +123,15 @@ class Refusals:
             self._refused_in_a_row_by_input
             or self._search_by_input
             or self.roots_aside
-            or self.why_dies_by_offset
-            or self._why_copy_waits_by_offset
-            or self._why_letter_waits_by_offset
+            or self.why_refused_by_dying_offset
+            or self._why_copy_is_put_aside_by_offset
+            or self._why_letter_is_put_aside_by_offset
         )
 
     # --- what is tried next
 
     def choose_next_inputs(
-        self, ready_inputs: Sequence[int], refused_inputs: Collection[int]
+        self, ready_inputs: Sequence[int], inputs_to_try_alone: Collection[int]
     ) -> Sequence[int]:
         """Count a transaction that begins, and return the ids of the inputs that it tries.
 
@@ -142,13 +142,13 @@ class Refusals:
 
         Args:
             ready_inputs: ids of inputs that have due roots and can go on.
-            refused_inputs: ids of the inputs of a transaction that the broker
+            inputs_to_try_alone: ids of the inputs of a transaction that the broker
                 refused, which is one input's fault.
         """
         alone: list[int] = []
         together: list[int] = []
         for input_id in ready_inputs:
-            if input_id in refused_inputs or input_id in self._search_by_input:
+            if input_id in inputs_to_try_alone or input_id in self._search_by_input:
                 alone.append(input_id)
             else:
                 together.append(input_id)
@@ -163,20 +163,18 @@ class Refusals:
     def choose_next_roots(self, due_roots: Sequence[DueRoot], inputs: Sequence[int]) -> Sequence[DueRoot]:
         """Return which due roots of `inputs` the transaction that begins tries.
 
-        `inputs` are those that `choose_next_inputs` returned. Empty: all due
-        roots are suspects; then `decide_about_suspects` says what becomes of
-        them.
+        `inputs` are those that `choose_next_inputs` returned. If the result is
+        empty, all due roots are suspects: then call `decide_about_suspects`.
         """
         not_aside = self.roots_aside.leave_out_roots_aside(due_roots)
         if len(not_aside) < len(due_roots):
-            # what is put aside is tried in one of `OTHERS_FIRST` transactions,
-            # or at once if nothing else is due
+            # roots that are put aside are tried alone, in each 8th transaction
+            # (`TRANSACTIONS_WITHOUT_ASIDE_MAX`), or at once if nothing else is due
             self._transactions_without_aside += 1
-            if not not_aside or self._transactions_without_aside >= OTHERS_FIRST:
+            if not not_aside or self._transactions_without_aside >= TRANSACTIONS_WITHOUT_ASIDE_MAX:
                 self._transactions_without_aside = 0
                 return self.roots_aside.choose_due_aside(due_roots)
-        # an input whose refused record is searched for is tried alone, so it
-        # is the first of `inputs`
+        # an input with a search is tried alone, so `inputs` has only that one
         search = self._search_by_input.get(inputs[0])
         return not_aside if search is None else search.choose_roots(not_aside)
 
@@ -209,8 +207,9 @@ class Refusals:
     def record_refused_copy(self, input_id: int, offset: int, why: str, *, is_too_old: bool) -> AtFault:
         """Record that the copy of a root was refused alone; return where the fault lies.
 
-        `why` has the broker's words; `is_too_old`: the topic takes no record
-        with the time of this one.
+        `why` has the broker's words. `is_too_old`: the record's time is too old
+        for the topic; such a root is put aside, and does not die. The count of
+        refused copies in a row changes only when suspects are given up.
         """
         if is_too_old:
             self._too_old_suspects.add(offset)
@@ -227,7 +226,7 @@ class Refusals:
 
         `why` has the broker's words.
         """
-        self._why_letter_waits_by_offset[offset] = why
+        self._why_letter_is_put_aside_by_offset[offset] = why
         refused_in_a_row = self._refused_in_a_row_of(input_id)
         refused_in_a_row.letter_count += 1
         refused_in_a_row.letter_why = why
@@ -236,9 +235,11 @@ class Refusals:
             search.record_refused_letter()
 
     def decide_about_suspects(self, input_id: int) -> AtFault:
-        """Decide about the suspects of an input of which nothing else is due.
+        """Decide what becomes of the suspects of an input, if nothing else of it is due.
 
-        Return where the fault lies: by that they are given up, or wait.
+        Return where the fault lies. If it is `AtFault.RECORDS`, they die, or
+        are put aside if they are only too old. If it is `AtFault.TOPIC`, the
+        search ends, and the caller leaves the input alone.
         """
         search = self._search_by_input[input_id]
         at_fault = search.fault_of_suspects()
@@ -265,9 +266,9 @@ class Refusals:
             return
         self.roots_aside.forget_done(offsets)
         for offset in offsets:
-            self.why_dies_by_offset.pop(offset, None)
-            self._why_copy_waits_by_offset.pop(offset, None)
-            self._why_letter_waits_by_offset.pop(offset, None)
+            self.why_refused_by_dying_offset.pop(offset, None)
+            self._why_copy_is_put_aside_by_offset.pop(offset, None)
+            self._why_letter_is_put_aside_by_offset.pop(offset, None)
         self._too_old_suspects.difference_update(offsets)
 
     def _search_of(self, input_id: int) -> Narrowing:
@@ -276,7 +277,7 @@ class Refusals:
         if search is None:
             search = Narrowing(
                 roots_max=self._limits.fire_max,
-                refused_max=self._limits.refused_max,
+                refused_copies_max=self._limits.refused_max,
                 refused_in_a_row=self._refused_in_a_row_of(input_id).copy_count,
                 search_number=self._search_count,
             )
@@ -300,34 +301,40 @@ class Refusals:
             del self._search_by_input[input_id]
 
     def _give_up_suspects(self, input_id: int, search: Narrowing) -> None:
-        """Give up the suspects of a search: they die, or wait if they are only too old."""
-        if not search.has_accepted_lately:  # else an accepted copy has ended the refusals in a row
+        """Give up the suspects of a search.
+
+        Each root dies, or is put aside if its copy is only too old; the next
+        transaction that chooses it writes that.
+        """
+        # No copy was accepted since: they count as refused in a row. Otherwise
+        # `record_accepted` has set the count to 0.
+        if not search.has_accepted_lately:
             self._refused_in_a_row_of(input_id).copy_count += len(search.suspects)
         for offset, why in search.give_up_suspects().items():
             if offset in self._too_old_suspects:
                 self._too_old_suspects.discard(offset)
-                self._why_copy_waits_by_offset[offset] = why
+                self._why_copy_is_put_aside_by_offset[offset] = why
             else:
-                self.why_dies_by_offset[offset] = why
+                self.why_refused_by_dying_offset[offset] = why
 
     # --- what is put aside
 
     def why_copy_waits(self, offset: int) -> str | None:
         """Return why the copy of a root is put aside, the broker's words; None: it is tried."""
-        return self._why_copy_waits_by_offset.get(offset)
+        return self._why_copy_is_put_aside_by_offset.get(offset)
 
-    def why_letter_waits(self, due: Due, offset: int) -> str | None:
+    def why_letter_waits(self, entry: Due, offset: int) -> str | None:
         """Return why the dead letter of a root is put aside, the broker's words; None: it is tried.
 
         Either it was refused itself, or `refused_max` letters of its input
-        were refused in a row. A root that was put aside before (`due` is a
+        were refused in a row. A root that was put aside before (`entry` is a
         `RefusedRoot`) is tried alone, so it holds up nothing.
         """
-        if offset in self._why_letter_waits_by_offset:
-            return self._why_letter_waits_by_offset[offset]
-        if isinstance(due, RefusedRoot):
+        if offset in self._why_letter_is_put_aside_by_offset:
+            return self._why_letter_is_put_aside_by_offset[offset]
+        if isinstance(entry, RefusedRoot):
             return None
-        refused_in_a_row = self._refused_in_a_row_by_input.get(input_id_of(due.source))
+        refused_in_a_row = self._refused_in_a_row_by_input.get(input_id_of(entry.source))
         if refused_in_a_row is None or refused_in_a_row.letter_count < self._limits.refused_max:
             return None
         return refused_in_a_row.letter_why

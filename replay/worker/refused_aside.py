@@ -40,14 +40,15 @@ class _AsideRoots:
     Attributes:
         offsets: of their entries in `_ack_due`.
         why: the broker's words on one of them.
-        wait_ms: so long after a try that is refused comes the next one.
-        tried_max: so many of them are tried together at most.
+        wait_after_refusal_ms: so long after a try that is refused comes the next
+            one.
+        next_try_max: so many of them are tried together at most.
     """
 
     offsets: set[int]
     why: str
-    wait_ms: int
-    tried_max: int = 1
+    wait_after_refusal_ms: int
+    next_try_max: int = 1
 
 
 class AsideCount(NamedTuple):
@@ -98,14 +99,15 @@ class RefusedAside:
             for aside in self._aside_by_input.values():
                 if first_root.offset in aside.offsets:
                     due_aside = [root for root in due_roots if root.offset in aside.offsets]
-                    return due_aside[: aside.tried_max]
+                    return due_aside[: aside.next_try_max]
         raise ValueError("none of the due roots is put aside")
 
     def next_try_ms(self, input_id: int, now_ms: int) -> int:
         """Return when a root that is put aside now is tried again, wall time."""
         aside = self._aside_by_input.get(input_id)
-        wait_ms = next_wait_ms(None, self._wait_ms_max) if aside is None else aside.wait_ms
-        return now_ms + wait_ms
+        if aside is None:
+            return now_ms + next_wait_ms(None, self._wait_ms_max)
+        return now_ms + aside.wait_after_refusal_ms
 
     def put(self, input_id: int, offset: int, entry: RefusedRoot) -> None:
         """Record that a root is put aside, with its entry and the offset of that.
@@ -115,7 +117,7 @@ class RefusedAside:
         why = entry.letter_why or entry.copy_why
         first_wait_ms = next_wait_ms(None, self._wait_ms_max)
         aside = self._aside_by_input.setdefault(
-            input_id, _AsideRoots(offsets=set(), why=why, wait_ms=first_wait_ms)
+            input_id, _AsideRoots(offsets=set(), why=why, wait_after_refusal_ms=first_wait_ms)
         )
         aside.offsets.add(offset)
 
@@ -123,22 +125,24 @@ class RefusedAside:
         """Record that the topic took those of an input that were tried; twice as many are tried next."""
         aside = self._aside_by_input.get(input_id)
         if aside is not None:  # else those that were tried were its only ones
-            aside.tried_max = min(self._tried_max, 2 * aside.tried_max)
+            aside.next_try_max = min(self._tried_max, 2 * aside.next_try_max)
 
     def record_try_refused(self, input_id: int, tried_count: int, why: str) -> int:
-        """Record that so many roots of an input were tried, and refused again.
+        """Record that `tried_count` roots of an input that were put aside were tried, and refused.
 
-        Return for how many ms all of the input are left alone. 0: several were
-        tried, and half as many are tried at once, to find one that is taken.
+        If it was one, return for how many ms all such roots of the input are
+        left alone, twice as long each time. If several were tried together,
+        return 0: the next try has half as many, to single out one that the
+        topic takes.
         """
         aside = self._aside_by_input[input_id]
-        aside.tried_max = max(1, tried_count // 2)
+        aside.next_try_max = max(1, tried_count // 2)
         if tried_count > 1:
             return 0
         aside.why = why
-        wait_ms = aside.wait_ms
-        aside.wait_ms = next_wait_ms(wait_ms, self._wait_ms_max)
-        return wait_ms
+        this_wait_ms = aside.wait_after_refusal_ms
+        aside.wait_after_refusal_ms = next_wait_ms(this_wait_ms, self._wait_ms_max)
+        return this_wait_ms
 
     def forget_done(self, offsets: Collection[int]) -> None:
         """Forget the roots whose entries, at these offsets of `_ack_due`, got a tombstone."""

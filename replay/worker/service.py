@@ -36,7 +36,7 @@ from replay.worker.refused_aside import AsideCount
 from replay.worker.report import Counters, ReplayStatus, Report, Written
 from replay.worker.worker import Worker
 
-PAUSE_LIMITS: Final = 2
+PAUSE_PER_HUNG_LIMIT: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group."""
 
 
@@ -87,17 +87,20 @@ class ReplayService:
         self._round_ms = 0  # wall time of the last round
         # all of these are by the number of a verdict partition
         self._partitions: dict[int, VerdictPartition] = {}  # those that are open
-        self._fenced_ms_by_partition: dict[int, int] = {}  # when another owner fenced us, wall time
+        # when another owner fenced us, wall time
+        self._fenced_at_ms_by_partition: dict[int, int] = {}
         self._damage_by_partition: dict[int, Damaged] = {}  # why an ack topic cannot be read there
         self._aborts_in_a_row_by_partition: dict[int, int] = {}
         # which partitions could not be opened lately, and when each is tried again
-        self._silent_partitions = SilentPartitions(
+        self._partitions_left_alone = SilentPartitions(
             self._limits.operation_timeout_ms, self._limits.unreachable_ms
         )
         self._broker_silence = SilentBroker(clock_ms)  # for how long the whole broker has not answered
 
     def step(self, now_ms: int) -> bool:
         """Do one round, of bounded size, for all owned partitions; return whether anything was done.
+
+        Return False, too, if the broker does not answer.
 
         1. Poll the group; open new partitions, drop lost ones. If there is no
            partition to read, wait here.
@@ -120,9 +123,11 @@ class ReplayService:
         try:
             worked = self._run_round(now_ms)
         except Unreachable as error:
-            # read again what a failed poll has fetched and not returned
+            # a poll that failed may have fetched records without returning them:
+            # the reader is assigned again, and reads them once more
             self._is_reader_stale = True
-            if self._broker_silence.record_failure():  # it is to be reported
+            # true for the first failure of a silence: the others are not reported
+            if self._broker_silence.record_failure():
                 self._worker.report("unreachable", error=str(error))
             if self._broker_silence.silent_ms > self._limits.unreachable_ms:
                 raise
@@ -227,7 +232,7 @@ class ReplayService:
             fetched_bytes=worker.fetcher.read_bytes,
             aside=aside_by_input.total(),
             aside_by_input=dict(aside_by_input),
-            held_up=sum(len(partition.damaged_run_by_entry) for partition in owned),
+            held_up=sum(len(partition.damaged_run_by_entry_offset) for partition in owned),
             paused=tuple(sorted(paused)),
             breaker_used=breaker_used,
             **counters,
@@ -239,15 +244,18 @@ class ReplayService:
         for partition in self._partitions.values():
             refused_by_input = partition.refused_aside_by_input()
             for input_id, aside_count in partition.aside_count_by_input(now_ms).items():
-                aside_before = aside_by_input.get(input_id, AsideCount())  # in the partitions before
-                why = aside_before.why  # empty: `Worker.report_aside` says why
+                # summed over the partitions that were counted so far
+                sum_before = aside_by_input.get(input_id, AsideCount())
+                why = sum_before.why  # empty: `Worker.report_aside` says why
                 pause = partition.pauses.get(input_id)
                 refused = refused_by_input.get(input_id)
+                # a pause counts more than a refusal; the last partition that has a
+                # reason counts
                 if pause is not None:
                     why = paused_text(self._worker.name_of(input_id), pause)
                 elif refused is not None and self._worker.is_ready(input_id, now_ms):
                     why = f"what is written for them is refused ({refused.why}); see `windhover topics check`"
-                root_count = aside_before.root_count + aside_count
+                root_count = sum_before.root_count + aside_count
                 aside_by_input[input_id] = AsideCount(root_count, why)
         self._worker.report_aside(aside_by_input, now_ms)
 
@@ -268,42 +276,43 @@ class ReplayService:
             self._partition_counts = self._worker.check_topics(now_ms)
         if self._membership is None:
             topics = [self._worker.ack_topics.verdict]
-            pause_ms = PAUSE_LIMITS * self._limits.hung_ms
+            pause_ms = PAUSE_PER_HUNG_LIMIT * self._limits.hung_ms
             self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
-        # 2. what is ours: a worker that reads nothing waits here, and any other
-        # one in `_read_verdicts`
+        # 2. what is ours. Without a partition to read, wait for the group here;
+        # otherwise `_read_verdicts` waits.
         wait_ms = 0 if self._read_partitions else self._wait_for_verdicts_ms(now_ms)
-        owned = self._membership.poll(wait_ms)
+        assigned = self._membership.poll(wait_ms)
         # an ack topic with other than N partitions stops the worker: roots
         # would wait in other partitions than those where they are looked for
-        self._partition_counts.require(owned)
+        self._partition_counts.require(assigned)
         self._partition_counts.check_if_due(now_ms)
-        self._assigned_count = len(owned)
+        self._assigned_count = len(assigned)
         # 3. drop
-        for number in set(self._partitions) - owned:
+        for number in set(self._partitions) - assigned:
             self._drop_partition(number, "partition_left")
-        self._worker.forget_pauses_except(owned)
-        self._forget_old_troubles(owned, now_ms, is_out=self._membership.is_out)
-        # 4. open: who fenced us has the partition still, until the group says
-        # otherwise
-        unopened = owned - self._partitions.keys() - self._fenced_ms_by_partition.keys()
-        to_open = self._silent_partitions.partitions_to_try(
+        self._worker.forget_pauses_except(assigned)
+        # is_out: whether the group has put this worker out
+        self._forget_old_troubles(assigned, now_ms, is_out=self._membership.is_out)
+        # 4. open. A partition whose owner fenced us is not tried as long as its
+        # fence is remembered (`_forget_old_troubles`).
+        unopened = assigned - self._partitions.keys() - self._fenced_at_ms_by_partition.keys()
+        to_open = self._partitions_left_alone.partitions_to_try(
             unopened, now_ms, others_work=bool(self._partitions)
         )
         self._open_partitions(to_open, now_ms)
         return bool(to_open)
 
-    def _forget_old_troubles(self, owned: Collection[int], now_ms: int, *, is_out: bool) -> None:
+    def _forget_old_troubles(self, assigned: Collection[int], now_ms: int, *, is_out: bool) -> None:
         """Forget fences that are over, and damage of partitions that are not ours any more.
 
         `is_out`: the group has put this worker out. Then who fenced it owns the
         partition by right, and the fence is not over however old it is.
         """
-        for number, fenced_ms in list(self._fenced_ms_by_partition.items()):
-            is_recent = 0 <= now_ms - fenced_ms < self._limits.fenced_pause_ms
-            if number not in owned or not (is_out or is_recent):
-                del self._fenced_ms_by_partition[number]
-        for number in self._damage_by_partition.keys() - owned:
+        for number, fenced_at_ms in list(self._fenced_at_ms_by_partition.items()):
+            is_recent = 0 <= now_ms - fenced_at_ms < self._limits.fenced_pause_ms
+            if number not in assigned or not (is_out or is_recent):
+                del self._fenced_at_ms_by_partition[number]
+        for number in self._damage_by_partition.keys() - assigned:
             del self._damage_by_partition[number]
 
     def _open_partitions(self, numbers: Iterable[int], now_ms: int) -> None:
@@ -317,7 +326,7 @@ class ReplayService:
             try:
                 partition = VerdictPartition(self._worker, number)
             except Unreachable as error:
-                self._silent_partitions.record_failure(number, now_ms)
+                self._partitions_left_alone.record_failure(number, now_ms)
                 if not self._partitions:  # perhaps no broker answers
                     raise
                 self._worker.report("unreachable", partition=number, error=str(error))
@@ -351,7 +360,7 @@ class ReplayService:
             return has_worked
         except Fenced:
             self._worker.counters.fenced += 1
-            self._fenced_ms_by_partition[number] = now_ms
+            self._fenced_at_ms_by_partition[number] = now_ms
             self._drop_partition(number, "fenced")
         except Aborted as error:
             self._worker.counters.aborted += 1
@@ -371,12 +380,12 @@ class ReplayService:
         return True
 
     def _leave_damaged_alone(self, number: int, error: Damaged, now_ms: int) -> None:
-        """Leave a partition alone for a while of which an ack topic cannot be read; the others go on.
+        """Leave a partition alone for a while, since an ack topic cannot be read there.
 
-        Raises the error where none of the partitions that the group has
-        assigned to us can be read.
+        The others go on. Raise the error if that is so for each partition that
+        the group assigned to us.
         """
-        self._silent_partitions.record_failure(number, now_ms)
+        self._partitions_left_alone.record_failure(number, now_ms)
         self._damage_by_partition[number] = error
         if len(self._damage_by_partition) >= self._assigned_count:
             raise error
@@ -421,6 +430,7 @@ class ReplayService:
         for partition in self._partitions.values():
             if partition.wants_verdicts:
                 readable[partition.verdict_partition] = partition
+        # also without a partition: then the reader is to stop reading
         reader = self._assigned_reader(readable)
         if not readable:
             return False
@@ -432,7 +442,7 @@ class ReplayService:
         except Damaged as error:
             self._drop_partition(error.partition, "partition_left")
             self._leave_damaged_alone(error.partition, error, now_ms)
-            return True
+            return True  # a partition was dropped, so something was done
         # 3. queue
         clock_difference = self._worker.clock_watch.compare(records, now_ms)
         if clock_difference:
@@ -440,9 +450,10 @@ class ReplayService:
         for record in records:
             partition = readable[TopicPartition(record.topic, record.partition)]
             partition.record_verdicts(record, now_ms)
-            partition.intake.read_to = record.offset + 1  # a later one may raise, and is read again
-        # behind the last record there may be markers of transactions, which
-        # the reader has passed
+            # after each record: if a later one raises, it is read again from there
+            partition.intake.read_to = record.offset + 1
+        # behind the last record may be markers of transactions, which are no
+        # records: the reader's position is behind them, too
         for topic_partition, partition in readable.items():
             position = reader.position(topic_partition)
             partition.intake.read_to = max(partition.intake.read_to, position)

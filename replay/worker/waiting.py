@@ -107,7 +107,7 @@ ENTRY_BYTES: Final = 16
 CHUNK: Final = 8_192
 """Entries in a chunk; a chunk that has grown to twice as many is cut."""
 
-UNSORTED_MIN: Final = 4_096
+UNSORTED_ALLOWED: Final = 4_096
 """So many entries may be unsorted, however few there are in all."""
 
 _SORTED_PER_UNSORTED: Final = 64
@@ -121,27 +121,31 @@ class DueRoot(NamedTuple):
     offset: int
 
 
+_ENTRY_DUE_MS: Final = 0
+_ENTRY_OFFSET: Final = 1
+"""The columns of an array of entries, of shape ``(n, 2)``."""
+
+
 class Schedule:
-    """Entries of `_ack_due`, each a due time and an offset; the earliest ones can be taken.
+    """Entries of `_ack_due`, each a due time and an offset; the earliest ones can be taken."""
 
-    In an array of them, column 0 is the due time and column 1 the offset.
-    """
-
-    def __init__(self, chunk: int = CHUNK, unsorted_min: int = UNSORTED_MIN) -> None:
+    def __init__(self, chunk_size: int = CHUNK, unsorted_allowed: int = UNSORTED_ALLOWED) -> None:
         """Begin with none.
 
         Args:
-            chunk: how many entries a chunk has at first.
-            unsorted_min: so many entries may be unsorted, however few there are
-                in all.
+            chunk_size: how many entries a new chunk has; one with twice as many
+                is cut.
+            unsorted_allowed: so many entries may be unsorted; more only if they
+                are at most a 64th of those in chunks.
         """
-        self._chunk_size = chunk
-        self._unsorted_min = unsorted_min
+        self._chunk_size = chunk_size
+        self._unsorted_allowed = unsorted_allowed
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
         self._sorted_count = 0  # entries in chunks
-        # entries that were added lately: due times and offsets in turn, and the
-        # earliest due time among them; None: there is none
+        # entries that were added since the last sort, flat: due time, offset, due
+        # time, offset ...
         self._unsorted = array("q")
+        # the earliest due time among the unsorted ones; None: there is none
         self._unsorted_next_due_ms: int | None = None
 
     def __len__(self) -> int:
@@ -158,7 +162,7 @@ class Schedule:
         times_ms: list[int] = []
         if self._chunks:
             first_chunk = self._chunks[0]
-            times_ms.append(int(first_chunk[0, 0]))
+            times_ms.append(int(first_chunk[0, _ENTRY_DUE_MS]))
         if self._unsorted_next_due_ms is not None:
             times_ms.append(self._unsorted_next_due_ms)
         return min(times_ms, default=None)
@@ -169,18 +173,19 @@ class Schedule:
         self._unsorted.append(offset)
         if self._unsorted_next_due_ms is None or due_ms < self._unsorted_next_due_ms:
             self._unsorted_next_due_ms = due_ms
-        unsorted_max = max(self._unsorted_min, self._sorted_count // _SORTED_PER_UNSORTED)
+        unsorted_max = max(self._unsorted_allowed, self._sorted_count // _SORTED_PER_UNSORTED)
         if len(self._unsorted) // 2 > unsorted_max:  # two numbers are one entry
             self.add_all(self._remove_unsorted())
 
     def add_all(self, entries: I64) -> None:
         """Add many entries: rows of due time and offset in any order, ``(n, 2)`` int64."""
-        self._merge(entries[_order(entries)])
+        self._merge(entries[_sorting_indices(entries)])
 
     def take(self, now_ms: int, limit: int) -> list[DueRoot]:
         """Remove and return at most `limit` due entries, in the order of due time, then offset."""
         due_parts = [np.empty((0, 2), np.int64)]
-        # 1. all unsorted entries that are due
+        # 1. all unsorted entries that are due; they may be earlier than those in
+        # chunks
         if self._unsorted_next_due_ms is not None and self._unsorted_next_due_ms <= now_ms:
             due_parts.append(self._remove_due_unsorted(now_ms))
         # 2. from the chunks the first ones that are due, up to `limit`
@@ -188,16 +193,16 @@ class Schedule:
         while room > 0 and self._is_first_chunk_due(now_ms):
             chunk = self._chunks.popleft()
             # a chunk ascends by due time, so what is due is its beginning
-            due_count = int(np.searchsorted(chunk[:, 0], now_ms, "right"))
+            due_count = int(np.searchsorted(chunk[:, _ENTRY_DUE_MS], now_ms, "right"))
             end = min(room, due_count)
             due_parts.append(chunk[:end])
             if end < len(chunk):
                 self._chunks.appendleft(chunk[end:])
             self._sorted_count -= end
             room -= end
-        # 3. the earliest of both; what is more than `limit` is put back
+        # 3. sort both together; what is more than `limit` goes back into the chunks
         entries = np.concatenate(due_parts)
-        entries = entries[_order(entries)]
+        entries = entries[_sorting_indices(entries)]
         self._merge(entries[limit:])
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
@@ -205,17 +210,18 @@ class Schedule:
         """Return whether the first entry of the first chunk is due; False: there is no chunk."""
         if not self._chunks:
             return False
-        first_due_ms = self._chunks[0][0, 0]
+        first_due_ms = self._chunks[0][0, _ENTRY_DUE_MS]
         return bool(first_due_ms <= now_ms)
 
     def _remove_due_unsorted(self, now_ms: int) -> I64:
         """Remove and return the unsorted entries that are due, in any order; later ones stay."""
+        # removes all and resets the earliest due time; later ones are put back below
         entries = self._remove_unsorted()
-        is_due = entries[:, 0] <= now_ms
+        is_due = entries[:, _ENTRY_DUE_MS] <= now_ms
         later = entries[~is_due]
         if len(later):
             self._unsorted = array("q", later.tobytes())
-            self._unsorted_next_due_ms = int(later[:, 0].min())
+            self._unsorted_next_due_ms = int(later[:, _ENTRY_DUE_MS].min())
         return entries[is_due]
 
     def _remove_unsorted(self) -> I64:
@@ -240,8 +246,8 @@ class Schedule:
         # and 90 ms the entries of 5 and 60 ms belong to numbers -1 (which the
         # first chunk takes) and 1. Entries ascend, so those of a chunk are a
         # slice; `slice_ends` has, by chunk, where it ends.
-        first_dues_ms = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
-        chunk_numbers = np.searchsorted(first_dues_ms, entries[:, 0], "right") - 1
+        first_dues_ms = np.array([chunk[0, _ENTRY_DUE_MS] for chunk in self._chunks], np.int64)
+        chunk_numbers = np.searchsorted(first_dues_ms, entries[:, _ENTRY_DUE_MS], "right") - 1
         slice_ends = np.searchsorted(chunk_numbers, np.arange(len(self._chunks)), "right")
         merged: deque[I64] = deque()
         begin = 0
@@ -251,7 +257,7 @@ class Schedule:
                 merged.append(chunk)
                 continue
             grown = np.concatenate([chunk, entries[begin:end]])
-            grown = grown[_order(grown)]
+            grown = grown[_sorting_indices(grown)]
             if len(grown) < 2 * self._chunk_size:
                 merged.append(grown)
             else:
@@ -265,9 +271,9 @@ class Schedule:
         return [entries[begin : begin + size].copy() for begin in range(0, len(entries), size)]
 
 
-def _order(entries: I64) -> I64:
+def _sorting_indices(entries: I64) -> I64:
     """Return the indices that sort entries by due time, then offset."""
-    return np.lexsort((entries[:, 1], entries[:, 0]))
+    return np.lexsort((entries[:, _ENTRY_OFFSET], entries[:, _ENTRY_DUE_MS]))
 
 
 KEPT_BYTES: Final = 600
@@ -281,7 +287,7 @@ NO_DELAY: Final[Mapping[int, int]] = MappingProxyType({})
 class _EntryInMemory(NamedTuple):
     """A whole entry, and an estimate of the memory that it takes."""
 
-    due: Due
+    entry: Due
     size_bytes: int
 
 
@@ -302,7 +308,7 @@ class DueRoots:
         for input_id, rows in rows_by_input.items():
             self._schedule_by_input[input_id].add_all(rows)
         # whole entries, as many as fit, by their offsets
-        self._entry_by_offset: dict[int, _EntryInMemory] = {}
+        self._kept_entry_by_offset: dict[int, _EntryInMemory] = {}
         self._entries_bytes = 0
         self._entries_bytes_max = in_memory_bytes_max
         # of each root that was taken, by its offset: the id of its input
@@ -335,13 +341,13 @@ class DueRoots:
                 next_due_ms_by_input[input_id] = due_ms
         return next_due_ms_by_input
 
-    def put(self, due: Due, offset: int, value_bytes: int) -> None:
+    def put(self, entry: Due, offset: int, value_bytes: int) -> None:
         """Add a root that waits, whose entry in `_ack_due` has this offset and size."""
-        self._schedule_by_input[input_id_of(due.source)].add(due.due_ms, offset)
+        self._schedule_by_input[input_id_of(entry.source)].add(entry.due_ms, offset)
         size_bytes = value_bytes + KEPT_BYTES
         # without room the entry is read from `_ack_due` when it is due
         if self._entries_bytes + size_bytes <= self._entries_bytes_max:
-            self._entry_by_offset[offset] = _EntryInMemory(due, size_bytes)
+            self._kept_entry_by_offset[offset] = _EntryInMemory(entry, size_bytes)
             self._entries_bytes += size_bytes
 
     def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[DueRoot]:
@@ -368,27 +374,30 @@ class DueRoots:
 
     def entries_in_memory(self, roots: Iterable[DueRoot]) -> dict[int, Due | None]:
         """Return the entries of roots by offset; None: one is not in memory, but in `_ack_due`."""
-        due_by_offset: dict[int, Due | None] = {}
+        entry_by_offset: dict[int, Due | None] = {}
         for root in roots:
-            entry = self._entry_by_offset.get(root.offset)
-            due_by_offset[root.offset] = None if entry is None else entry.due
-        return due_by_offset
+            in_memory = self._kept_entry_by_offset.get(root.offset)
+            entry_by_offset[root.offset] = None if in_memory is None else in_memory.entry
+        return entry_by_offset
 
     def remove(self, taken: Iterable[DueRoot]) -> None:
         """Remove taken roots, and their entries, for good."""
         for root in taken:
-            entry = self._entry_by_offset.pop(root.offset, None)
-            if entry is not None:
-                self._entries_bytes -= entry.size_bytes
+            in_memory = self._kept_entry_by_offset.pop(root.offset, None)
+            if in_memory is not None:
+                self._entries_bytes -= in_memory.size_bytes
             self._input_by_taken_offset.pop(root.offset)
 
-    def put_back(self, taken: Iterable[DueRoot], until_ms_by_offset: Mapping[int, int] = NO_DELAY) -> None:
+    def put_back(
+        self, taken: Iterable[DueRoot], due_ms_by_entry_offset: Mapping[int, int] = NO_DELAY
+    ) -> None:
         """Put taken roots back among those that wait, each due at its `due_ms`.
 
-        That may be later than it was. Where `until_ms_by_offset` has another
+        That may be later than it was. Where `due_ms_by_entry_offset` has another
         due time for the offset of a root, that one counts. Both change the
         schedule in memory alone; `_ack_due` keeps the former time.
         """
         for due_ms, offset in taken:
             input_id = self._input_by_taken_offset.pop(offset)
-            self._schedule_by_input[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)
+            next_due_ms = due_ms_by_entry_offset.get(offset, due_ms)
+            self._schedule_by_input[input_id].add(next_due_ms, offset)

@@ -33,12 +33,12 @@ from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import Due, Pause, due_codec
 from replay.records.headers import RecordPlace
 from replay.worker.cut import CutCopies
-from replay.worker.fetch import Absence, Answers, Fetcher, absence_in
+from replay.worker.fetch import Absence, Answers, Fetcher, absence_by_damage
 from replay.worker.refusals import RefusedInARow
 from replay.worker.refused_aside import AsideCount, next_wait_ms
 from replay.worker.report import Counters, ReplayEvent, Report, Written
 
-OF_AN_INPUT: Final = (ConfigError, Unreachable)
+ERRORS_OF_ONE_INPUT: Final = (ConfigError, Unreachable)
 """The errors that may concern one input alone: its topics are missing, forbidden or without a leader."""
 
 TopicVersion = tuple[str, str]
@@ -57,14 +57,14 @@ class Trouble:
     Attributes:
         until_ms: wall time at which it is tried again.
         wait_ms: from the error to `until_ms`.
-        is_of_copies: its replay topic takes no copy. So only a copy that is
+        only_copies_refused: its replay topic takes no copy. So only a copy that is
             written shows that the trouble is over, and no dead letter.
     """
 
     why: str
     until_ms: int
     wait_ms: int
-    is_of_copies: bool = False
+    only_copies_refused: bool = False
 
 
 class Worker:
@@ -82,7 +82,7 @@ class Worker:
             by their ids, when it was open last.
         cut_copies_by_partition: of each partition the copies of transactions
             that did not end well.
-        refused_input_ids: the inputs of a transaction that the broker refused,
+        input_ids_to_try_alone: the inputs of a transaction that the broker refused,
             which is one input's fault; each is tried alone.
         refused_in_a_row_by_input: of each input by its id, how many of its
             records were refused since one was accepted.
@@ -116,16 +116,17 @@ class Worker:
         self.log = log
         self.limits = limits
         self.jitter = jitter
+        # called with the name of each operation that begins, for the watchdog
         self.note_operation = note_operation
-        self.on_written = on_written
+        self.on_written = on_written  # called for each committed copy and letter
         self._report = report
         # from topics.yaml
         self.ack_topics: AckTopics = topics.ack_topics
         self.group = topics.acker.replay_group
         self.partition_count = topics.acker.partitions
-        self._inputs: dict[int, Input] = {}  # this and the next two are by an input's id
-        self.policies: dict[int, Policy] = {}
-        self.breakers: dict[int, Breaker] = {}
+        self._inputs: dict[int, Input] = {}  # by an input's id
+        self.policies: dict[int, Policy] = {}  # by an input's id
+        self.breakers: dict[int, Breaker] = {}  # by an input's id
         for input in topics.inputs.values():
             self._inputs[input.id] = input
             self.policies[input.id] = policy_of(input)
@@ -142,7 +143,7 @@ class Worker:
         self.fetcher = Fetcher(log, limits)
         self.counters = counters or Counters()
         self.clock_watch = clock_watch or ClockWatch()
-        self._log_once = LogOnce()
+        self._undecodable_reported = LogOnce()
         self._cluster_id: str | None = None  # None: it was not asked for
         # what was found out about partitions and topics
         self.pauses_by_partition: dict[int, dict[int, Pause]] = {}
@@ -150,12 +151,12 @@ class Worker:
         self.damaged_batches = DamagedBatches(limits.input_retry_ms)
         self.letter_topics_on_broker_time: set[str] = set()
         # what was found out about inputs; mappings are by an input's id
-        self.refused_input_ids: set[int] = set()
+        self.input_ids_to_try_alone: set[int] = set()
         self.refused_in_a_row_by_input: dict[int, RefusedInARow] = {}
         self.why_foreign_wait_by_input: dict[int, str] = {}
         self._trouble_by_input: dict[int, Trouble] = {}
         # when it was reported last that the input cannot go on, wall time
-        self._aside_reported_ms_by_input: dict[int, int] = {}
+        self._aside_reported_at_ms_by_input: dict[int, int] = {}
         # who emitted roots of an input that is not in topics.yaml
         self._group_by_unknown_input: dict[int, str] = {}
 
@@ -206,20 +207,20 @@ class Worker:
         input_of_id = self._inputs.get(input_id_of(source))
         return input_of_id is not None and input_of_id.group != group
 
-    def record_and_leave_out_foreign(self, dues: Sequence[Due]) -> list[Due]:
+    def record_and_leave_out_foreign(self, entries: Sequence[Due]) -> list[Due]:
         """Return due roots without the foreign ones; record why these wait.
 
         So they hold up none of the input's own.
         """
-        own_dues: list[Due] = []
-        for due in dues:
-            if not self.is_of_other_group(due.source, due.group):
-                own_dues.append(due)
+        own_entries: list[Due] = []
+        for entry in entries:
+            if not self.is_of_other_group(entry.source, entry.group):
+                own_entries.append(entry)
                 continue
-            input_id = input_id_of(due.source)
-            why = _other_group_text(self._inputs[input_id], due.group)
+            input_id = input_id_of(entry.source)
+            why = _other_group_text(self._inputs[input_id], entry.group)
             self.why_foreign_wait_by_input[input_id] = why
-        return own_dues
+        return own_entries
 
     def _unknown_input_text(self, input_id: int) -> str:
         """Return what to do about roots of an input that topics.yaml does not have."""
@@ -260,11 +261,11 @@ class Worker:
         return not is_left_alone
 
     def record_trouble(
-        self, input_id: int, error: WindhoverError, now_ms: int, *, is_of_copies: bool = False
+        self, input_id: int, error: WindhoverError, now_ms: int, *, only_copies_refused: bool = False
     ) -> None:
         """Record an error that concerns one input: it is left alone, twice as long as the last time.
 
-        `is_of_copies`: its topic takes no copy; see `Trouble`.
+        `only_copies_refused`: its topic takes no copy; see `Trouble`.
 
         Raises `Unreachable` if the broker does not answer at all: then the
         error concerns all inputs.
@@ -274,26 +275,32 @@ class Worker:
         former_trouble = self._trouble_by_input.get(input_id)
         former_wait_ms = None if former_trouble is None else former_trouble.wait_ms
         wait_ms = next_wait_ms(former_wait_ms, self.limits.input_retry_ms)
-        self._trouble_by_input[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
+        until_ms = now_ms + wait_ms
+        trouble = Trouble(str(error), until_ms, wait_ms, only_copies_refused)
+        self._trouble_by_input[input_id] = trouble
 
     def _require_broker_answers(self) -> None:
         """Raise `Unreachable` if the broker does not answer a question about a topic of ours either."""
         self.log.stable_ends([TopicPartition(self.ack_topics.due, 0)])
 
-    def record_success(self, input_ids: Iterable[int], copied_input_ids: Collection[int]) -> None:
-        """Record that a transaction of some inputs was committed; report those whose trouble is over.
+    def record_success(
+        self,
+        input_ids: Iterable[int],
+        input_ids_with_copies: Collection[int],
+    ) -> None:
+        """Record that a transaction was committed; report the inputs whose trouble that ends.
 
-        It had a copy of each of `copied_input_ids`.
+        `input_ids_with_copies` are those of which it had a copy.
         """
         for input_id in input_ids:
-            self.refused_input_ids.discard(input_id)
+            self.input_ids_to_try_alone.discard(input_id)
             trouble = self._trouble_by_input.get(input_id)
             if trouble is None:
                 continue
-            if trouble.is_of_copies and input_id not in copied_input_ids:
+            if trouble.only_copies_refused and input_id not in input_ids_with_copies:
                 continue  # dead letters alone do not show that the topic takes copies again
             del self._trouble_by_input[input_id]
-            self._aside_reported_ms_by_input.pop(input_id, None)
+            self._aside_reported_at_ms_by_input.pop(input_id, None)
             self.report("goes_on", input=self.name_of(input_id))
 
     def report_aside(self, aside_by_input: Mapping[int, AsideCount], now_ms: int) -> None:
@@ -302,15 +309,15 @@ class Worker:
         `aside_by_input` has all of them, by their ids.
         """
         for input_id, aside in aside_by_input.items():
-            reported_ms = self._aside_reported_ms_by_input.get(input_id)
+            reported_at_ms = self._aside_reported_at_ms_by_input.get(input_id)
             # abs: a clock that was set back must not keep a report back for long
-            if reported_ms is None or abs(now_ms - reported_ms) >= self.limits.input_retry_ms:
-                self._aside_reported_ms_by_input[input_id] = now_ms
+            if reported_at_ms is None or abs(now_ms - reported_at_ms) >= self.limits.input_retry_ms:
+                self._aside_reported_at_ms_by_input[input_id] = now_ms
                 name = self.name_of(input_id)
                 why = aside.why or self._why_input_aside(input_id)
                 self.report("put_aside", input=name, roots=aside.root_count, why=why)
-        for input_id in self._aside_reported_ms_by_input.keys() - aside_by_input.keys():
-            del self._aside_reported_ms_by_input[input_id]
+        for input_id in self._aside_reported_at_ms_by_input.keys() - aside_by_input.keys():
+            del self._aside_reported_at_ms_by_input[input_id]
 
     def _why_input_aside(self, input_id: int) -> str:
         """Return why roots of an input are put aside: its last error, foreign roots, or topics.yaml."""
@@ -319,33 +326,34 @@ class Worker:
             return trouble.why
         return self.why_foreign_wait_by_input.get(input_id) or self._unknown_input_text(input_id)
 
-    def act_isolating_inputs(
+    def act_together_or_input_by_input(
         self,
         items: Sequence[T],
-        input_of: Callable[[T], int],
+        input_id_of_item: Callable[[T], int],
         act: Callable[[Sequence[T]], R],
         now_ms: int,
     ) -> list[R]:
-        """Act on items of many inputs at once; if that fails, on the items of each input alone.
+        """Call `act` with all items; if it fails, call it for each input with its items.
 
-        An input that fails alone is left alone for a while (`record_trouble`),
-        so its items have no result.
+        It is called again only after an error that may be one input's. An input
+        that fails alone is left alone for a while (`record_trouble`), so its
+        items have no result.
 
         Args:
-            input_of: returns the id of an item's input.
+            input_id_of_item: returns the id of an item's input.
             act: asks the broker something about the items.
 
-        Return the result of each call that did not fail: one if none failed,
-        else one for each input. Raises `Unreachable`: the broker does not
-        answer at all.
+        Return the results: one if the first call did not fail; otherwise one for
+        each input whose call did not fail, which may be none. Raises
+        `Unreachable`: the broker does not answer at all.
         """
         # 1. all at once
-        items_by_input: dict[int, list[T]] = {}
+        items_by_input: dict[int, list[T]] = {}  # filled if the call with all items fails
         try:
             return [act(items)]
-        except OF_AN_INPUT as error:
+        except ERRORS_OF_ONE_INPUT as error:
             for item in items:
-                items_by_input.setdefault(input_of(item), []).append(item)
+                items_by_input.setdefault(input_id_of_item(item), []).append(item)
             if len(items_by_input) <= 1:  # to act on the one input again would fail again
                 for input_id in items_by_input:
                     self.record_trouble(input_id, error, now_ms)
@@ -356,7 +364,7 @@ class Worker:
             self.note_operation(f"asking for {self.name_of(input_id)} alone")
             try:
                 results.append(act(items_of_input))
-            except OF_AN_INPUT as error:
+            except ERRORS_OF_ONE_INPUT as error:
                 self.record_trouble(input_id, error, now_ms)
         return results
 
@@ -370,16 +378,16 @@ class Worker:
         self._report(ReplayEvent(name, fields))
 
     def fetch_readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
-        """Fetch records as `Fetcher.fetch` does; put off the batches that are damaged.
+        """Fetch records as `Fetcher.fetch` does, but not from runs that are put off.
 
-        A record of a batch that could not be read lately is not asked for: it
-        is absent until the batch is tried again.
+        Their records count as absent until the run is tried again
+        (`DamagedBatches`). Put off the runs that this fetch meets as damaged.
         """
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in places:
             put_off_run = self.damaged_batches.put_off_run_at(*place, now_ms)
             if put_off_run is not None:
-                answers[place] = absence_in(put_off_run.run)
+                answers[place] = absence_by_damage(put_off_run.damaged_run)
         to_fetch = [place for place in places if place not in answers]
         if to_fetch:
             fetched = self.fetcher.fetch_past_damage(to_fetch)
@@ -390,7 +398,7 @@ class Worker:
     def report_undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
         """Count a record that cannot be decoded, and report the first of each topic and error."""
         self.counters.undecodable += 1
-        if self._log_once.add_if_new(topic, error):
+        if self._undecodable_reported.add_if_new(topic, error):
             self.report("undecodable", topic=topic, partition=partition, offset=offset, error=error)
 
     def fetch_unchanged(self, topics: Iterable[TopicVersion]) -> set[TopicVersion]:
@@ -448,35 +456,44 @@ class Worker:
     def check_topics(self, now_ms: int) -> PartitionCounts:
         """Compare the topics with topics.yaml.
 
-        An input with a missing or small topic is reported, and left alone for
-        a while.
+        Report each input with a missing or too small topic, and leave it alone
+        for a while.
 
-        Return the ack topics' counts, which are to be checked further on.
-        Raises `Disagreement` or `TopicError`: the ack topics do not have N
-        partitions.
+        Return the counts of the ack topics' partitions; the caller checks them
+        again from time to time. Raises `Disagreement` or `TopicError`: the ack
+        topics do not have `acker.partitions` partitions.
         """
         counts = PartitionCounts(
             self.log, (self.ack_topics.verdict, self.ack_topics.due), self.partition_count
         )
         tracked = [input for input in self._inputs.values() if input.tracked]
-        self.act_isolating_inputs(tracked, lambda input: input.id, self._require_enough_partitions, now_ms)
+        self.act_together_or_input_by_input(
+            tracked, lambda input: input.id, self._require_enough_partitions, now_ms
+        )
+        # troubles of this check alone: it runs before any other operation of a
+        # worker. roots=0: how many wait is not read yet
         for input_id, trouble in self._trouble_by_input.items():
-            self._aside_reported_ms_by_input[input_id] = now_ms
+            self._aside_reported_at_ms_by_input[input_id] = now_ms
             self.report("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
         return counts
 
     def _require_enough_partitions(self, inputs: Sequence[Input]) -> None:
-        """Raise `TopicError` if a replay topic is missing, or has fewer partitions than its source."""
+        """Raise `TopicError` if a replay or dead-letter topic is missing.
+
+        So does a replay topic with fewer partitions than the input's topic.
+        """
         info_by_topic = self.fetch_topics(inputs, (input.topic for input in inputs), settings=False)
         for input in inputs:
-            # a source that is missing is its query's trouble: copies can be
-            # written without it
-            source_topic = info_by_topic.get(input.topic)
-            replay_topic = info_by_topic[input.replay_topic]
-            if source_topic is not None and replay_topic.partitions < source_topic.partitions:
+            # the input's topic may be missing: that concerns its query, and
+            # copies can be written without it
+            input_topic_info = info_by_topic.get(input.topic)
+            replay_topic_info = info_by_topic[input.replay_topic]
+            if input_topic_info is None:
+                continue
+            if replay_topic_info.partitions < input_topic_info.partitions:
                 raise TopicError(
-                    f"topic {input.replay_topic} has {replay_topic.partitions} partitions, its"
-                    f" source {input.topic} {source_topic.partitions}; give it as many"
+                    f"topic {input.replay_topic} has {replay_topic_info.partitions} partitions, its"
+                    f" source {input.topic} {input_topic_info.partitions}; give it as many"
                 )
 
 

@@ -16,7 +16,7 @@ from acker.errors import UsageError
 from acker.kafka.port import Log
 from acker.units import named_past_ms
 from acker.untrusted import Untrusted, UntrustedName
-from replay.handling.outcomes import RedriveRecord, find_redrives
+from replay.handling.outcomes import BegunRedrive, find_redrives
 from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter, KeyIs
@@ -153,7 +153,7 @@ def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: i
 
     redrive_id = parse_name(redrive, "redrive")
     wait_ms = topics.replay.limits.operation_timeout_ms
-    redrives: list[tuple[Input, RedriveRecord]] = []
+    redrives: list[tuple[Input, BegunRedrive]] = []
     for input in inputs_named(topics, ()):
         records = find_redrives(log, input, wait_ms=wait_ms)
         redrives += [(input, record) for record in records if record.begun.redrive == redrive_id]

@@ -268,7 +268,7 @@ class AckTopicSearch:
         roots_by_acker = self._by_acker(roots)
         all_roots = [root for own_roots in roots_by_acker.values() for root in own_roots]
         entries = EntriesByRoot[Due]()
-        fold = DueFold(whole_entry, entries, wants=of_roots(all_roots))
+        fold = DueFold(whole_entry, entries, keeps_key=of_roots(all_roots))
         for acker in roots_by_acker:
             for record in self._log_reader.read_last(
                 self._topics.due, acker, "what waited before is unknown"

@@ -11,7 +11,7 @@ from acker.config.settings import Input
 from acker.kafka.port import Headers, Record
 from acker.notation import show_bytes, show_text
 from acker.wire.stacks import read_stack
-from replay.handling.outcomes import RedriveRecord
+from replay.handling.outcomes import BegunRedrive
 from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.due import history_json
 from replay.records.headers import parse_location, parted_headers
@@ -255,7 +255,7 @@ class LetterTables:
         newest_by_input = {name.input: name for name in self._begun}
         for name, begun in self._begun.items():
             is_over = name != newest_by_input[name.input]
-            redrive = RedriveRecord(begun, self._ended.get(name), is_over)
+            redrive = BegunRedrive(begun, self._ended.get(name), is_over)
             yield {
                 "input": name.input,
                 "redrive": begun.redrive,

@@ -191,7 +191,7 @@ def _bound_filters(filters: InputFilters) -> BoundValues:
         "since": time_column(meant.since_ms),
         "until": time_column(meant.until_ms),
         "has_handled": meant.handled,
-        "has_notes": meant.means_notes,
+        "has_notes": meant.includes_notes,
         "is_of_key": meant.key is not None,
         "key": None if meant.key is None else bytes_field(meant.key.key),
     }

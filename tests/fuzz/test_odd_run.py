@@ -47,7 +47,7 @@ def test_a_run_sees_that_the_record_of_now_was_copied_in_place_of_a_lost_one(
 ) -> None:
     """Replays compare no epochs, so behind a cut a copy is made of whatever took the lost record's place."""
     for module in (outcome, accept):
-        monkeypatch.setattr(module, "took_the_place", lambda _record, _epoch: False)
+        monkeypatch.setattr(module, "is_of_later_leader", lambda _record, _epoch: False)
     monkeypatch.setattr(odd_run, "CUT_SHARE", 1.0)
     monkeypatch.setattr(odd_run, "AMID_SHARE", 1.0)
     monkeypatch.setattr(odd_run, "CUT_RECORDS_MAX", 600)

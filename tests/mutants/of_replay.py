@@ -61,8 +61,8 @@ MUTANTS = (
     Mutant(
         "a-cause-has-the-waits-of-its-rule",
         "replay/policy/disposition.py",
-        "delay_ms(rule.backoff or policy.backoff, failures, jitter)",
-        "delay_ms(policy.backoff, failures, jitter)",
+        "delay_ms(rule.backoff or policy.backoff, backoff_failures, jitter)",
+        "delay_ms(policy.backoff, backoff_failures, jitter)",
         "tests/unit/replay/policy/test_schedules_by_cause.py"
         "::test_a_cause_has_the_attempts_and_waits_of_its_rule",
         "what the file says of a cause would not be done",
@@ -70,8 +70,8 @@ MUTANTS = (
     Mutant(
         "a-record-that-took-the-place-of-a-lost-one-is-not-copied",
         "replay/worker/fetch.py",
-        "record.leader_epoch > leader_epoch",
-        "record.leader_epoch < leader_epoch",
+        "record.leader_epoch > emitted_epoch",
+        "record.leader_epoch < emitted_epoch",
         "tests/unit/replay/worker/test_replay_cut_logs.py"
         "::test_a_record_that_took_the_place_of_a_lost_one_is_not_copied",
         "a bolt would get a record that was never lost, under the history of another one",
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "a-lost-copy-is-compared-with-the-epoch-of-its-emission",
         "replay/worker/accept.py",
-        "if took_the_place(record, emitted_epoch):",
+        "if is_of_later_leader(answer, emitted_epoch):",
         "if False:",
         "tests/unit/replay/worker/test_cut_before_accept.py::test_a_lost_copy_is_not_taken_for_another_one",
         "another record's history would be taken for the lost copy's",
@@ -156,8 +156,8 @@ MUTANTS = (
     Mutant(
         "a-replay-is-never-early",
         "replay/worker/waiting.py",
-        "is_due = entries[:, 0] <= now_ms",
-        "is_due = entries[:, 0] <= now_ms + 1_000",
+        "is_due = entries[:, _ENTRY_DUE_MS] <= now_ms",
+        "is_due = entries[:, _ENTRY_DUE_MS] <= now_ms + 1_000",
         "tests/unit/replay/worker/test_replay_schedule.py"
         "::test_of_those_that_were_just_added_none_is_taken_early",
         "back-off would be a second shorter than configured",
@@ -201,7 +201,7 @@ MUTANTS = (
     Mutant(
         "a-resume-reaches-who-had-the-paused-partition-before",
         "replay/worker/service.py",
-        "        self._worker.forget_pauses_except(owned)\n",
+        "        self._worker.forget_pauses_except(assigned)\n",
         "",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_after_a_resume_a_worker_that_the_paused_partition_has_left_counts_anew",
@@ -238,7 +238,7 @@ MUTANTS = (
     Mutant(
         "what-was-replayed-behind-the-progress-is-taken-over",
         "replay/worker/entries.py",
-        "        self.table.remove(root, record.offset)\n        self.past_progress.add(root)\n",
+        "        self.table.remove(root, record.offset)\n        self.roots_past_progress.add(root)\n",
         "        self.table.remove(root, record.offset)\n",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_what_a_cut_takeover_left_and_an_owner_replayed_is_not_taken_over_again",
@@ -267,7 +267,7 @@ MUTANTS = (
     Mutant(
         "a-proof-of-ownership-is-no-progress",
         "replay/worker/partition.py",
-        "self._run_transaction([self._owner_proof])",
+        "self._run_transaction([self._record_of_owner])",
         "self._run_transaction([self._progress_record(self.progress, None)])",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_an_owner_of_a_paused_input_repeats_no_progress_before_what_stands_behind_it",
@@ -302,7 +302,7 @@ MUTANTS = (
     Mutant(
         "a-half-taken-record-is-gone-on-with",
         "replay/worker/accept.py",
-        "roots += islice(record.roots(), skip_count, accepted_to)",
+        "roots += islice(record.roots(), skip_count, batch_end)",
         "roots += islice(record.roots(), 0, room)",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_one_verdict_record_may_name_more_roots_than_one_transaction_holds",
@@ -329,7 +329,7 @@ MUTANTS = (
     Mutant(
         "what-a-strange-group-emitted-takes-no-place-in-a-transaction",
         "replay/worker/partition.py",
-        "until_ms_by_offset[offset] = now_ms + self._worker.limits.input_retry_ms",
+        "due_ms_by_entry_offset[offset] = now_ms + self._worker.limits.input_retry_ms",
         "pass",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_what_another_group_emitted_under_an_inputs_id_holds_up_nothing_of_the_input",
@@ -338,7 +338,7 @@ MUTANTS = (
     Mutant(
         "what-was-put-aside-keeps-its-place",
         "replay/worker/accept.py",
-        "due = replace(due, due_ms=min(aside.due_ms, now_ms))",
+        "new_entry = replace(new_entry, due_ms=min(aside.due_ms, now_ms))",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_what_was_put_aside_is_replayed_before_what_was_abandoned_after_it",
@@ -347,7 +347,7 @@ MUTANTS = (
     Mutant(
         "a-lost-copy-goes-on-with-its-history",
         "replay/worker/accept.py",
-        "return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)",
+        "return Past(lineage, history_of(answer.headers), leader_epoch=answer.leader_epoch)",
         "return Past(Lineage(location(*place)))",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_once",
@@ -382,7 +382,7 @@ MUTANTS = (
     Mutant(
         "an-input-whose-replay-topic-is-compacted-waits-alone",
         "replay/worker/outcome.py",
-        "if copy.key is None and topic.name in self._compacted:",
+        "if copy.key is None and topic.name in self._compacted_topics:",
         "if copy.key is None and topic.name in ():",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_an_input_whose_topic_refuses_a_copy_waits_alone_until_the_topic_is_corrected",
@@ -391,7 +391,7 @@ MUTANTS = (
     Mutant(
         "no-record-dies-while-nothing-shows-that-its-topic-takes-others",
         "replay/worker/narrowing.py",
-        "return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN",
+        "return AtFault.TOPIC if len(self.suspects) >= self._refused_copies_max else AtFault.UNKNOWN",
         "return AtFault.RECORDS",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_topic_that_takes_no_copy_is_the_inputs_trouble",
@@ -418,7 +418,7 @@ MUTANTS = (
     Mutant(
         "a-refused-letter-is-put-aside",
         "replay/worker/refusals.py",
-        "            return self._why_letter_waits_by_offset[offset]",
+        "            return self._why_letter_is_put_aside_by_offset[offset]",
         "            return None",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_dead_letter_that_is_refused_waits_alone_until_the_topic_takes_it",
@@ -520,7 +520,8 @@ MUTANTS = (
         "copy-and-tombstone-are-one-transaction",
         "replay/worker/partition.py",
         "records = [copy.record for _, copy in _copies_to_send(outcomes)]",
-        "self._run_transaction([outcome.written for outcome in outcomes if outcome.written is not None])\n"
+        "self._run_transaction([outcome.record_to_write for outcome in outcomes"
+        " if outcome.record_to_write is not None])\n"
         "        records = []",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
@@ -529,7 +530,7 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedule_by_input[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)",
+        "self._schedule_by_input[input_id].add(next_due_ms, offset)",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
@@ -556,7 +557,7 @@ MUTANTS = (
     Mutant(
         "a-record-that-was-read-and-is-gone-is-a-dead-letter",
         "replay/worker/outcome.py",
-        "if answer is Absence.NEVER and was_a_record(due):",
+        "if answer is Absence.NEVER and was_a_record(entry):",
         "if False:",
         "tests/unit/replay/records/test_replay_proof.py"
         "::test_a_record_that_a_bolt_failed_is_buried_though_the_log_shows_a_hole",
@@ -618,7 +619,7 @@ MUTANTS = (
     Mutant(
         "a-rate-makes-up-for-no-time-without-letters",
         "replay/handling/letter_handling.py",
-        "        self._next_letter_ms = max(self._next_letter_ms, now_ms - catch_up_ms)\n",
+        "        self._next_allowed_ms = max(self._next_allowed_ms, now_ms - catch_up_ms)\n",
         "",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_rate_does_not_make_up_for_time_without_letters",
@@ -637,8 +638,8 @@ MUTANTS = (
     Mutant(
         "roots-of-a-former-group-hold-up-none-of-the-present-one",
         "replay/worker/outcome.py",
-        "dues = sorted(worker.record_and_leave_out_foreign(dues), key=_order_of_origin)",
-        "dues = sorted(dues, key=_order_of_origin)",
+        "entries = sorted(worker.record_and_leave_out_foreign(entries), key=_order_of_origin)",
+        "entries = sorted(entries, key=_order_of_origin)",
         "tests/unit/replay/worker/test_changed_inputs.py"
         "::test_roots_of_the_former_group_hold_up_none_of_the_new_one",
         "who gives an input another group in topics.yaml would get no replays of the new one",
@@ -662,8 +663,9 @@ MUTANTS = (
     Mutant(
         "an-entry-that-a-reader-wants-none-of-replaces-the-one-before",
         "replay/records/due_fold.py",
-        "self._entries.end(record, root)  # it stands in the place of one that the reader may have wanted",
-        "pass",
+        "# it stands in the place of one that the reader may have kept\n"
+        "            self._kept_entries.end(record, root)\n",
+        "pass\n",
         "tests/unit/spout/group/test_waiting_entries.py"
         "::test_a_root_whose_entry_another_group_wrote_over_is_not_waited_for",
         "a job would wait for a root that nobody replays to it",
@@ -680,7 +682,7 @@ MUTANTS = (
         "a-flawed-record-ends-no-pause",
         "replay/records/due_fold.py",
         "        if flaw or isinstance(stored, Due):\n",
-        "        if flaw or isinstance(stored, Due):\n            self._pauses.pop(name, None)\n",
+        "        if flaw or isinstance(stored, Due):\n            self._pauses.pop(entry_name, None)\n",
         "tests/unit/replay/records/test_due_fold.py"
         "::test_what_cannot_be_read_takes_no_progress_back_and_ends_no_pause",
         "an input that its replay worker keeps paused could not be resumed",
@@ -697,7 +699,7 @@ MUTANTS = (
     Mutant(
         "a-letter-has-a-time-that-its-topic-takes",
         "replay/worker/partition.py",
-        "if error.is_of_time:",
+        "if error.is_for_its_time:",
         "if False:",
         "tests/unit/replay/worker/test_letters_by_wrong_clocks.py"
         "::test_letters_are_written_however_wrong_the_workers_clock_is",
@@ -760,7 +762,7 @@ MUTANTS = (
     Mutant(
         "a-slow-redrive-is-not-stalled",
         "replay/handling/redrive.py",
-        "            self._handled_at_ms = self._passed.ms\n",
+        "            self._last_handled_at_ms = self._clock.ms\n",
         "",
         "tests/unit/replay/handling/test_slow_redrives.py::test_one_that_is_slow_is_not_stalled",
         "a redrive that waits for a slow query would end",

@@ -284,8 +284,8 @@ def test_a_fold_has_of_the_roots_that_are_wanted_what_the_table_has(
     table, (wants, roots) = world.table, wanted
     entries, times = EntriesByRoot[Due](), EntriesByRoot[int]()
     folds = (
-        DueFold(whole_entry, entries, wants=wants),
-        DueFold(due_ms_of, times, wants=wants),
+        DueFold(whole_entry, entries, keeps_key=wants),
+        DueFold(due_ms_of, times, keeps_key=wants),
         progress_and_pauses(),
     )
     for fold in folds:

@@ -30,9 +30,9 @@ from replay.records.due import (
     left_out_by,
     left_out_entry,
     left_out_of,
+    proves_a_record,
     refused_entry,
     was_a_record,
-    was_read,
 )
 from replay.records.headers import location, parse_location
 from replay.records.places import PLACES_MAX, record_place, run_places, topic_of
@@ -150,7 +150,7 @@ def test_an_entry_for_losses_that_were_left_out_counts_them_and_no_real_loss_cou
 
 @given(LOSSES)
 def test_only_a_failure_by_an_operator_proves_that_a_record_was_read(loss: Loss) -> None:
-    if was_read(loss.reason, loss.operator, loss.error):
+    if proves_a_record(loss.reason, loss.operator, loss.error):
         assert loss.reason is Verdict.FAILED
         assert loss.operator
 
@@ -177,7 +177,7 @@ def test_a_root_that_a_topic_refuses_stays_as_it_was_and_has_the_brokers_words_a
 @given(DUES)
 def test_a_root_was_a_record_if_somebody_read_it_or_emitted_it_again(due: Due) -> None:
     was_emitted_again = is_replay(due.source) or due.attempt > 1 or len(due.history) > 1
-    somebody_read_it = [was_read(loss.reason, loss.operator, loss.error) for loss in due.history]
+    somebody_read_it = [proves_a_record(loss.reason, loss.operator, loss.error) for loss in due.history]
     assert was_a_record(due) is (was_emitted_again or any(somebody_read_it))
 
 

@@ -186,7 +186,7 @@ def test_no_history_is_too_strange_to_be_read(value: bytes) -> None:
 )
 def test_a_schedule_is_a_sorted_list(steps: list[tuple[str, int]], limit: int) -> None:
     """With chunks and buffers so small that all of its ways are gone."""
-    schedule = Schedule(chunk=3, unsorted_min=2)
+    schedule = Schedule(chunk_size=3, unsorted_allowed=2)
     model: list[tuple[int, int]] = []
     for offset, (step, number) in enumerate(steps):
         if step == "add":

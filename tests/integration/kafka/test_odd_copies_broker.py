@@ -106,7 +106,11 @@ class Installation:
         """Let all dead letters be emitted again."""
         order = Order(LetterAction.REPLAYED, Filter(), "kim", "", "r1")
         handling = LetterHandling(
-            self.log, self.input, order, owner=f"{self.input.group}-dlq", limits=self.topics.replay.limits
+            self.log,
+            self.input,
+            order,
+            transactional_id_prefix=f"{self.input.group}-dlq",
+            limits=self.topics.replay.limits,
         )
         handling.open()
         while not handling.is_done:

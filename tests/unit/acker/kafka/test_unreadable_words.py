@@ -16,7 +16,7 @@ from replay.policy.damage import held_up_cure
 from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import Due
-from replay.worker.fetch import Absence, absence_in
+from replay.worker.fetch import Absence, absence_by_damage
 from spout.planning_process.sink_watch import damage_cure
 from tests.support.memory.partition import DAMAGE_TEXT
 
@@ -74,7 +74,7 @@ def test_each_kind_has_its_own_cause_reason_absence_and_trouble(kind: Unreadable
     """O1918: programs tell them apart wherever they meet one."""
     assert unreadable_kind(WHYS[kind]) is kind
     run = DamagedRun("lines", 0, 7, 8, WHYS[kind])
-    assert absence_in(run).unreadable is kind
+    assert absence_by_damage(run).unreadable is kind
     assert kind_of_run(run) is TroubleKind(kind.value.lower())
     assert UNREADABLE_CAUSES[kind.value] is kind
     assert DeadReason(kind.value).value == kind.value

@@ -14,7 +14,7 @@ from acker.identity import source_of
 from acker.kafka.port import Log, Outgoing
 from acker.wire.clusters import CLUSTER
 from acker.wire.verdict import Verdict
-from replay.handling.dropping import DROPPED_MAX, Dropping
+from replay.handling.dropping import TOMBSTONES_PER_TRANSACTION, Dropping
 from replay.records.due import PROGRESS_KEY
 from spout.cli import main as cli
 from tests.support.worlds.replay_world import INPUT_ID, LIMITS, Emission, World, topics
@@ -121,8 +121,8 @@ def test_a_worker_that_lives_is_fenced_and_goes_on(world: World) -> None:
 def test_more_than_one_transaction_may_hold_are_dropped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert DROPPED_MAX > 1
-    monkeypatch.setattr("replay.handling.dropping.DROPPED_MAX", 1)
+    assert TOMBSTONES_PER_TRANSACTION > 1
+    monkeypatch.setattr("replay.handling.dropping.TOMBSTONES_PER_TRANSACTION", 1)
     assert Dropping(world.cluster.log(), topics(), 1).drop("why", "kim") == 3
     assert waiting(world) == {f"id {NO_INPUT}": 1}
 

@@ -72,7 +72,9 @@ def handling(
     """Prepare a handler; it is not opened."""
     order = Order(LetterAction.REPLAYED, which, "kim", "fixed")
     limits_of_handler = LIMITS.model_copy(update=limits)
-    return LetterHandling(log or world.cluster.log(), INPUT, order, owner="w", limits=limits_of_handler)
+    return LetterHandling(
+        log or world.cluster.log(), INPUT, order, transactional_id_prefix="w", limits=limits_of_handler
+    )
 
 
 def stepped(one: LetterHandling, room: int = 100) -> list[int]:

@@ -57,13 +57,13 @@ def test_the_next_letter_may_be_handled_when_the_one_before_has_taken_its_time(
 
 
 def test_without_a_rate_nothing_is_counted() -> None:
-    pace = RateLimit(None, 0, at_once=7)
+    pace = RateLimit(None, 0, at_once_max=7)
     pace.record_handled(1_000)
     assert (pace.allowed_letters(0), pace.wait_ms(0)) == (7, 0)
 
 
 def test_no_more_are_let_through_than_one_transaction_may_have() -> None:
-    assert RateLimit(100, 0, at_once=7).allowed_letters(START_MS) == 7
+    assert RateLimit(100, 0, at_once_max=7).allowed_letters(START_MS) == 7
 
 
 @pytest.mark.parametrize("by_ms", [-START_MS, -1])

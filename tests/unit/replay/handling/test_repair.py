@@ -306,7 +306,7 @@ def test_a_part_of_state_that_is_another_or_does_not_unpack_is_named(
     world: replay_world.World, state: StatePart | Carried, kind: str
 ) -> None:
     put(world, "_ack_state", state_codec().encode(state), part_key(0, 0))
-    assert [one.kind for one in found(world, "_ack_state")] == [kind]
+    assert [one.what_is_wrong for one in found(world, "_ack_state")] == [kind]
 
 
 def test_a_damaged_batch_counts_as_passed_over_only_if_one_mark_covers_all_of_it(
@@ -319,7 +319,7 @@ def test_a_damaged_batch_counts_as_passed_over_only_if_one_mark_covers_all_of_it
     partition.damage(1, 3)
     partition.damage(5, 8)
     first, second = found(world, "_ack_due")
-    assert [(one.offset, one.until, one.size, one.first) for one in (first, second)] == [
+    assert [(one.offset, one.until, one.size, one.first_bytes_hex) for one in (first, second)] == [
         (1, 3, 0, ""),
         (5, 8, 0, ""),
     ]

@@ -35,7 +35,7 @@ def test_exactly_the_offsets_of_a_damaged_batch_wait_in_its_partition_alone() ->
     assert held_offsets(batches, NOW_MS, topic="sentences.g.replay") == []
     held = batches.put_off_run_at("sentences", 3, 10, NOW_MS)
     assert held is not None
-    assert (held.run, held.until_ms) == (RUN, NOW_MS + RETRY_MS)
+    assert (held.damaged_run, held.until_ms) == (RUN, NOW_MS + RETRY_MS)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_belongs_to_a_batch_that_is_known_is_tried_again_together_with_it(
 def test_what_lies_in_a_batch_that_is_known_is_nothing_new(start: int, end: int) -> None:
     batches = met(RUN)
     batches.put_off([RUN._replace(start=start, end=end, why="again")], NOW_MS + 9)
-    assert [entry.run for entry in batches._put_off_by_partition["sentences", 3]] == [RUN]
+    assert [entry.damaged_run for entry in batches._put_off_by_partition["sentences", 3]] == [RUN]
 
 
 def test_a_run_without_an_offset_holds_nothing() -> None:

@@ -58,7 +58,7 @@ def record(key: bytes | None, value: Stored | bytes | None, partition: int = 0) 
 def fold_of(wants: KeyFilter = every_root) -> tuple[DueFold[Due], dict[tuple[int, Root], Due]]:
     """Return a fold of whole entries, and what waits in it."""
     entries = EntriesByRoot[Due]()
-    return DueFold(whole_entry, entries, wants=wants), entries.waiting
+    return DueFold(whole_entry, entries, keeps_key=wants), entries.waiting
 
 
 # -- roots

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from acker.identity import Position, Root, Source
-from replay.worker.waiting import CHUNK, ENTRY_BYTES, UNSORTED_MIN, DueRoot, DueTable, Schedule
+from replay.worker.waiting import CHUNK, ENTRY_BYTES, UNSORTED_ALLOWED, DueRoot, DueTable, Schedule
 
 
 def schedule_of(*entries: tuple[int, int]) -> Schedule:
@@ -76,7 +76,7 @@ def test_an_entry_costs_sixteen_bytes_and_the_chunks_hold_no_more() -> None:
     held = sum(chunk.base.nbytes if chunk.base is not None else chunk.nbytes for chunk in schedule._chunks)
     assert held + schedule._unsorted.itemsize * len(schedule._unsorted) == 100_000 * ENTRY_BYTES
     assert max(map(len, schedule._chunks)) < 2 * CHUNK
-    assert len(schedule._unsorted) // 2 <= UNSORTED_MIN
+    assert len(schedule._unsorted) // 2 <= UNSORTED_ALLOWED
     assert schedule.memory_bytes == 1_600_000
 
 

@@ -295,7 +295,7 @@ def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World)
         world.cluster.log(FailOnce("commit", Unreachable("gone"))),
         INPUT,
         Order(LetterAction.REPLAYED, Filter(), "kim", ""),
-        owner="windhover-replay",
+        transactional_id_prefix="windhover-replay",
         limits=LIMITS,
     )
     dead.open()
@@ -309,7 +309,9 @@ def test_of_two_who_handle_letters_at_once_the_first_is_fenced(world: World) -> 
     let_die(world, b"a", b"b", b"c")
     order = Order(LetterAction.REPLAYED, Filter(), "kim", "")
     first, second = (
-        LetterHandling(world.cluster.log(), INPUT, order, owner="windhover-replay", limits=LIMITS)
+        LetterHandling(
+            world.cluster.log(), INPUT, order, transactional_id_prefix="windhover-replay", limits=LIMITS
+        )
         for _ in range(2)
     )
     assert first.open() == 3
@@ -395,7 +397,8 @@ def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_coun
     box = find_letters(world.cluster.log(), INPUT, Filter(), wait_ms=100, kept_max=3)
     assert (len(box.letters), box.left_out_count) == (3, 2)
     handling = LetterHandling(
-        world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="w",
+        world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""),
+            transactional_id_prefix="w",
         limits=LIMITS, kept_max=3,
     )  # fmt: skip
     assert (handling.open(), handling.left_out_count) == (3, 2)
@@ -407,7 +410,8 @@ def test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated(
     found = []
     for _ in range(4):
         one = LetterHandling(
-            world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="w",
+            world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""),
+            transactional_id_prefix="w",
             limits=LIMITS, kept_max=4,
         )  # fmt: skip
         found.append((one.open(), one.left_out_count))
@@ -425,7 +429,11 @@ def test_the_letters_that_are_kept_are_the_first_that_are_not_handled(world: Wor
     let_die(world, b"a", b"b", b"c")
     drop = filters_of_inputs([INPUT], [f"{LETTERS}/0@{world.letters()[0].offset}"], Filter())[0][1]
     one = LetterHandling(
-        world.cluster.log(), INPUT, Order(LetterAction.DROPPED, drop, "kim", ""), owner="w", limits=LIMITS
+        world.cluster.log(),
+        INPUT,
+        Order(LetterAction.DROPPED, drop, "kim", ""),
+        transactional_id_prefix="w",
+        limits=LIMITS,
     )
     assert (one.open(), one.step(1, world.now_ms)) == (1, 1)
     one.close()
@@ -447,7 +455,7 @@ def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(worl
         world.cluster.log(),
         INPUT,
         Order(LetterAction.REPLAYED, Filter(key=KeyIs(b"k")), "kim", ""),
-        owner="w",
+        transactional_id_prefix="w",
         limits=LIMITS.model_copy(update={"fetch_bytes_max": 100}),
     )
     assert handling.open() == 2

@@ -69,7 +69,11 @@ def redrive(world: KestrelWorld, name: str) -> None:
     """Let all dead letters of an input be emitted again."""
     order = Order(LetterAction.REPLAYED, Filter(), "kim", "mended", "r1")
     handling = LetterHandling(
-        world.log, world.topics.input(name), order, owner="dlq", limits=world.topics.replay.limits
+        world.log,
+        world.topics.input(name),
+        order,
+        transactional_id_prefix="dlq",
+        limits=world.topics.replay.limits,
     )
     handling.open()
     while not handling.is_done:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,34 +22,11 @@ from psycopg import sql
 from acker.errors import NotAuthorized, StoreFenced, Unreachable, UsageError
 from spout.exactly_once.postgres_store import PostgresStore
 from spout.exactly_once.store import LastBatch, StoreGrant
+from tests.support import stopped_postgres_writer
 from tests.support.exact_batches import key_of
-from tests.support.postgres_tables import Tables
-
-Connection = psycopg.Connection[tuple[Any, ...]]
+from tests.support.postgres_tables import Copying, Tables, connecting_by
 
 QUICK_S: Final = 1
-
-
-class Copying(psycopg.Connection[tuple[Any, ...]]):
-    """Does something when the lock is held, before rows are copied."""
-
-    _is_executing = False
-
-    def execute(self, *args: Any, **options: Any) -> psycopg.Cursor[tuple[Any, ...]]:
-        self._is_executing = True
-        try:
-            return super().execute(*args, **options)
-        finally:
-            self._is_executing = False
-
-    def cursor(self, *args: Any, **options: Any) -> Any:
-        # psycopg's own `execute` asks for a cursor, too
-        if not self._is_executing:
-            self.before_copy()
-        return super().cursor(*args, **options)
-
-    def before_copy(self) -> None:
-        """Do nothing."""
 
 
 @pytest.fixture
@@ -61,66 +40,31 @@ def words(*names: str) -> pa.Table:
 
 
 @contextmanager
-def connecting_by(kind: type[Connection]) -> Iterator[None]:
-    """Let each connection be of a class."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(psycopg, "connect", kind.connect)
-        yield
+def stopped_writer(tables: Tables, place: str) -> Iterator[subprocess.Popen[str]]:
+    """Yield a process that stopped itself while it wrote a batch; kill it afterwards if it lives.
 
-
-def stopped_in(tables: Tables, place: str) -> tuple[int, int]:
-    """Fork a writer that stops itself in a commit; return its pid, and where its answer comes."""
-
-    class Stopping(Copying):
-        """Stops its process."""
-
-        def before_copy(self) -> None:
-            if place == "copy":
-                self.stop()
-
-        def commit(self) -> None:
-            if place == "commit":
-                self.stop()
-            super().commit()
-
-        def stop(self) -> None:
-            # only where a batch is written: an `open` has locked nothing yet
-            if writes:
-                os.kill(os.getpid(), signal.SIGSTOP)
-
-    reader, writer = os.pipe()
-    writes: list[bool] = []
-    child = os.fork()
-    if child == 0:
+    It is a new interpreter: one that is forked beside librdkafka's threads may crash.
+    """
+    command = [sys.executable, "-m", stopped_postgres_writer.__name__, tables.dsn, tables.schema, place]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        _pid, status = os.waitpid(writer.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), f"the writer ended, with status {status}"
         try:
-            with connecting_by(Stopping):
-                store = tables.store()
-                store.open("g", 1)
-                writes.append(True)
-                store.commit(key_of(), words("late"), b"late")
-            answer = "written"
-        except BaseException as error:  # noqa: BLE001 - a child's top
-            answer = type(error).__name__
-        os.write(writer, answer.encode())
-        os._exit(0)
-    os.close(writer)
-    os.waitpid(child, os.WUNTRACED)  # until it has stopped
-    return child, reader
+            yield writer
+        finally:
+            writer.kill()
 
 
 @pytest.mark.parametrize("place", ["copy", "commit"])
 @pytest.mark.timeout(60)
 def test_a_writer_that_is_stopped_holds_up_no_start_and_writes_nothing(tables: Tables, place: str) -> None:
-    child, reader = stopped_in(tables, place)
-    try:
+    with stopped_writer(tables, place) as writer:
         store = tables.store(locked_s_max=10)
         assert store.open("g", 1) == StoreGrant(2, None)
         store.commit(key_of(2), words("successor"), b"2")
-    finally:
-        os.kill(child, signal.SIGCONT)
-        os.waitpid(child, 0)
-    with os.fdopen(reader) as answer:
-        assert answer.read() == Unreachable.__name__
+        writer.send_signal(signal.SIGCONT)
+        answer, _errors = writer.communicate()
+    assert answer == Unreachable.__name__
     assert tables.words() == ["successor"]
     assert tables.store().open("g", 1).last_batch == LastBatch(key_of(2), b"2")
 

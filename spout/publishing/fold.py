@@ -230,7 +230,7 @@ def _roots_of_deliveries(rows: I64) -> I64:
     return rows[:, 0]
 
 
-def not_done(report: TaskReport) -> I64:
+def indices_not_done(report: TaskReport) -> I64:
     """Return the roots that a read task fails, or leaves open, as ascending indices."""
     failed_roots = report.marks.of(RootMark.FAILED).positions
     open_roots = [_roots_of_deliveries(rows) for rows in report.outstanding.values()]

@@ -64,7 +64,7 @@ class Dropped(NamedTuple):
     rows: int = 0
     watermarks: tuple[WatermarkStats, ...] = ()
 
-    def rows_beside(self, held: int) -> int:
+    def rows_without_record(self, held: int) -> int:
         """Return how many rows were dropped besides the tuples, `held` in number, that a `hold` knows of.
 
         An aggregate drops what its tasks have summed up before, so it counts fewer rows than
@@ -80,12 +80,12 @@ class Watermarks:
     """The watermarks of one query, as far as its driver has seen them rise.
 
     Attributes:
-        unsaid_rows: how many rows were dropped in batches whose acks had no record that could say
+        unpublished_row_count: how many rows were dropped in batches whose acks had no record that could say
             so; the next batch with one says it.
     """
 
     def __init__(self) -> None:
-        self.unsaid_rows = 0
+        self.unpublished_row_count = 0
         # Both by (column with the event time, name of the `hold`), which names one watermark of the
         # query: the highest event time,
         self._highest_ms: dict[tuple[str, str], int] = {}

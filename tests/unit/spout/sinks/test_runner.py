@@ -93,7 +93,7 @@ def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
 def close(runner: Runner) -> None:
     """Leave driver and Kafka."""
     runner._driver_link.close()
-    runner._log.close()
+    runner._kafka_log.close()
 
 
 @pytest.mark.parametrize("lives", [True, False])
@@ -112,7 +112,7 @@ def test_a_status_that_cannot_be_written_is_a_warning_as_long_as_the_driver_live
     runner = Runner(options, planner)
     runner._write_status(1_000)
     assert ("the status file cannot be written" in caplog.text) is lives
-    runner._log.close()
+    runner._kafka_log.close()
 
 
 def test_a_runner_stops_in_time_although_its_thread_hangs(
@@ -125,7 +125,7 @@ def test_a_runner_stops_in_time_although_its_thread_hangs(
     locked, may_end = threading.Event(), threading.Event()
 
     def hang() -> None:
-        with runner._lock:
+        with runner._condition:
             locked.set()
             may_end.wait(60)
 
@@ -257,12 +257,14 @@ class Opens:
     def open(self, journal: Journal, now_ms: int, *, runs_again: bool, grant_epoch: object) -> None:
         """Take the group."""
         self.is_open = True
-        self.was_answered = bool(self.asked) and not self.driver.asks_for_workers()
+        self.was_answered = bool(self.asked) and not self.driver.processes_waiting_for_workers()
 
     def plan(self, start: Journal, *_: object) -> Journal:
         """Find nothing."""
         assert self.asked
-        assert not self.driver.asks_for_workers(), "a record that is emitted now would age unseen"
+        assert not self.driver.processes_waiting_for_workers(), (
+            "a record that is emitted now would age unseen"
+        )
         return start
 
     def poll(self, wait_ms: int) -> tuple[()]:
@@ -349,9 +351,9 @@ def test_the_first_batch_waits_until_spark_has_run_a_task(session: str, driver: 
     planning = threading.Thread(target=runner.plan, args=(start, None))
     planning.start()
     try:
-        eventually(driver.link.asks_for_workers, 20)
-        found.asked = driver.link.asks_for_workers()
-        driver.link.put_workers(found.asked[0])
+        eventually(driver.link.processes_waiting_for_workers, 20)
+        found.asked = driver.link.processes_waiting_for_workers()
+        driver.link.answer_that_workers_run(found.asked[0])
         planning.join(60)
         assert not planning.is_alive()
         if session:
@@ -420,7 +422,7 @@ def test_a_wait_for_the_driver_s_publication_is_said_each_minute(
     """D901: a follower may take minutes where the broker is away; until then no batch is planned."""
     monkeypatch.setattr(source, "DRIVER_WAIT_MS", 1)
     planner: Any = Idle()
-    driver.link.set_follower("")
+    driver.link.set_follower_failure("")
     runner = Runner(options_of(driver), planner, clock_s=Passing())
     end = replace(BEGINNING, session="s", ranges=(SourceRun(1, 0, 10),))
     runner._sink_watch.expect(end)

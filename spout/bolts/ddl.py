@@ -172,7 +172,8 @@ def _check_type(name: str, text: str) -> None:
     words = _WORD.findall(without_brackets(text).lower())
     type_to_declare = _type_to_declare_for(words)
     if type_to_declare is not None:
-        raise ValueError(f"field {name!r} is {type_text}, which no bolt can emit; declare {type_to_declare}")
+        refusal = f"field {name!r} is {type_text}, which no bolt can emit"
+        raise ValueError(f"{refusal}; declare {type_to_declare}")
     # a text without a word, such as (), is refused by the next line
     first_word = words[0] if words else type_text
     if _FIRST_WORD_OF_TYPE.fullmatch(first_word) is None:

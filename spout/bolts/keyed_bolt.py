@@ -160,7 +160,8 @@ class KeyedCollector:
         Args:
             bolt: the bolt's name.
             held: the tuples.
-            check_values: raises if the values of an emission do not fit the bolt's `output`; None: do
+            check_values: raises if the values of an emission do not fit the bolt's `output`;
+            None: do
                 not check.
             fields: names of the fields of `output`; None: unknown, and a mapping is kept as it is.
             tracebacks: keeps the tracebacks of the exceptions by which tuples fail.
@@ -172,7 +173,8 @@ class KeyedCollector:
         self._check_values = check_values
         # by identity: two tuples may be equal
         self._held_by_id = {id(held_tuple): held_tuple for held_tuple in held}
-        self.is_closed = False  # True: the call has returned, and a later call of this collector raises
+        # True: the call has returned, and a later call of this collector raises
+        self.is_closed = False
         self.emissions: list[Sequence[Any]] = []
         # of each emission: source, position and edge, once for each tuple with a root
         self.anchors: list[tuple[tuple[int, int, int], ...]] = []

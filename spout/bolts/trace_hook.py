@@ -36,7 +36,8 @@ def traceparent(tuple: Tuple) -> str:
     Empty: the record has no trace context.
     """
     for field, parse in _FIELDS_WITH_CONTEXT:
-        # the first field that the tuple has counts, also if it is empty; if it has no such field, the
+        # the first field that the tuple has counts, also if it is empty; if it has no such field,
+        # the
         # next one is tried
         with suppress(*_FIELD_ERRORS):
             return parse(tuple[field] or ())

@@ -342,7 +342,7 @@ class SubmittedTopology:
         return "inactive" if self._is_idle() else "deactivating"
 
     def _is_idle(self) -> bool:
-        """Return whether no batch runs and none will begin: the topology is inactive or has ended."""
+        """Return whether no batch runs and none will begin: it is inactive, or has ended."""
         if self._query is None or not self._query.isActive:
             return True
         link = self._frame.link

@@ -21,7 +21,8 @@ def rooted_rows(table: pa.Table, anchor_form: AnchorForm, plan: BatchPlan) -> Ro
 
     Args:
         table: the rows, with the hidden column.
-        anchor_form: the form of that column: PACKED has one root's index in each row, HOPS the paths of
+        anchor_form: the form of that column: PACKED has one root's index in each row, HOPS the
+        paths of
             several anchors.
         plan: of the batch; the indices count its roots.
 
@@ -30,9 +31,10 @@ def rooted_rows(table: pa.Table, anchor_form: AnchorForm, plan: BatchPlan) -> Ro
     column = table.column(ANCHOR).combine_chunks()
     if column.null_count:
         raise _without_one_root("has none: the hidden column is null")
-    indices = (
-        _indices_in_paths(column) if anchor_form is AnchorForm.HOPS else Anchors(anchor_form, column).roots()
-    )
+    if anchor_form is AnchorForm.HOPS:
+        indices = _indices_in_paths(column)
+    else:
+        indices = Anchors(anchor_form, column).roots()
     sources, positions = plan.index().sources_and_positions(indices)
     return RootedRows(table.drop_columns([ANCHOR]), sources, positions)
 

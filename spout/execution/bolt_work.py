@@ -275,7 +275,13 @@ class BoltWork:
             return self._arrow_adapter(self._bolt)
         if isinstance(self._bolt, BasicBolt) and not self._has_hooks:
             wrap_execute = None if self._trace_hook is None else self._trace_hook.around
-            return RowCall(self.name, self._bolt, self._unwatched_collector, self._causes, wrap_execute)
+            return RowCall(
+                self.name,
+                self._bolt,
+                self._unwatched_collector,
+                self._causes,
+                wrap_execute,
+            )
         if isinstance(self._bolt, BasicBolt):
             execute = execute_function_with_hooks(
                 self.name,

@@ -13,7 +13,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from acker.errors import TupleError, UsageError
-from spout.bolts.bolts import AnyBolt, bolt_name, check_bolt, declared_streams, invoke, raise_if_it_ends_query
+from spout.bolts.bolts import (
+    AnyBolt,
+    bolt_name,
+    check_bolt,
+    declared_streams,
+    invoke,
+    raise_if_it_ends_query,
+)
 from spout.bolts.ddl_types import read_ddl
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple

@@ -192,7 +192,8 @@ class Guard:
             roots=frozenset(),
         )
         self._call_memory.write_call(phase, call)
-        # not in a `finally`: if the bolt ends this process, by sys.exit for example, the parent reads
+        # not in a `finally`: if the bolt ends this process, by sys.exit for example, the parent
+        # reads
         # the phase in which that was
         yield
         self._call_memory.write_idle()

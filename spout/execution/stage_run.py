@@ -116,7 +116,8 @@ class StageRun:
         self._stage = stage
         self._outbox = TaskOutbox(stage)
         self.frame_rows_received = 0
-        self._tuples_sent_by_grouping = 0  # by groupings that give each task a tuple in turn (shuffle)
+        # by groupings that give each task a tuple in turn (shuffle)
+        self._tuples_sent_by_grouping = 0
         self._rows_bundled = 0  # rows that have left in bundles
         self._partition = context.partition
         # of the rows from the stage before, and of those for the stage behind: the driver compares
@@ -132,7 +133,12 @@ class StageRun:
             # 0 tasks: it runs in all of the stage
             runs_here = not bolt.tasks or context.partition < bolt.tasks
             if runs_here:
-                bolt_context = BoltContext(bolt.name, context.partition, context.batch_id, stage.tasks)
+                bolt_context = BoltContext(
+                    bolt.name,
+                    context.partition,
+                    context.batch_id,
+                    stage.tasks,
+                )
                 self._work_by_bolt[bolt.name] = BoltWork(
                     bolt,
                     bolt_context,
@@ -456,7 +462,8 @@ class StageRun:
             return np.full(len(places), copy, np.int64)
         fields = route.subscription.fields
         keys = value_keys(batch, fields) if fields else None  # None: no grouping by fields
-        # tuples without a place go to the tasks by turns: they are counted, so that the next ones go on
+        # tuples without a place go to the tasks by turns: they are counted, so that the next ones
+        # go on
         # with the next task
         dealt_before = self._tuples_sent_by_grouping
         self._tuples_sent_by_grouping += len(places)
@@ -465,8 +472,10 @@ class StageRun:
     def _pop_leaving_rows(self) -> pa.RecordBatch:
         """Empty the outbox; return its rows, in bundles or one by one, as one batch."""
         leaving = self._outbox.pop_rows()
-        # an operator of this package receives them next: the driver compares what was sent with what
-        # that one received. Behind the last stage the sink or Spark's own operators do, which report
+        # an operator of this package receives them next: the driver compares what was sent with
+        # what
+        # that one received. Behind the last stage the sink or Spark's own operators do, which
+        # report
         # nothing
         if self._stage.consumer:
             for placed_rows in leaving:

@@ -6,7 +6,8 @@ anchors in the aggregate, so that Spark's state store, and with it the checkpoin
 that are not acked yet; a join keeps them with its rows. `ack_anchors` acks them when the row that
 they ended up in is written.
 
-An *anchor* in the column `ANCHOR` has one of several forms (`AnchorForm`). Before `hold` it has source
+An *anchor* in the column `ANCHOR` has one of several forms (`AnchorForm`). Before `hold` it has
+source
 and position of its root, beside what it has within a batch (WIDE). Behind `hold` it has source and
 position of its root, and an *edge*, which names the delivery into Spark's state (`HELD_TYPE`).
 
@@ -95,7 +96,8 @@ def hold(
     that a filter behind it drops stay pending for so long, so filter before it. So do those of rows
     of an inner join without a match, or with a null in its condition; use an outer join to decide
     about them. Compute sliding windows before it (``withColumn("window", window(...))``), so that
-    each copy of a row is held separately. Hold each side of a join before the join, under its own name.
+    each copy of a row is held separately. Hold each side of a join before the join, under its own
+    name.
 
     Args:
         until: the event time at which a watermark drops the row: the window's end, or the event
@@ -226,7 +228,8 @@ def ack_anchors(
         check_bolt(operator_name, bolt)
         if not isinstance(bolt, BasicBolt | ArrowBolt):
             raise UsageError(
-                f"{operator_name!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by itself, and"
+                f"{operator_name!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by"
+                " itself, and"
                 f" {type(bolt).__name__} is none; derive it from one of them"
             )
     observers = check_hooks(operator_name, hooks)
@@ -377,7 +380,11 @@ class AckTask:
                 bolt_report = run.report()
         if self.accumulator is not None:
             anchors = RowAnchors.together(anchors_by_batch)
-            add_report(self.accumulator, self.stream_id, self._report_of_anchors(anchors, bolt_report))
+            add_report(
+                self.accumulator,
+                self.stream_id,
+                self._report_of_anchors(anchors, bolt_report),
+            )
 
     def _report_of_anchors(self, anchors: RowAnchors, bolt_report: TaskReport) -> TaskReport:
         """Return the report that says of the anchors what the bolt's report says of their rows.

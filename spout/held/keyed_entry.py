@@ -284,7 +284,11 @@ def keyed_streams(layout: Layout, stage: StagePass) -> dict[int, KeyedStream]:
 
 
 def attach_keyed_bolt(
-    rows: DataFrame, stage_before: StagePass, entry_task: EntryTask, bolt: KeyedBolt, stage: StagePass
+    rows: DataFrame,
+    stage_before: StagePass,
+    entry_task: EntryTask,
+    bolt: KeyedBolt,
+    stage: StagePass,
 ) -> DataFrame:
     """Return the rows that leave a keyed bolt's stage; `rows` are those of the stage before.
 
@@ -296,7 +300,9 @@ def attach_keyed_bolt(
         raise TypeError(f"stage {stage.name} is no keyed bolt's")
     # step 1
     # empty where nothing is tracked
-    plan_label = "" if entry_task.accumulator is None else label(entry_operator_name(entry_task.bolt))
+    plan_label = ""
+    if entry_task.accumulator is not None:
+        plan_label = label(entry_operator_name(entry_task.bolt))
     held = through(rows, entry_task, entry_task.schema(stage_before.schema), plan_label)
     # step 2
     reported_rows = rows_reported_by_keyed_bolt(

@@ -203,7 +203,7 @@ class ExitTask:
 
 
 def paths_of(anchors: pa.ListArray) -> pa.Array:
-    """Return the paths of emitted rows, a list of them for each row (the HOPS form of `AnchorForm`).
+    """Return the paths of emitted rows, for each row a list (`AnchorForm.HOPS`).
 
     A path leads from a root to a tuple. Behind a keyed bolt it begins with the edge of the held
     tuple, in place of the root's index. So a row that is anchored on tuples with the edges a and b

@@ -166,7 +166,8 @@ def nested_array_within(spark_type: DataType) -> DataType | None:
 def type_around_array(spark_type: DataType) -> DataType | None:
     """Return the first type of an array or a map, in a type or within it, that has arrays within.
 
-    None: there is none. Spark cannot carry them to a pandas frame before 4.2 (`CARRIES_NESTED_ARRAYS`).
+    None: there is none. Spark cannot carry them to a pandas frame before 4.2
+    (`CARRIES_NESTED_ARRAYS`).
     """
     types_within = _types_within(spark_type)
     is_array_or_map = isinstance(spark_type, ArrayType | MapType)
@@ -420,12 +421,17 @@ class TupleDecoder:
             # whole numbers come as their digits, in bytes, which `int` reads
             decoder_by_leaf = {**decoder_by_leaf, **dict.fromkeys(_WHOLE_NUMBERS, int)}
         self._decoders = _decoders(self._types_by_field, decoder_by_leaf)
-        # for tuples in the state of an earlier version: their values are not encoded, and their times
+        # for tuples in the state of an earlier version: their values are not encoded, and their
+        # times
         # have no zone
         types_with_times = {
             name: field_type for name, field_type in self._types_by_field.items() if has_times(field_type)
         }
-        self._zone_setters = _decoders(types_with_times, {TimestampType: self.localize}, are_encoded=False)
+        self._zone_setters = _decoders(
+            types_with_times,
+            {TimestampType: self.localize},
+            are_encoded=False,
+        )
 
     def __reduce__(self) -> tuple[type[TupleDecoder], tuple[StructType, str]]:
         """Return how pickle makes it in another process: its functions cannot be sent there."""

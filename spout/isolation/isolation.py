@@ -236,9 +236,10 @@ class IsolatedRun:
         return unpack_answer(self._child.ask(_NUMBER.pack(block_number) + packed_block))
 
     def _ask_until_answered(self, block_number: int, packed_block: bytes) -> ChildAnswer:
-        """Send a block, or `_FINISH` with no block, to a child; if it ends, to a new one, until one answers.
+        """Send a block, or `_FINISH` with no block, to a child; return the answer.
 
-        What each child that ended was called for changes the orders of the next one.
+        If the child ends, it is sent to a new one, until one answers. What each child that ended
+        was called for changes the orders of the next one.
         Raises `WorkerLost`: as `PoisonFinder.record_child_end`.
         """
         while True:

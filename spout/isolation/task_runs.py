@@ -74,10 +74,17 @@ def running_stage(
     has_tracked_bolts = bool(stage.bolts) and stage.tracked
     if has_tracked_bolts and safety.isolates(tries_before):
         start_stage = partial(StageRun, context=context)  # the child calls it
-        run = IsolatedRun(stage, context, safety.bolt_timeout_ms, start_stage, earlier_hang=hang_notes.read())
+        run = IsolatedRun(
+            stage,
+            context,
+            safety.bolt_timeout_ms,
+            start_stage,
+            earlier_hang=hang_notes.read(),
+        )
         with closing(run):
             yield run
-        hang_notes.remove()  # only here: if an error ends this run of the task, the next one needs it
+        # only here: if an error ends this run of the task, the next one needs it
+        hang_notes.remove()
     else:
         pulse = Pulse()
         limit_ms = safety.bolt_timeout_ms if stage.tracked else 0  # 0: nothing is watched

@@ -245,9 +245,13 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection, and close its descriptor; the thread that reads from it calls this last."""
+        """End the connection, and close its descriptor.
+
+        The thread that reads from it calls this last.
+        """
         self.end()
-        # A thread that sends or reads sees the end now, and is waited for, at most `SEND_MS_MAX` each:
+        # A thread that sends or reads sees the end now, and is waited for, at most `SEND_MS_MAX`
+        # each:
         # once the descriptor is closed, its number may be another file's.
         locks = (self._send_lock, self._read_lock)
         acquired_locks = [lock for lock in locks if lock.acquire(timeout=SEND_MS_MAX / 1000)]

@@ -135,7 +135,10 @@ class DriverLink:
             UsageError: it speaks another version, or its folder is not private.
         """
         with self._change_condition:
-            self._change_condition.wait_for(lambda: self._has_state or self._refusal, CONNECT_MS_MAX / 1000)
+            self._change_condition.wait_for(
+                lambda: self._has_state or self._refusal,
+                CONNECT_MS_MAX / 1000,
+            )
             if self._has_state:
                 return
             refusal = self._refusal
@@ -212,7 +215,10 @@ class DriverLink:
             self._count_change()
 
     def _count_change(self) -> None:
-        """Count a change, and wake the threads that wait for one; call it with `_change_condition` held."""
+        """Count a change, and wake the threads that wait for one.
+
+        Call it with `_change_condition` held.
+        """
         self.changes += 1
         self._change_condition.notify_all()
 

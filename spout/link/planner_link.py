@@ -259,7 +259,8 @@ class PlannerLink:
     def grant_epoch(self, question: EpochQuestion) -> None:
         """Open the store for a planning process.
 
-        Answer with the epoch that the store grants, or with the error. It takes as long as the store
+        Answer with the epoch that the store grants, or with the error. It takes as long as the
+        store
         does.
         """
         # the answer if something else is raised than a WindhoverError

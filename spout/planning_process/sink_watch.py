@@ -94,7 +94,8 @@ class SinkWatch:
 
         None: it did not, or there is none.
         """
-        failure = self._driver_link.follower_failure  # empty: it has not failed; None: there is none
+        # empty: it has not failed; None: there is none
+        failure = self._driver_link.follower_failure
         return TrackingError(failure) if failure else None
 
     def damage_error(self) -> Damaged | None:

@@ -201,13 +201,13 @@ class LateNote(NamedTuple):
     Attributes:
         wall_ms: wall clock.
         watermark_ms: event time at which the watermark stood.
-        rows: how many rows it dropped of which nobody knows the records.
+        row_count: how many rows it dropped of which nobody knows the records.
         mover: what had moved it there; None: nobody knows.
     """
 
     wall_ms: int
     watermark_ms: int
-    rows: int
+    row_count: int
     mover: Mover | None
 
 

@@ -91,7 +91,12 @@ class BatchEnd:
         # (`stream.names_behind_spark`) there must be some
         if any(report.settles_held for report in reports.tasks):
             refuse_repeats(self.application, self.query_batch)
-        outcome = settle(reports.tasks, stream.names_behind_spark, self.application.tasks_of, moment)
+        outcome = settle(
+            reports.tasks,
+            stream.names_behind_spark,
+            self.application.tasks_of,
+            moment,
+        )
         stream.left_open.warn(self.query_batch.name, reports.tasks, outcome, stream.inputs)
         return replace(outcome, raised=raised)
 
@@ -123,7 +128,8 @@ class BatchEnd:
         # 2. what came too late: events are of records, so rows that were dropped in a batch without
         # a record wait (`unpublished_row_count`) for a batch that has one
         if late_note is not None:
-            stream.watermarks.unpublished_row_count = 0 if publication.too_late else late_note.rows
+            waiting_row_count = 0 if publication.too_late else late_note.row_count
+            stream.watermarks.unpublished_row_count = waiting_row_count
             stream.too_late_log.report(stream.group, outcome.late_count, late_note, stream.inputs)
         # 3. counts, and the planning process
         stream.late += outcome.late_count
@@ -198,6 +204,6 @@ class BatchEnd:
         return LateNote(
             wall_ms=time.time_ns() // 1_000_000,
             watermark_ms=watermark_ms,
-            rows=dropped_row_count,
+            row_count=dropped_row_count,
             mover=stream.watermarks.mover_to(watermark_ms),
         )

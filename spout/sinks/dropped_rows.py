@@ -20,7 +20,8 @@ def dropped_rows(execution: JavaObject, hold_name_of_each_watermark: tuple[str, 
 
     Nothing, if it has run no batch.
 
-    `hold_name_of_each_watermark` has for each watermark of the query the name of the `spout.hold` below it;
+    `hold_name_of_each_watermark` has for each watermark of the query the name of the `spout.hold`
+    below it;
     without a watermark Spark is not asked.
     """
     batch = execution.lastExecution() if hold_name_of_each_watermark else None

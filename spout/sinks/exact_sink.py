@@ -70,7 +70,13 @@ class ExactSink:
     is_exact: Final = True
     """By it `spout.exactly_once.store.refuse_exact` knows one."""
 
-    def __init__(self, store: Store, stream: Stream, anchor_form: AnchorForm, owner: Application) -> None:
+    def __init__(
+        self,
+        store: Store,
+        stream: Stream,
+        anchor_form: AnchorForm,
+        owner: Application,
+    ) -> None:
         """Prepare; the store is not opened before a query runs.
 
         Args:

@@ -166,7 +166,8 @@ class FollowedRun:
 
     Attributes:
         stream: what it reads.
-        hold_name_of_each_watermark: for each watermark of the query, the name of the `spout.hold` below it
+        hold_name_of_each_watermark: for each watermark of the query, the name of the `spout.hold`
+        below it
             (`spout.held.held_plan`).
         has_ended_a_batch: whether a batch of this run was published, or had nothing to publish.
         thread: follows the run; None: it was not started yet.
@@ -223,7 +224,8 @@ class RunFollower:
     ) -> FollowedRun:
         """Start a query by calling `begin`, and keep its run until it is forgotten; return the run.
 
-        It has the lock meanwhile. So if an older run of the stream ends now, it does not report that
+        It has the lock meanwhile. So if an older run of the stream ends now, it does not report
+        that
         no thread follows the stream.
         """
         link = self._application.link(stream)
@@ -235,7 +237,8 @@ class RunFollower:
             try:
                 query = begin()
             except BaseException:
-                link.set_follower_failure(former_message)  # a run that was started before may be followed
+                # a run that was started before may be followed
+                link.set_follower_failure(former_message)
                 raise
             run = FollowedRun(query, stream, hold_name_of_each_watermark)
             self._run_by_id[query.runId] = run

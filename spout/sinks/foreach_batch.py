@@ -33,7 +33,12 @@ from spout.sinks.dropped_rows import dropped_rows
 from spout.spark.private import jobs_of, partition_count_of
 from spout.streaming.application import Application
 from spout.streaming.batch_log import logged
-from spout.streaming.query_plan import crosses_stages, execution_of_running_query, may_shuffle, stays
+from spout.streaming.query_plan import (
+    crosses_stages,
+    execution_of_running_query,
+    may_shuffle,
+    stays,
+)
 from spout.streaming.unfit_rules import log_unfit_rules_of
 from spout.tuples.columns import ANCHOR
 
@@ -81,7 +86,8 @@ class RunPlan(NamedTuple):
 
     Attributes:
         may_shuffle: whether Spark may shuffle rows behind the last bolt.
-        hold_name_of_each_watermark: for each watermark of the query, the name of the `spout.hold` below it
+        hold_name_of_each_watermark: for each watermark of the query, the name of the `spout.hold`
+        below it
             (`spout.held.held_plan`).
     """
 
@@ -138,10 +144,14 @@ class Sink:
             # 1. look at the plan, once for each run; without a name somebody calls the sink outside
             # of a query, and there is no plan
             if query_batch.name and run_id not in self._plan_by_run:
-                plan = execution_of_running_query(rows.sparkSession, query_batch.name).analyzedPlan()
+                execution = execution_of_running_query(rows.sparkSession, query_batch.name)
+                plan = execution.analyzedPlan()
                 refuse_query(plan)
                 log_unfit_rules_of(plan, batch_end.application)
-                self._plan_by_run[run_id] = RunPlan(may_shuffle(plan), hold_name_of_each_watermark(plan))
+                self._plan_by_run[run_id] = RunPlan(
+                    may_shuffle(plan),
+                    hold_name_of_each_watermark(plan),
+                )
             run_plan = self._plan_by_run.get(run_id, RunPlan())
             # batches of this run are published here, and nowhere else
             batch_end.application.sunk.add(run_id)  # else the follower would publish them, too
@@ -174,7 +184,8 @@ class Sink:
         run_id = context.getLocalProperty(RUN_PROPERTY) or ""
         jobs_before = _jobs_of_run(context, run_id)
         has_skipped = self._call(rows, drain, query_batch.seq)
-        # 2. read the counts of dropped rows now: what is evaluated below, to find what was not read,
+        # 2. read the counts of dropped rows now: what is evaluated below, to find what was not
+        # read,
         # would be counted, too
         dropped = NOTHING_DROPPED
         if run_plan.hold_name_of_each_watermark:

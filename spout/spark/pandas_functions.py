@@ -31,7 +31,8 @@ def pandas_function(
     place of its nulls, and one that has True where they are.
     """
     series_function = series_function_of(function)
-    columns_function = pandas_udf(series_function, result_type).asNondeterministic()  # type: ignore[call-overload]
+    udf = pandas_udf(series_function, result_type)  # type: ignore[call-overload]
+    columns_function = udf.asNondeterministic()
 
     def call_with_columns(*columns: Column) -> Column:
         values = [sql.coalesce(column, sql.lit(0)) for column in columns]

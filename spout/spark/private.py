@@ -116,7 +116,8 @@ def partition_count_of(rows: DataFrame) -> int:
     with requiring("DataFrame._jdf"):
         execution = rows._jdf.queryExecution()
         plan = execution.analyzed()
-        # rows of foreachBatch are an RDD already; to plan them once more would take 5 ms of each batch
+        # rows of foreachBatch are an RDD already; to plan them once more would take 5 ms of each
+        # batch
         rdd = plan.rdd() if plan.nodeName() == BATCH_ROWS else execution.toRdd()
         return int(rdd.getNumPartitions())
 
@@ -162,7 +163,8 @@ def execution_of(session: SparkSession, query_id: str) -> JavaObject | None:
     queries.
     """
     with requiring("SparkSession._jsparkSession or SparkContext._jvm"):
-        # the class by its full name: as jvm.java.util.UUID it would cost a call to the JVM for each of
+        # the class by its full name: as jvm.java.util.UUID it would cost a call to the JVM for
+        # each of
         # the three names, in every batch
         jvm: Any = session.sparkContext._jvm
         uuid = JavaClass("java.util.UUID", jvm._gateway_client)

@@ -524,7 +524,8 @@ class RangeReader:
         self._skips_loss = share.skips_loss
         self._is_of_copies = share.of_copies
         self._kept_consumers = kept_consumers
-        # what the last events have reported at `_next_offset`: it has left the log, or cannot be read
+        # what the last events have reported at `_next_offset`: it has left the log, or cannot be
+        # read
         self._has_left_log = False
         self._damage: KafkaError | None = None
         # what `fetch` has begun with; None: it was not called, or `chunks` uses its consumer
@@ -573,7 +574,13 @@ class RangeReader:
             has_end_event = False  # whether this consumer has said that the partition ends
             while self._next_offset < self._end_offset:
                 # 1. take what the consumer has, and hand its records out
-                messages = _poll_messages(consumer, min(CHUNK_RECORDS, self._end_offset - self._next_offset))
+                messages = _poll_messages(
+                    consumer,
+                    min(
+                        CHUNK_RECORDS,
+                        self._end_offset - self._next_offset,
+                    ),
+                )
                 records, end_offset = self._take_records(messages)
                 if records:
                     yield records
@@ -618,7 +625,10 @@ class RangeReader:
             consumer.close()
 
     def _first_chunks(self, first_records: FirstRecords) -> Iterator[list[Message]]:
-        """Yield the records that were read before, in chunks; `_next_offset` is behind them at once."""
+        """Yield the records that were read before, in chunks.
+
+        `_next_offset` is behind them at once.
+        """
         self._next_offset = first_records.next
         records = first_records.records
         for first_row in range(0, len(records), CHUNK_RECORDS):
@@ -641,9 +651,10 @@ class RangeReader:
         return consumer
 
     def _take_records(self, messages: list[Message]) -> tuple[list[Message], int | None]:
-        """Move `_next_offset` behind the last record; return the share's records, and the partition's end.
+        """Move `_next_offset` behind the last record.
 
-        The end is the offset of an EOF event; None: there was no such event. A loss or a damage
+        Return the share's records, and the partition's end. The end is the offset of an EOF event;
+        None: there was no such event. A loss or a damage
         that an event reports is kept for `_pass_over_trouble`.
         """
         end_offset: int | None = None
@@ -714,7 +725,7 @@ class RangeReader:
         return first_behind_damage(self._client, place, self._next_offset)
 
     def _pass_over_lost(self, consumer: Consumer) -> None:
-        """Move `_next_offset` to where the log begins now, and count the offsets before that as `lost`.
+        """Move `_next_offset` to where the log begins now; count those before that as `lost`.
 
         Raises `DataLoss`: the share does not skip lost records; `Disagreement`: the log has not
         lost its beginning, but its end.
@@ -736,7 +747,8 @@ class RangeReader:
         """Raise `Disagreement` if the leader's log, too, ends before the range.
 
         The broker that is read may be a follower of the partition, which does not have the newest
-        end. So the leader is believed alone. If the leader cannot be reached now, nothing is raised,
+        end. So the leader is believed alone. If the leader cannot be reached now, nothing is
+        raised,
         and the reader waits on.
         """
         try:

@@ -2,7 +2,8 @@
 
 A `Node` describes a DataFrame that this package built, for as long as that object lives. An
 operator of Spark returns a new object without a node; behind it, the metadata of the hidden
-column describes the anchors. A *chain* is the bolts that run in one Python pass; its `AnchorForm` says
+column describes the anchors. A *chain* is the bolts that run in one Python pass; its `AnchorForm`
+says
 how rows have their anchors, on arrival (`arriving_form`) and when they leave (`leaving_form`).
 
 Source: docs/design/protocol.md, section 5.2.

@@ -64,7 +64,14 @@ class MapTask:
             yield from run.finish()
             if self.accumulator is not None:
                 received_marks = None if received is None else received.marks()
-                add_report(self.accumulator, self.stream_id, replace(run.report(), received=received_marks))
+                add_report(
+                    self.accumulator,
+                    self.stream_id,
+                    replace(
+                        run.report(),
+                        received=received_marks,
+                    ),
+                )
 
     def _split_anchors(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
         """Return the rows without the hidden column, and the anchors that were in it.

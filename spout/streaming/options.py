@@ -149,7 +149,8 @@ def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[Re
     order = end.order if plan.ranges else {}
     tasks = read_tasks(plan, topics_by_source, end.tasks, order)
     if not tasks:
-        # A batch without positions has one task, too: the driver takes a batch from which no task has
+        # A batch without positions has one task, too: the driver takes a batch from which no task
+        # has
         # reported for one that was not evaluated.
         tasks = [ReadTask(plan, (), {})]
     return [replace(task, topic_ids=dict(end.topics)) for task in tasks]

@@ -252,8 +252,8 @@ class _Reading:
         # if tuples end here, only those in which a record failed; None: tuples go on and may
         # fail in other tasks, so all lines go with the report
         sealed_stage = self._options.sealed_stage
-        no_tuple_leaves = sealed_stage is not None and sealed_stage.stage.leaving_form is AnchorForm.NONE
-        undone_indices = indices_not_done(bolts_report) if no_tuple_leaves else None
+        ends_here = sealed_stage is not None and sealed_stage.stage.leaving_form is AnchorForm.NONE
+        undone_indices = indices_not_done(bolts_report) if ends_here else None
         # 3. traces, and roots that are acked whatever becomes of them
         # of each: source, position, and the three numbers of the trace
         traces = np.array(self._traces, np.int64).reshape(-1, 5)

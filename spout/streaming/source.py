@@ -236,7 +236,10 @@ class Runner:
         `refused_triggers`: as `PlanningCalls` has them.
         """
         self._options = options
-        self._kafka_log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
+        self._kafka_log = KafkaLog(
+            options.topics.kafka,
+            client_id=f"windhover-spout-{options.group}",
+        )
         self._planner = planner or Planner(
             self._kafka_log,
             planner_spec(options),
@@ -257,9 +260,11 @@ class Runner:
         # how long a record of acks may take to be durable
         durable_ms = longest_unreachable_ms(options.read)
         self._sink_watch = SinkWatch(self._driver_link, durable_ms=durable_ms)
-        # whether the query ends at the ends that its inputs have now (`availableNow`, `spout.run_once`)
+        # whether the query ends at the ends that its inputs have now (`availableNow`,
+        # `spout.run_once`)
         self._stops_at_ends = False
-        self._end_request_number = 0  # of the driver's last request to end whose ends were read; 0: of none
+        # of the driver's last request to end whose ends were read; 0: of none
+        self._end_request_number = 0
         self._status_written_ms = 0  # wall time
         # whether `plan` was called: before, a batch that Spark runs was planned by another process
         self._was_plan_called = False
@@ -283,12 +288,12 @@ class Runner:
             self._wait_for_workers()
         # a process that has planned no batch gets one only where the process before has ended
         runs_again = not self._was_plan_called
-        self.begin(end, runs_again=runs_again)
+        self.take_group(end, runs_again=runs_again)
         if runs_again:
             self._driver_link.report_that_it_runs_again(end.session, end.ranges)
         return runs_again
 
-    def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
+    def take_group(self, journal: Journal, *, runs_again: bool = False) -> None:
         """Take the group for the session of an offset (`Planner.open`), and start the thread.
 
         Does nothing where that was done before, or an error is kept.
@@ -354,10 +359,11 @@ class Runner:
         self._refuse_trigger()
         self._driver_link.catch_up()
         if start.session:
-            # the query goes on from a checkpoint: roots may be pending. Before the group is taken: from
+            # the query goes on from a checkpoint: roots may be pending. Before the group is
+            # taken: from
             # then on their timeouts run
             self._wait_for_workers()
-        self.begin(start)
+        self.take_group(start)
         self._was_plan_called = True
         self._driver_link.report_that_it_plans()
         self._stop_at_ends_if_requested()
@@ -528,7 +534,10 @@ class Runner:
         return start
 
     def stop(self) -> None:
-        """End the thread, close the planner, and disconnect from the driver; each wait has a limit."""
+        """End the thread, close the planner, and disconnect from the driver.
+
+        Each wait has a limit.
+        """
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)

@@ -325,12 +325,14 @@ def _dictionary_encoded(column: pa.Array, tasks: int) -> pa.Array:
 def _places_in_column(batch: pa.RecordBatch) -> Places | None:
     """Return the places that rows have in their column of anchors.
 
-    None: there is no such column; or the rows have different numbers of anchors or hops, so that the
+    None: there is no such column; or the rows have different numbers of anchors or hops, so that
+    the
     column stays.
     """
     packed = _packed_anchors(batch)
     if packed is not None:
-        # a packed anchor is the root's index, then `ORDINAL_BITS` bits of the ordinal. It has one hop,
+        # a packed anchor is the root's index, then `ORDINAL_BITS` bits of the ordinal. It has one
+        # hop,
         # without the key of its subscription (0)
         ordinals = packed & (ORDINALS_MAX - 1)
         return Places(packed >> ORDINAL_BITS, (Hop(0, ordinals),))
@@ -443,7 +445,8 @@ def _with_type(column: pa.Array, original_type: pa.DataType) -> pa.Array:
 def _arrow_stream_of(rows: pa.RecordBatch, hidden_names: Sequence[str]) -> pa.Buffer:
     """Return rows, at least one, as the bytes of an Arrow stream.
 
-    If all rows have the same number in a hidden column, the column is left out, and the metadata has
+    If all rows have the same number in a hidden column, the column is left out, and the metadata
+    has
     the number. `hidden_names`: of the hidden columns.
     """
     metadata = dict(rows.schema.metadata or {})

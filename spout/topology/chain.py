@@ -3,7 +3,8 @@
 A `Chain` is what is known while the DataFrame is built, bolt by bolt. `Chain.stage` turns it into a
 `StagePass`, which a task runs, as if it were a stage of a topology.
 
-Rows have their anchors in a hidden column, in one of the forms of `AnchorForm`. A *subscription* is one
+Rows have their anchors in a hidden column, in one of the forms of `AnchorForm`. A *subscription*
+is one
 bolt's receiving of one stream; edges are computed from its key. A *rich* bolt is a `Bolt`, which
 acks by hand; other bolts ack a tuple when their call returns.
 """

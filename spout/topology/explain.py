@@ -98,7 +98,8 @@ def _passing_text(layout: Layout, stage: int) -> str:
     ]
     if next_stage < len(layout.stages) - 1:
         # the last stage hands outputs to the sink: through any stage before it they only pass
-        passing_streams += [str(output.stream) for output in layout.outputs if output.stage <= stage]
+        emitted_before = [output for output in layout.outputs if output.stage <= stage]
+        passing_streams += [str(output.stream) for output in emitted_before]
     names = ", ".join(dict.fromkeys(passing_streams))
     return f" ({names} passes through the next stage)" if names else ""
 

@@ -124,7 +124,8 @@ class Frame:
 
     Attributes:
         came_from: the stream of which the rows are.
-        arriving_form, subscriptions, roots_arrive, leaving_form: as in `spout.topology.chain.Chain`.
+        arriving_form, subscriptions, roots_arrive, leaving_form: as in
+        `spout.topology.chain.Chain`.
         entry_key: key of the subscription on which Spark's operators deliver tuples, which they may
             drop or repeat; 0: what arrives is of the source, or of another chain of bolts.
         by_row: whether every bolt acks or fails a tuple before its call returns: then it is enough

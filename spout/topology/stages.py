@@ -188,7 +188,7 @@ def _placement(graph: Graph, cores: int) -> _Placement:
         if component.is_keyed:
             # nothing goes around it: it is behind all that was placed so far
             earlier_stages = list(stage_by_name.values())
-        may_all_stay = all(_keeps_tuples_in_task(subscription, parallelism) for subscription in subscriptions)
+        may_all_stay = all(_keeps_tuples_in_task(source, parallelism) for source in subscriptions)
         if component.is_spout or may_all_stay:
             # a spout reads nothing: it is in stage 0
             stage_by_name[name] = max(earlier_stages, default=0)

@@ -393,7 +393,11 @@ def children_of(
     return children
 
 
-def column_of(places: Sequence[Deliveries], form: AnchorForm = AnchorForm.HOPS, bolt: str = "") -> pa.Array:
+def column_of(
+    places: Sequence[Deliveries],
+    form: AnchorForm = AnchorForm.HOPS,
+    bolt: str = "",
+) -> pa.Array:
     """Build the column of anchors of tuples that a bolt emitted.
 
     `form`: of `Descendants`, the form of the column; other places are always in HOPS.

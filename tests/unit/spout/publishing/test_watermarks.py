@@ -83,7 +83,7 @@ def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows()
 
 def test_without_dropped_rows_only_blocks_with_such_a_root_say_it() -> None:
     outcome = outcome_from(PLAN, late_count=1, late_roots=array(11))
-    publication = published(outcome, NOTE._replace(rows=0, mover=None))
+    publication = published(outcome, NOTE._replace(row_count=0, mover=None))
     assert list(publication.too_late) == [(B, 0)]
     assert publication.too_late[B, 0].mover is None
     assert publication.too_late[B, 0].batch == ()

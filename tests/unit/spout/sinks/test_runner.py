@@ -203,7 +203,7 @@ def test_the_thread_is_in_no_hurry_while_nothing_is_pending(tmp_path: Path) -> N
     found = Stepped()
     planner: Any = found
     runner = Runner(SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path)), planner)
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     assert found.was_busy.wait(60)
     runner.stop()
     assert found.waits_ms[:2] == [IDLE_POLL_MS, POLL_MS]
@@ -472,7 +472,7 @@ def test_a_process_whose_stream_has_a_store_takes_the_group_with_the_epoch_that_
     planner: Any = found
     runner = Runner(options_of(driver), planner)
     runner._driver_link.wait_for_state()
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     eventually(driver.link.epoch_questions)
     assert found.epochs == []
     driver.link.grant_epoch(driver.link.epoch_questions()[0])
@@ -488,7 +488,7 @@ def test_a_process_of_another_stream_asks_nobody(driver: LinkedDriver) -> None:
     planner: Any = found
     runner = Runner(options_of(driver), planner)
     runner._driver_link.wait_for_state()
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     assert found.grant_epoch is None
     assert driver.link.epoch_questions() == []
     runner.stop()
@@ -516,7 +516,7 @@ def test_a_process_ends_by_name_where_the_store_cannot_be_opened(
     planner: Any = found
     runner = Runner(options_of(driver), planner, clock_s=clock)
     runner._driver_link.wait_for_state()
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     if answers:
         eventually(driver.link.epoch_questions)
         driver.link.grant_epoch(driver.link.epoch_questions()[0])
@@ -530,7 +530,7 @@ def test_a_process_that_is_stopped_waits_for_no_store(driver: LinkedDriver) -> N
     planner: Any = Exact()
     runner = Runner(options_of(driver), planner)
     runner._driver_link.wait_for_state()
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     eventually(driver.link.epoch_questions)
     runner.stop()
     assert not runner._thread.is_alive()

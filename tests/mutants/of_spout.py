@@ -1383,7 +1383,7 @@ MUTANTS = (
     Mutant(
         "what-a-hold-knows-is-no-unknown-row",
         "spout/publishing/watermarks.py",
-        "return max(0, self.rows - held)",
+        "return max(0, self.rows - tuple_count)",
         "return max(0, self.rows)",
         "tests/unit/spout/publishing/test_watermarks.py::test_rows_that_a_hold_knows_are_not_counted_twice",
         "each record that was too late for a hold would be counted twice",

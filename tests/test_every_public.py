@@ -83,7 +83,7 @@ acker/service/state.py: is_sound_part
     "it writes a sentence for people; tests/unit has the sentence": """
 replay/policy/damage.py: held_up_cure
 replay/records/movers.py: mover_record mover_text
-spout/publishing/settle.py: namesakes
+spout/publishing/settle.py: namesakes_message
 spout/group/presence.py: describe_session
 spout/group/starting.py: clock_ahead log_was_cut older_checkpoint re_created refused_by_acker
 spout/group/strangers.py: member_text members_text moved_cure stranger_text stranger_texts

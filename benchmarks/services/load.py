@@ -45,7 +45,7 @@ from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
@@ -298,12 +298,14 @@ def tree(tuples: int) -> list[Figure]:
 def _outcome(children: Sequence[int]) -> BatchOutcome:
     plan = _plan(1, len(children))
     schema = pa.schema([("number", pa.int64())])
-    spread = Chain((Step("spread", _Spread(), schema),), "", "sink", Carry.PACKED, (), Carry.PACKED)
-    sink = Chain((Step("sink", _Sink(), schema),), "spread", "", Carry.PACKED, spread.emitted_subscriptions)
+    spread = Chain((Step("spread", _Spread(), schema),), "", "sink", AnchorForm.PACKED, (), AnchorForm.PACKED)
+    sink = Chain(
+        (Step("sink", _Sink(), schema),), "spread", "", AnchorForm.PACKED, spread.emitted_subscriptions
+    )
     first, second = (StageRun(each.stage, BoltContext(each.name, 0, 0)) for each in (spread, sink))
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(children)) << ORDINAL_BITS))
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.arange(len(children)) << ORDINAL_BITS))
     emitted = first.feed(ArrowRows(pa.RecordBatch.from_pydict({"number": children})), anchors)
-    carried = Anchors(Carry.PACKED, emitted.column(1), spread.emitted_subscriptions)
+    carried = Anchors(AnchorForm.PACKED, emitted.column(1), spread.emitted_subscriptions)
     second.feed(ArrowRows(emitted.select([0])), carried)
     reports = [replace(first.report(), plan=plan, ranges=plan.ranges), second.report()]
     outcome = settle([reported(stage, 0, 0, each) for stage, each in enumerate(reports)], (), lambda _: 1)

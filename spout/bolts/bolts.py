@@ -475,10 +475,11 @@ def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None
 
 
 def returned_error(bolt: str, method: Callable[..., object], returned: object) -> TupleError:
-    """Return the error of a method that returned something else than None.
+    """Return the error of a method that returned something else than None; `bolt`: its name.
 
-    Close a returned coroutine.
+    If it returned a coroutine, that is closed.
     """
+    # a method has both attributes; a callable that the author has put in its place may lack them
     owner = type(getattr(method, "__self__", None)).__name__
     method_name = f"{owner}.{getattr(method, '__name__', 'execute')}"
     if inspect.iscoroutine(returned):
@@ -486,8 +487,8 @@ def returned_error(bolt: str, method: Callable[..., object], returned: object) -
     is_generator = inspect.isgenerator(returned) or inspect.isasyncgen(returned)
     cure = "emit rows by the collector, and return nothing"
     if inspect.isawaitable(returned) or is_generator:
-        calls = "asyncio.run(...), or collector.emit(...) in place of each yield"
-        cure = f"its code has not run: call {calls}"
+        replacement = "asyncio.run(...), or collector.emit(...) in place of each yield"
+        cure = f"its code has not run: call {replacement}"
     class_of_returned = type(returned).__name__
     return TupleError(
         f"bolt {bolt!r}: {method_name} returned a {class_of_returned}, which nobody takes; {cure}"
@@ -525,8 +526,12 @@ def ends_query(bolt: Stopping, error: BaseException) -> bool:
     return isinstance(error, (*bolt.stops_on, MessageIdUnknown))
 
 
-def stop_on(name: str, bolt: Stopping, error: BaseException) -> None:
-    """Raise `BoltStopped` if an exception that escaped the bolt ends the query (`ends_query`)."""
+def raise_if_it_ends_query(name: str, bolt: Stopping, error: BaseException) -> None:
+    """Raise `BoltStopped` if an exception that escaped a bolt ends the query (`ends_query`).
+
+    `MessageIdUnknown` has the cure in its own message: a restart does not help, since the topology
+    is wrong. `name`: of the bolt.
+    """
     if isinstance(error, MessageIdUnknown):
         raise BoltStopped(f"bolt {name!r}: {error}") from error
     if ends_query(bolt, error):

@@ -94,7 +94,13 @@ def refuse_repeated_names(
 ) -> None:
     """Raise `UsageError` if two fields of a bolt's output have one name.
 
-    `case_sensitive` False: ``a`` and ``A`` are one name.
+    `field_names` passes each hidden name twice, so that it counts as repeated: that is why the
+    message has them, too.
+
+    Args:
+        output: the whole DDL, for the message.
+        names: of the fields.
+        case_sensitive: False: ``a`` and ``A`` are one name.
     """
     compared_names = names if case_sensitive else [name.lower() for name in names]
     repeated_names = [name for name, count in Counter(compared_names).items() if count > 1]
@@ -154,16 +160,22 @@ def name_and_type(field: str) -> tuple[str, str]:
 
 
 def _check_type(name: str, text: str) -> None:
-    """Raise `ValueError` if a text is no type, or one that Arrow does not carry.
+    """Raise `ValueError` if a text is no type, or a type that Arrow does not carry.
 
-    So it is also for types within it. `name`: of the field, for the message.
+    The types within an array, a map or a struct are checked, too.
+
+    Args:
+        name: of the field, for the message.
+        text: the type, perhaps with NOT NULL and a comment behind it.
     """
     type_text = text.strip()
     words = _WORD.findall(without_brackets(text).lower())
-    cure = _cure_for(words)
-    if cure is not None:
-        raise ValueError(f"field {name!r} is {type_text}, which no bolt can emit; declare {cure}")
-    first_word = words[0] if words else type_text  # the pattern refuses a text without a word
+    type_to_declare = _type_to_declare_for(words)
+    if type_to_declare is not None:
+        refusal = f"field {name!r} is {type_text}, which no bolt can emit"
+        raise ValueError(f"{refusal}; declare {type_to_declare}")
+    # a text without a word, such as (), is refused by the next line
+    first_word = words[0] if words else type_text
     if _FIRST_WORD_OF_TYPE.fullmatch(first_word) is None:
         raise ValueError(f"field {name!r} has the type {type_text!r}, which is none")
     # behind a type of one word there may only be NOT NULL and a comment
@@ -192,7 +204,7 @@ def without_brackets(text: str) -> str:
     return text_outside
 
 
-def _cure_for(words: Sequence[str]) -> str | None:
+def _type_to_declare_for(words: Sequence[str]) -> str | None:
     """Return what to declare in place of a type that Arrow does not carry, by the type's words.
 
     None: the type is carried, or there is no such type.
@@ -204,8 +216,10 @@ def _cure_for(words: Sequence[str]) -> str | None:
     if words[0] != "interval":
         return _CURES.get(words[0])
     units = {"day", "hour", "minute", "second", "year", "month"} & set(words)
+    # interval alone may have months, too
     if not units:
         return _CURES["interval"]
+    # Arrow carries intervals of days and times, and none of months
     has_months = bool(units & {"year", "month"})
     return _CURES["month"] if has_months else None
 

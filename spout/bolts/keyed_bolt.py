@@ -49,10 +49,17 @@ class KeyedTuple:
         since_ms: int = 0,
         came_from: StreamId = SPARK,
     ) -> None:
-        """Make a tuple; see the attributes. `came_from` is the source component with its stream."""
+        """Make a tuple that no emission is anchored on yet.
+
+        Args:
+            values: by name.
+            anchor: source and position of its root, and its edge; None where nothing is tracked.
+            since_ms: wall time, ms, at which its micro-batch began; 0: unknown.
+            came_from: the component that emitted it, and the stream.
+        """
         self.values = values
         self.anchor = anchor
-        self.children = 0
+        self.children = 0  # emissions that are anchored on it
         self.since_ms = since_ms
         self.source_component, self.source_stream = came_from
 
@@ -128,7 +135,7 @@ class KeyedCollector:
     __slots__ = (
         "_bolt",
         "_check_values",
-        "_emission_key",
+        "_emission_subscription",
         "_fields",
         "_held_by_id",
         "acked",
@@ -144,7 +151,7 @@ class KeyedCollector:
         self,
         bolt: str,
         held: Sequence[KeyedTuple],
-        check: Callable[[Sequence[Any]], None] | None = None,
+        check_values: Callable[[Sequence[Any]], None] | None = None,
         fields: Sequence[str] | None = None,
         tracebacks: Tracebacks | None = None,
     ) -> None:
@@ -153,23 +160,27 @@ class KeyedCollector:
         Args:
             bolt: the bolt's name.
             held: the tuples.
-            check: raises if the values of an emission do not fit the bolt's `output`; None: do
+            check_values: raises if the values of an emission do not fit the bolt's `output`;
+            None: do
                 not check.
             fields: names of the fields of `output`; None: unknown, and a mapping is kept as it is.
             tracebacks: keeps the tracebacks of the exceptions by which tuples fail.
         """
         self._bolt = bolt
-        self._emission_key = subscription_key(bolt, DEFAULT_STREAM, "")
+        # the key of the subscription over which an emission is the child of a held tuple
+        self._emission_subscription = subscription_key(bolt, DEFAULT_STREAM, "")
         self._fields = fields
-        self._check_values = check
+        self._check_values = check_values
         # by identity: two tuples may be equal
         self._held_by_id = {id(held_tuple): held_tuple for held_tuple in held}
-        self.is_closed = False  # True: the call has returned, and what it did counts as it is
+        # True: the call has returned, and a later call of this collector raises
+        self.is_closed = False
         self.emissions: list[Sequence[Any]] = []
+        # of each emission: source, position and edge, once for each tuple with a root
         self.anchors: list[tuple[tuple[int, int, int], ...]] = []
         self.acked: list[KeyedTuple] = []
         self.failed: list[tuple[KeyedTuple, Cause]] = []
-        self.touched: list[KeyedTuple] = []
+        self.touched: list[KeyedTuple] = []  # tuples whose timeouts were reset
         self.tracebacks = tracebacks or Tracebacks()
 
     @property
@@ -269,7 +280,7 @@ class KeyedCollector:
         source, position, parent_edge = parent_anchor
         ordinal = parent.children
         parent.children += 1
-        edge = child_edge(parent_edge, self._emission_key, ordinal)
+        edge = child_edge(parent_edge, self._emission_subscription, ordinal)
         # a bigint of Spark has a sign
         signed_edge = edge - (1 << 64) if edge >> 63 else edge
         return source, position, signed_edge

@@ -159,11 +159,17 @@ def _types_not_carried(data_type: DataType) -> Iterator[str]:
 def output_schema(bolt: str, instance: AnyBolt, zone: str = "UTC") -> pa.Schema:
     """Return the Arrow schema of the output of a bolt that is used without a `TopologyBuilder`.
 
-    Raises `UsageError`: see `arrow_output`; or it does not declare exactly the default stream,
-    or as direct.
+    Raises `UsageError`: the bolt declares no stream, another one than the default stream, or that
+    one as direct; or its output is refused (`arrow_output`).
+
+    Args:
+        bolt: its name.
+        instance: the bolt itself.
+        zone: of the times that it emits.
     """
     declarer = OutputDeclarer()
     instance.declare(declarer)
+    # ("", False): it has no default stream, which is refused below
     output, is_direct = declarer.streams.get(DEFAULT_STREAM, ("", False))
     if is_direct or declarer.streams.keys() != {DEFAULT_STREAM}:
         streams = ", ".join(declarer.streams) or "no stream"

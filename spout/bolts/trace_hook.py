@@ -33,10 +33,13 @@ def traceparent(tuple: Tuple) -> str:
     ...         for word in tuple["value"].decode().split():
     ...             collector.emit((word, spout.traceparent(tuple)))
 
-    Empty: the producer has sent none.
+    Empty: the record has no trace context.
     """
-    for field, parse in _FIELDS:
-        with suppress(*_WRONG_FIELD):
+    for field, parse in _FIELDS_WITH_CONTEXT:
+        # the first field that the tuple has counts, also if it is empty; if it has no such field,
+        # the
+        # next one is tried
+        with suppress(*_FIELD_ERRORS):
             return parse(tuple[field] or ())
     return ""
 
@@ -50,13 +53,13 @@ def _of_headers(headers: Iterable[Any]) -> str:
     return traceparent_in(pairs)
 
 
-_FIELDS: Final[Sequence[tuple[str, Callable[[Any], str]]]] = (
+_FIELDS_WITH_CONTEXT: Final[Sequence[tuple[str, Callable[[Any], str]]]] = (
     (TRACEPARENT, lambda value: str(value or "")),
     ("headers", _of_headers),
 )
 """Where a tuple may have its trace context, and how it is read."""
 
-_WRONG_FIELD: Final = (KeyError, TypeError, ValueError, OverflowError)
+_FIELD_ERRORS: Final = (KeyError, TypeError, ValueError, OverflowError)
 """What is raised where there is no such field, or it is a bolt's own, with something else in it."""
 
 _EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
@@ -67,8 +70,8 @@ def _context_by_row(rows: Rows) -> dict[int, str]:
 
     If the rows have both fields, the first one counts.
     """
-    for field, parse in _FIELDS:
-        with suppress(*_WRONG_FIELD):  # then the next field is tried
+    for field, parse in _FIELDS_WITH_CONTEXT:
+        with suppress(*_FIELD_ERRORS):  # then the next field is tried
             context_by_row: dict[int, str] = {}
             for row in range(len(rows)):
                 value = rows.value(field, row)

@@ -23,9 +23,9 @@ and written after that; the second one was made since."""
 class SettledWatch:
     """Judges the statuses that are written after a topology has emitted its last tuple."""
 
-    def __init__(self, *, holds: bool, clock_ms: SteadyMs = steady_ms) -> None:
-        """Begin now; `holds`: the topology has a keyed bolt, which may hold tuples for long."""
-        self._has_keyed_bolt = holds
+    def __init__(self, *, has_keyed_bolt: bool, clock_ms: SteadyMs = steady_ms) -> None:
+        """Begin now; `has_keyed_bolt`: the topology has one, which may hold tuples for long."""
+        self._has_keyed_bolt = has_keyed_bolt
         self._clock_ms = clock_ms
         self._began_ms = clock_ms()
         self._last_wall_ms: int | None = None  # of the last status; None: there was none yet

@@ -150,15 +150,16 @@ def serve_metrics(spark: SparkSession, port: int | str, allow_hosts: Sequence[st
 
     def collect() -> Iterator[Metric]:
         now_ms = time.time_ns() // 1_000_000
-        return stream_metrics(statuses(application), now_ms)
+        return stream_metrics(status_of_each_group(application), now_ms)
 
     serve(Scraped(collect), port, allow_hosts=allow_hosts)
 
 
-def statuses(application: Application) -> list[StreamStatus]:
-    """Return a status for each group: counts of all its streams, and of one planning process.
+def status_of_each_group(application: Application) -> list[StreamStatus]:
+    """Return a status for each group of the tracked streams, for metrics.
 
-    That is the process of the stream that was made last.
+    Counts are those of all streams of the group; the status of the planning process is that of the
+    newest stream.
     """
     streams_by_group: dict[str, list[Stream]] = {}  # in the order in which they were made
     for stream in application.all_streams():
@@ -170,7 +171,7 @@ def statuses(application: Application) -> list[StreamStatus]:
             group=group,
             spout=_planner_status(streams[-1]),
             counts=sum_of_counts(stream.work.counts for stream in streams),
-            errors=(),
+            errors=(),  # no metric shows them
             late=sum(stream.late for stream in streams),
             dropped=sum(stream.dropped for stream in streams),
         )

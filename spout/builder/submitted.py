@@ -31,7 +31,7 @@ from spout.runtime.forks import Owner
 from spout.runtime.metrics import Scraped, counter, gauge
 from spout.sinks.foreach_batch import sink as publishing
 from spout.spark.renamed import to_partitions
-from spout.streaming.application import Application, Stream, classic
+from spout.streaming.application import Application, Stream, require_classic
 from spout.streaming.frames import Node, narrowed, node_of, through
 from spout.streaming.map_task import MapTask
 from spout.streaming.stream import read_stream
@@ -267,11 +267,13 @@ class SubmittedTopology:
             return self._end("stopped")
         deadline_s = time.monotonic() + timeout_s
         has_keyed_bolt = self._compiled.keyed is not None
+        # for good: Spark runs batches without records for a bolt that ticks, and one of these would
+        # be interrupted by the end
         self._frame.link.deactivate(for_good=has_keyed_bolt)
-        self._wait(self._is_idle, deadline_s)
+        self._wait_until(self._is_idle, deadline_s)
         # the watch begins now: a status of before the last batch must not count
-        watch = SettledWatch(holds=has_keyed_bolt)
-        self._wait(lambda: self._read_whether_settled(watch), deadline_s)
+        watch = SettledWatch(has_keyed_bolt=has_keyed_bolt)
+        self._wait_until(lambda: self._is_settled(watch), deadline_s)
         return self._end("stopped")
 
     def kill(self) -> TopologyStatus:
@@ -340,15 +342,16 @@ class SubmittedTopology:
         return "inactive" if self._is_idle() else "deactivating"
 
     def _is_idle(self) -> bool:
-        """Return whether no batch runs and none will, since it is paused or has ended."""
+        """Return whether no batch runs and none will begin: it is inactive, or has ended."""
         if self._query is None or not self._query.isActive:
             return True
         link = self._frame.link
-        # either the planning process says so, or Spark's trigger waits
+        # is_idle: the planning process has reported that the last batch before the pause has ended.
+        # It may not have reported yet: then the topology is paused, and Spark runs no batch now
         is_between_batches = not self._query.status["isTriggerActive"]
         return link.is_idle or (link.is_inactive and is_between_batches)
 
-    def _read_whether_settled(self, watch: SettledWatch) -> bool:
+    def _is_settled(self, watch: SettledWatch) -> bool:
         """Read the status; return whether no root is pending, except those that a keyed bolt
         holds.
 
@@ -359,7 +362,7 @@ class SubmittedTopology:
             return True
         return watch.record_status(read_status(self._frame.status_path))
 
-    def _wait(self, condition: Callable[[], bool], deadline_s: float) -> None:
+    def _wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:
         """Wait until a condition is true, or the deadline, a time of `time.monotonic`, has passed.
 
         Log once a minute what it waits for.
@@ -368,6 +371,7 @@ class SubmittedTopology:
         while not condition() and time.monotonic() < deadline_s:
             time.sleep(POLL_SECONDS)
             now_s = time.monotonic()
+            # None: it is not time for a line of the log
             waited_ms = wait.record_wait("end", int(now_s * 1000))
             if waited_ms is not None:
                 status = read_status(self._frame.status_path)
@@ -393,12 +397,12 @@ class SubmittedTopology:
         return self.status()
 
     def _check_not_ended(self, action: str) -> None:
-        """Raise `UsageError` if the topology was ended.
+        """Raise `UsageError` if the topology was ended, or this process was forked from the driver.
 
-        The message says that it cannot be `action`.
+        `action`: what cannot be done to an ended topology, as a participle: "paused".
         """
         self._owner_process.check()
-        if self._final_state:
+        if self._final_state:  # stopped, killed or finished
             raise UsageError(
                 f"the topology was {self._final_state} and cannot be {action}; submit it again,"
                 " with its checkpoint"
@@ -416,7 +420,7 @@ def submit(
     if unknown:
         allowed = ", ".join(SubmitOptions.__annotations__)
         raise UsageError(f"submit has no option {', '.join(unknown)}; it has {allowed}")
-    cores = classic(spark).sparkContext.defaultParallelism
+    cores = require_classic(spark).sparkContext.defaultParallelism
     zone = zone_of_session(spark)
     compiled = compiled_for(
         lambda bolt, output: arrow_output(bolt, output, zone),

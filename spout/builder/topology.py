@@ -91,9 +91,10 @@ class BoltDeclarer:
         *fields: str,
         stream: str = DEFAULT_STREAM,
     ) -> Self:
-        """Send tuples with equal values of the fields to two tasks.
+        """Send each tuple to one of two tasks.
 
-        They divide the tuples of a value that is frequent.
+        Tuples with equal values of the fields have the same two. So the tuples of a frequent
+        value do not load one task alone.
         """
         return self._add(component, stream, Kind.PARTIAL_KEY, fields)
 

@@ -12,16 +12,17 @@ from acker.errors import TrackingError
 from acker.identity import I64
 from spout.exactly_once.rooted_rows import RootedRows
 from spout.planning.plan import BatchPlan
-from spout.tuples.anchors import Anchors, Carry
+from spout.tuples.anchors import AnchorForm, Anchors
 from spout.tuples.columns import ANCHOR
 
 
-def rooted_rows(table: pa.Table, carry: Carry, plan: BatchPlan) -> RootedRows:
+def rooted_rows(table: pa.Table, anchor_form: AnchorForm, plan: BatchPlan) -> RootedRows:
     """Return the rows of a batch with their roots, and without the hidden column.
 
     Args:
         table: the rows, with the hidden column.
-        carry: the form of that column: PACKED has one root's index in each row, HOPS the paths of
+        anchor_form: the form of that column: PACKED has one root's index in each row, HOPS the
+        paths of
             several anchors.
         plan: of the batch; the indices count its roots.
 
@@ -30,7 +31,10 @@ def rooted_rows(table: pa.Table, carry: Carry, plan: BatchPlan) -> RootedRows:
     column = table.column(ANCHOR).combine_chunks()
     if column.null_count:
         raise _without_one_root("has none: the hidden column is null")
-    indices = _indices_in_paths(column) if carry is Carry.HOPS else Anchors(carry, column).roots()
+    if anchor_form is AnchorForm.HOPS:
+        indices = _indices_in_paths(column)
+    else:
+        indices = Anchors(anchor_form, column).roots()
     sources, positions = plan.index().sources_and_positions(indices)
     return RootedRows(table.drop_columns([ANCHOR]), sources, positions)
 

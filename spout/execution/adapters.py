@@ -41,8 +41,8 @@ from spout.bolts.bolts import (
     BatchCollector,
     Bolt,
     invoke,
+    raise_if_it_ends_query,
     returned_error,
-    stop_on,
 )
 from spout.bolts.collectors import BasicCollector, BoltObserver, OutputCollector, Sent
 from spout.bolts.hooks import AckInfo, EmitInfo, ExecuteInfo, FailInfo, TaskHook
@@ -87,7 +87,7 @@ class Causes:
                 is `error`.
         """
         error = with_class(error)
-        stop_on(self.name, self.bolt, error)  # raises what the bolt stops on
+        raise_if_it_ends_query(self.name, self.bolt, error)  # raises what the bolt stops on
         ends_task = not self.tracked and not isinstance(error, FailTuple)
         if not ends_task:
             return cause_of(self.name, error, self.collector.tracebacks)
@@ -384,7 +384,7 @@ class WatchedBatchCall:
 
     def _emit_one_by_one(self, emitted: EmittedRows, inputs: Sequence[AnchoredTuple]) -> None:
         """Emit rows of one stream by the collector, each anchored on its input row."""
-        columns = [] if emitted.batch is None else emitted.batch.columns
+        columns = [] if emitted.arrow_rows is None else emitted.arrow_rows.columns
         value_rows = zip(*map(python_values, columns), strict=True)
         for parent, values in zip(emitted.parents.tolist(), value_rows, strict=True):
             self.collector.emit(values, inputs[parent], emitted.stream.id.stream)

@@ -77,7 +77,7 @@ class BoltWork:
 
     def __init__(
         self,
-        pass_: BoltPass,
+        bolt_pass: BoltPass,
         context: BoltContext,
         *,
         tracked: bool,
@@ -98,39 +98,39 @@ class BoltWork:
                 for hangs; None: nobody watches.
         """
         # step 1
-        self.name = pass_.name
+        self.name = bolt_pass.name
         self.tally = Tally()
-        self._bolt = pass_.bolt
+        self._bolt = bolt_pass.bolt
         self._pulse = pulse
         self._pid = os.getpid()
         self._clock_ns = clock_ns
         self._hooks: Sequence[TaskHook] = context.hooks
-        self._streams = pass_.streams
+        self._streams = bolt_pass.streams
         emits_by_stream: dict[str, EmittedStream] = {}
         self._task_count_by_stream: dict[str, int] = {}  # to how many tasks each of its tuples goes
-        for stream_name, stream in pass_.streams.items():
-            emits_by_stream[stream_name] = stream.emits
+        for stream_name, stream in bolt_pass.streams.items():
+            emits_by_stream[stream_name] = stream.emitted_stream
             self._task_count_by_stream[stream_name] = stream.delivery_count
         # those that `pop_emissions` is still to return; those in `collector.sent` come on top
         self._emissions: list[Emissions] = []
         self._observer = CollectorObserver(
-            pass_.name,
+            bolt_pass.name,
             self.tally,
             context.hooks,
             self._task_count_by_stream,
             self._report_error,
             clock_ns,
         )
-        self.collector = OutputCollector(pass_.name, emits_by_stream, self._observer, Lock())
-        self.collector.tracebacks.code_place = place_of_code(pass_.bolt)
+        self.collector = OutputCollector(bolt_pass.name, emits_by_stream, self._observer, Lock())
+        self.collector.tracebacks.code_place = place_of_code(bolt_pass.bolt)
         # gets the errors of emissions that do not fit; None: nothing is tracked, so they are raised
         self._misfit_log = self.collector.tracebacks if tracked else None
-        self._causes = Causes(pass_.name, pass_.bolt, self.collector, tracked=tracked)
+        self._causes = Causes(bolt_pass.name, bolt_pass.bolt, self.collector, tracked=tracked)
         # a basic bolt emits by one of these two: by the first one where hooks watch its tuples
-        self._tree_collector = TreeCollector(pass_.name, self.collector)
-        self._row_collector = self._make_row_collector(emits_by_stream)
+        self._watched_collector = TreeCollector(bolt_pass.name, self.collector)
+        self._unwatched_collector = self._make_row_collector(emits_by_stream)
         # step 2
-        context.hooks.extend(pass_.hooks)
+        context.hooks.extend(bolt_pass.hooks)
         for hook in tuple(self._hooks):  # a copy, since a hook may take itself off
             hook.prepare(context)
         self._trace_hook = self._detach_trace_hook(context)
@@ -203,9 +203,12 @@ class BoltWork:
 
     def cleanup(self) -> None:
         """Clean the bolt up, then its hooks, so that they see what it does in its cleanup."""
-        self._tree_collector.current = None  # what a basic bolt emits now has no input to anchor on
+        # no input is worked on now, so an emission would have no anchor: it raises
+        self._watched_collector.current = None
         self._bolt.cleanup()
-        if self._row_collector.values:
+        # a basic bolt whose tuples no hook watches emits by this collector, and may do so in
+        # `execute` alone
+        if self._unwatched_collector.values:
             raise outside_execute_error(self.name)
         for hook in self._hooks:
             hook.cleanup()
@@ -228,7 +231,7 @@ class BoltWork:
             self.collector.failures += fit.failures
             if self.gate is not None:
                 self.gate.fail_all(root for root, _ in fit.failures)
-            emissions.append(emissions_of_sent(stream, fit.sent, fit.batch))
+            emissions.append(emissions_of_sent(stream, fit.sent, fit.arrow_rows))
         return emissions
 
     def clear_report(self) -> None:
@@ -272,13 +275,19 @@ class BoltWork:
             return self._arrow_adapter(self._bolt)
         if isinstance(self._bolt, BasicBolt) and not self._has_hooks:
             wrap_execute = None if self._trace_hook is None else self._trace_hook.around
-            return RowCall(self.name, self._bolt, self._row_collector, self._causes, wrap_execute)
+            return RowCall(
+                self.name,
+                self._bolt,
+                self._unwatched_collector,
+                self._causes,
+                wrap_execute,
+            )
         if isinstance(self._bolt, BasicBolt):
             execute = execute_function_with_hooks(
                 self.name,
                 self._bolt,
                 self.collector,
-                self._tree_collector,
+                self._watched_collector,
             )
         else:
             execute = execute_function_of_rich(self.name, self._bolt)
@@ -304,8 +313,9 @@ class BoltWork:
         return call
 
     def _keep_emitted(self, outcome: Outcome, rows: Rows, places: Sequence[Deliveries]) -> None:
-        """Keep what was emitted for `pop_emissions`, and in the collector what is left open.
+        """Keep the rows that a call emitted for `pop_emissions`.
 
+        Add the deliveries that it left open to `collector.left_open`.
         What a bolt emits for a row that it leaves open is open with the row.
         """
         places_left_open = self.collector.left_open
@@ -313,9 +323,10 @@ class BoltWork:
             emissions = emissions_of_rows(emitted, rows, places)
             if outcome.left_open:
                 is_open = emitted.is_emitted_for(outcome.left_open)
-                open_emissions = np.flatnonzero(is_open).tolist()
+                # numbers of the emitted rows whose input row is left open
+                rows_left_open = np.flatnonzero(is_open).tolist()
                 for places_of_copy in emissions.places_by_copy:
-                    for emission_number in open_emissions:
+                    for emission_number in rows_left_open:
                         places_left_open.update(places_of_copy[emission_number])
             if len(emissions.rows):
                 self._count_emitted(emitted.stream.id.stream, len(emissions.rows))

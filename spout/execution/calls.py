@@ -96,12 +96,12 @@ class EmittedRows(NamedTuple):
     """Rows that a bolt emitted on one stream, each for one input row.
 
     Attributes:
-        values: the rows as lists of values; None: `batch` has them.
+        values: the rows as lists of values; None: `arrow_rows` has them.
         parents: `(n,) int64`: the number of the input row that each was
             emitted for.
         tasks: `(n,) int64`: on a direct stream the task that each goes to;
             else None.
-        batch: the rows in the types of the stream, where
+        arrow_rows: the rows in the types of the stream, where
             `StreamPass.needs_arrow_rows`; else None.
     """
 
@@ -109,7 +109,7 @@ class EmittedRows(NamedTuple):
     values: list[Sequence[Any]] | None
     parents: I64
     tasks: I64 | None = None
-    batch: pa.RecordBatch | None = None
+    arrow_rows: pa.RecordBatch | None = None
 
     def is_emitted_for(self, input_rows: Collection[int]) -> npt.NDArray[np.bool_]:
         """Return for each emitted row whether it is of one of some input rows, `(n,) bool`.
@@ -126,14 +126,14 @@ class EmittedRows(NamedTuple):
         stays = ~self.is_emitted_for(failed_rows)
         if stays.all():  # nothing was emitted for them
             return self
-        values, tasks, batch = self.values, self.tasks, self.batch
+        values, tasks, arrow_rows = self.values, self.tasks, self.arrow_rows
         if values is not None:
             values = [values[row] for row in np.flatnonzero(stays).tolist()]
         if tasks is not None:
             tasks = tasks[stays]
-        if batch is not None:
-            batch = rows_that_stay(batch, stays)
-        return EmittedRows(self.stream, values, self.parents[stays], tasks, batch)
+        if arrow_rows is not None:
+            arrow_rows = rows_that_stay(arrow_rows, stays)
+        return EmittedRows(self.stream, values, self.parents[stays], tasks, arrow_rows)
 
 
 BORDERS_MAX: Final = 512

@@ -13,7 +13,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from acker.errors import TupleError, UsageError
-from spout.bolts.bolts import AnyBolt, bolt_name, check_bolt, declared_streams, invoke, stop_on
+from spout.bolts.bolts import (
+    AnyBolt,
+    bolt_name,
+    check_bolt,
+    declared_streams,
+    invoke,
+    raise_if_it_ends_query,
+)
 from spout.bolts.ddl_types import read_ddl
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
@@ -169,8 +176,8 @@ def _exception_of(cause: Cause) -> Exception:
 def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
     """Return the streams of a bolt, by name, as in a task without other bolts.
 
-    Each is an output of the sink. So its rows are converted to the types of the bolt's output, as
-    all rows that leave a task, which finds a row that does not fit.
+    Each is an output of the sink: then its rows are converted to the types of the bolt's output,
+    and a row that does not fit is refused, as in a task.
     """
     declared = declared_streams(name, bolt)
     has_default_alone = declared.keys() == {DEFAULT_STREAM}
@@ -184,6 +191,7 @@ def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
             routes=(),
             outputs=(SinkOutput(number=0, stream=stream_id, stage=0),),
             direct=is_direct,
+            # as for a bolt on a DataFrame, which has the default stream alone
             on_frame=has_default_alone and not is_direct,
         )
     return streams
@@ -200,8 +208,8 @@ def _pop_rows(work: BoltWork, stream: str) -> list[tuple[Any, ...]]:
     """Remove all that a bolt has emitted since the last call, and return the rows of one stream."""
     rows: list[tuple[Any, ...]] = []
     for emissions in work.pop_emissions():
-        if emissions.stream.id.stream == stream and emissions.batch is not None:
-            rows += _python_rows(emissions.batch)
+        if emissions.stream.id.stream == stream and emissions.arrow_rows is not None:
+            rows += _python_rows(emissions.arrow_rows)
     return rows
 
 
@@ -236,7 +244,7 @@ def _collect_keyed(
         try:
             invoke(name, bolt.execute, key, held_tuples, collector)
         except Exception as error:
-            stop_on(name, bolt, error)
+            raise_if_it_ends_query(name, bolt, error)
             raise
         collector.is_closed = True
         causes = [cause for _failed_tuple, cause in collector.failed]

@@ -45,7 +45,7 @@ class Emissions(NamedTuple):
 
     Attributes:
         rows: the tuples, for bolts of this stage.
-        batch: the same as Arrow rows, where somebody needs them so
+        arrow_rows: the same as Arrow rows, where somebody needs them so
             (`StreamPass.needs_arrow_rows`); else None.
         places_by_copy: for each outlet and copy of it, in their order, the
             places of each tuple in its trees.
@@ -55,7 +55,7 @@ class Emissions(NamedTuple):
 
     stream: StreamPass
     rows: Rows
-    batch: pa.RecordBatch | None
+    arrow_rows: pa.RecordBatch | None
     places_by_copy: Sequence[Sequence[Deliveries]]
     tasks: I64 | None = None
 
@@ -63,23 +63,24 @@ class Emissions(NamedTuple):
 def emissions_of_sent(
     stream: StreamPass,
     sent: Sequence[Sent],
-    batch: pa.RecordBatch | None,
+    arrow_rows: pa.RecordBatch | None,
 ) -> Emissions:
     """Return what an `OutputCollector` has sent on one stream, with the places of each.
 
-    `batch`: the same as Arrow rows, where somebody needs them so; else None.
+    `arrow_rows`: the same as Arrow rows, where somebody needs them so; else None.
     """
 
-    def find_id(row: int) -> MessageId:
+    # of the tuple that it is anchored on first; without an anchor this raises
+    def message_id_of(row: int) -> MessageId:
         anchors = sent[row].anchors
         return anchors[0].message_id if anchors else unknown_id(row)
 
     values = [emission.values for emission in sent]
-    rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
+    rows = ListRows(stream.schema.names, values, message_id_of, stream.id, arrow_rows)
     places_by_copy: list[Sequence[Deliveries]] = []
-    if sent:
+    if sent:  # `_places_of_copy` needs an emission
         # in the order in which `Sent.ordinals` has the copies of all outlets
-        for outlet in stream.emits.outlets:
+        for outlet in stream.emitted_stream.outlets:
             for _copy in range(outlet.receiving_tasks):
                 copy_number = len(places_by_copy)
                 places_of_copy = _places_of_copy(sent, copy_number, outlet.subscription)
@@ -87,7 +88,7 @@ def emissions_of_sent(
     tasks: I64 | None = None
     if stream.direct:
         tasks = np.array([emission.task for emission in sent], np.int64)
-    return Emissions(stream, rows, batch, places_by_copy, tasks)
+    return Emissions(stream, rows, arrow_rows, places_by_copy, tasks)
 
 
 def _places_of_copy(
@@ -125,20 +126,22 @@ def emissions_of_rows(
     """Return emitted rows, each with the places of a child of its input row.
 
     Args:
+        emitted: each row has the number of its input row, its parent.
         inputs: the rows that the bolt was called for.
         places: of each input row.
     """
-    stream, values, parents, tasks, batch = emitted
+    stream, values, parents, tasks, arrow_rows = emitted
 
-    def find_id(row: int) -> MessageId:
+    def message_id_of(row: int) -> MessageId:
         return inputs.message_id(int(parents[row]))
 
     rows: Rows
-    if values is None:
-        rows = ArrowRows(batch, find_id, stream.id)
+    if values is None:  # the bolt emitted Arrow rows
+        rows = ArrowRows(arrow_rows, message_id_of, stream.id)
     else:
-        rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
-    outlets = stream.emits.outlets
+        rows = ListRows(stream.schema.names, values, message_id_of, stream.id, arrow_rows)
+    # the subscriptions of the bolts that read the stream
+    outlets = stream.emitted_stream.outlets
     places_by_copy: list[Sequence[Deliveries]] = []
     if outlets:
         # the number of each emission among those of its parent
@@ -149,7 +152,7 @@ def emissions_of_rows(
                 ordinals_of_copy = emission_numbers * outlet.receiving_tasks + copy
                 places_of_copy = children_of(places, parents, outlet.subscription, ordinals_of_copy)
                 places_by_copy.append(places_of_copy)
-    return Emissions(stream, rows, batch, places_by_copy, tasks)
+    return Emissions(stream, rows, arrow_rows, places_by_copy, tasks)
 
 
 class RowCollector(BasicCollector):
@@ -217,8 +220,11 @@ class RowCollector(BasicCollector):
     def reworded_error(self, bolt: str, error: BaseException) -> BaseException:
         """Return an error as one about ``collector.emit``, where it is one about `list.append`.
 
-        A bolt that names a stream, ``emit(values, "late")``, gets: list.append() takes exactly one
-        argument. Any other error is returned as it is.
+        The collector's `emit` is the method `append` of a list, since a call in between would cost
+        as much as the tuple. So a bolt that names a stream, ``emit(values, "late")``, raises:
+        list.append() takes exactly one argument. Any other error is returned as it is.
+
+        `bolt`: its name.
         """
         if type(error) is not TypeError or not text_of(error).startswith("list.append() takes "):
             return error

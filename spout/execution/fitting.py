@@ -69,11 +69,11 @@ class Fitted(NamedTuple):
         return Fitted(fitting_rows, [*self.failures, *cause_by_input.items()])
 
     def as_arrow(self) -> Fitted:
-        """Return the same with a `batch` of its rows, in the types of the stream."""
+        """Return the same with its rows as Arrow rows, in the types of the stream."""
         stream = self.emitted.stream
         values = self.emitted.values or []
-        batch = batch_of(values, stream.schema, stream.id.component)
-        return Fitted(self.emitted._replace(batch=batch), self.failures)
+        arrow_rows = batch_of(values, stream.schema, stream.id.component)
+        return Fitted(self.emitted._replace(arrow_rows=arrow_rows), self.failures)
 
 
 def fitted(emitted: EmittedRows, misfit_log: Tracebacks | None) -> Fitted:
@@ -128,12 +128,12 @@ class FittedSent(NamedTuple):
     """Emissions of an `OutputCollector` on one stream that fit it.
 
     Attributes:
-        batch: the same as Arrow rows, where `StreamPass.needs_arrow_rows`; else None.
+        arrow_rows: the same as Arrow rows, where `StreamPass.needs_arrow_rows`; else None.
         failures: the roots that failed, by their index in the plan, each
             because an emission that descends from it does not fit.
     """
 
-    batch: pa.RecordBatch | None
+    arrow_rows: pa.RecordBatch | None
     sent: Sequence[Sent]
     failures: list[RootFailure]
 
@@ -166,7 +166,7 @@ def fitted_sent(
     fitting = sent
     if fit.failures:
         fitting = [sent[emission_number] for emission_number in fit.emitted.parents.tolist()]
-    return FittedSent(fit.emitted.batch, fitting, root_failures)
+    return FittedSent(fit.emitted.arrow_rows, fitting, root_failures)
 
 
 def _roots_of_anchors(emission: Sent) -> list[int]:
@@ -232,13 +232,13 @@ def fitted_batches(
         parents = np.concatenate([collector.parents[emit_call] for emit_call in emit_calls])
         columns_by_call = [collector.columns[emit_call] for emit_call in emit_calls]
         fitter = _ColumnFitter(bolt)
-        batch = fitter.fit(stream.schema, columns_by_call)
+        arrow_rows = fitter.fit(stream.schema, columns_by_call)
         for row, error in sorted(fitter.errors_by_row.items()):
             if misfit_log is None:
                 raise error
             input_row = int(parents[row])
             cause_by_input.setdefault(input_row, cause_of_output(bolt, error, misfit_log))
-        emitted.append(EmittedRows(stream, None, parents, batch=batch))
+        emitted.append(EmittedRows(stream, None, parents, arrow_rows=arrow_rows))
     failed_inputs = {row for row, _ in collector.failures} | cause_by_input.keys()
     if failed_inputs:
         emitted = [rows.without_inputs(failed_inputs) for rows in emitted]

@@ -158,17 +158,17 @@ class Guard:
     """
 
     def __init__(self, bolt_name: str, memory: CallMemory, orders: Orders) -> None:
-        """Guard a bolt.
+        """Guard a bolt: write down each of its calls, and make no call for poison.
 
         Args:
             memory: shared with the parent; gets each call.
-            orders: of the parent, who has seen at which calls earlier children ended: what is done
-                differently now.
+            orders: what this child does differently from the children that ended before it: the
+                calls that it leaves out or divides. The parent writes them before it forks.
         """
         self.block_number = 0
         self.places: Sequence[Sequence[Delivery]] = ()
         self.bolt_name = bolt_name
-        self._memory = memory
+        self._call_memory = memory
         self._orders = orders
         # for the current block: by the roots of a tuple, how many calls there were for such tuples.
         # Calls for several rows are counted together, under the empty set
@@ -182,6 +182,7 @@ class Guard:
     @contextmanager
     def recorded_phase(self, phase: Phase) -> Iterator[None]:
         """Write down that the bolt is prepared or cleaned up, as long as the context lasts."""
+        # no rows: the phase alone matters
         call = Call(
             self.bolt_name,
             self.block_number,
@@ -190,28 +191,43 @@ class Guard:
             end_row=0,
             roots=frozenset(),
         )
-        self._memory.write_call(phase, call)
+        self._call_memory.write_call(phase, call)
+        # not in a `finally`: if the bolt ends this process, by sys.exit for example, the parent
+        # reads
+        # the phase in which that was
         yield
-        self._memory.write_idle()
+        self._call_memory.write_idle()
 
     def call_for_tuple(self, received: Tuple, execute: Callable[[], None]) -> None:
-        """Write a call for one tuple down, and make it; `Isolated`: the tuple is poison.
+        """Write a call for one tuple down, and make it.
 
-        `execute`: calls the bolt for the tuple.
+        Raises `Isolated`: the tuple is poison, that is, it killed or hung a child before, so the
+        bolt is not called. `execute`: calls the bolt for the tuple.
         """
         deliveries = received.deliveries if isinstance(received, PlacedTuple) else ()
-        call = self.count_call(row_count=1, roots=_roots_of_tuple(deliveries))
+        call = self.numbered_call(row_count=1, roots=_roots_of_tuple(deliveries))
         poison_error = self._orders.error_for(call)
         if poison_error is not None:
+            # the same exception object is raised for each such call: without this its traceback
+            # would grow
             raise poison_error.with_traceback(None)
         try:
             self.make_call(call, execute)
         except BaseException:  # `sys.exit` in it fails the tuple, and the child goes on
-            self._memory.write_idle()
+            self._call_memory.write_idle()
             raise
 
-    def count_call(self, row_count: int, roots: frozenset[int] = frozenset()) -> Call:
-        """Count a call for several rows, or for a tuple of some roots; return the call."""
+    def numbered_call(self, row_count: int, roots: frozenset[int] = frozenset()) -> Call:
+        """Return the next call of the block, with its number.
+
+        Calls for one tuple are numbered among those for tuples of the same roots. So a call has the
+        same number in the next child, also if a bolt before emits in another order then.
+
+        Args:
+            row_count: how many rows it is for.
+            roots: of its only tuple, as indices; empty: it is for several rows, or its tuple has
+                none, or too many. Such calls are numbered together.
+        """
         call_number = self._call_count_by_roots[roots]
         self._call_count_by_roots[roots] += 1
         return Call(
@@ -269,13 +285,13 @@ class Guard:
 
         It stays written if it ends the process (of an `ArrowBolt` SystemExit too).
         """
-        self._memory.write_call(Phase.EXECUTE, call)
+        self._call_memory.write_call(Phase.EXECUTE, call)
         try:
             execute()
         except Exception:
-            self._memory.write_idle()
+            self._call_memory.write_idle()
             raise
-        self._memory.write_idle()
+        self._call_memory.write_idle()
 
 
 class Guarded(Generic[B]):
@@ -324,7 +340,7 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Call the bolt for all rows at once, or piece by piece; fail the rows that are poison."""
-        call = self.guard.count_call(batch.num_rows)
+        call = self.guard.numbered_call(batch.num_rows)
         pieces = [CallPiece(call, poison_error=None)]
         if batch.num_rows:
             pieces = self.guard.pieces_of(call)

@@ -44,7 +44,7 @@ from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for, value_keys
 from spout.topology.stage_pass import Arrival, Frame, StagePass, StreamPass
 from spout.topology.stages import Route
-from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
+from spout.tuples.anchors import AnchorForm, Anchors, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, ROOT, TASK, TO, Origins
 from spout.tuples.counts import Counted, Tally, What, sum_of_counts
 from spout.tuples.messages import MessageRows
@@ -98,7 +98,7 @@ class StageRun:
 
     def __init__(
         self,
-        pass_: StagePass,
+        stage: StagePass,
         context: BoltContext,
         pulse: Pulse | None = None,
         clock_ns: ClockNs = time.perf_counter_ns,
@@ -106,17 +106,18 @@ class StageRun:
         """Prepare the bolts that run in this task.
 
         Args:
-            pass_: what the stage does.
+            stage: what the stage does.
             context: of the task; each bolt gets one with its own name.
             pulse: is called when a call of a bolt begins and ends, for the thread that watches for
                 hangs; None: nobody watches.
             clock_ns: by which bolts are timed.
         """
         self._gate: Gate | None = None
-        self._pass = pass_
-        self._outbox = TaskOutbox(pass_)
+        self._stage = stage
+        self._outbox = TaskOutbox(stage)
         self.frame_rows_received = 0
-        self._tuples_dealt = 0  # by groupings that give each task a tuple in turn (shuffle)
+        # by groupings that give each task a tuple in turn (shuffle)
+        self._tuples_sent_by_grouping = 0
         self._rows_bundled = 0  # rows that have left in bundles
         self._partition = context.partition
         # of the rows from the stage before, and of those for the stage behind: the driver compares
@@ -126,17 +127,22 @@ class StageRun:
         self._tally = Tally()  # of what spouts emit
         self._work_by_bolt: dict[str, BoltWork] = {}  # bolts that run in this task, producers first
         self._inbox_by_bolt: dict[str, list[ReceivedRows]] = {}
-        for bolt in pass_.bolts:
+        for bolt in stage.bolts:
             # also of a bolt that does not run in this task: nothing is sent to it
             self._inbox_by_bolt[bolt.name] = []
             # 0 tasks: it runs in all of the stage
             runs_here = not bolt.tasks or context.partition < bolt.tasks
             if runs_here:
-                bolt_context = BoltContext(bolt.name, context.partition, context.batch_id, pass_.tasks)
+                bolt_context = BoltContext(
+                    bolt.name,
+                    context.partition,
+                    context.batch_id,
+                    stage.tasks,
+                )
                 self._work_by_bolt[bolt.name] = BoltWork(
                     bolt,
                     bolt_context,
-                    tracked=pass_.tracked,
+                    tracked=stage.tracked,
                     pulse=pulse,
                     clock_ns=clock_ns,
                 )
@@ -167,16 +173,16 @@ class StageRun:
         Raises `TypeError`: the rows are of another kind than the stage works on.
         """
         # the bolts work on a DataFrame
-        if self._pass.frame is not None:
-            self._put_frame_into_inbox(self._pass.frame, rows, anchors)
+        if self._stage.frame is not None:
+            self._put_frame_into_inbox(self._stage.frame, rows, anchors)
         elif isinstance(rows, MessageRows):
             # a keyed bolt ends the topology: what leaves names its roots by position as well
-            if self._pass.carries_roots and anchors is not None:
+            if self._stage.carries_roots and anchors is not None:
                 self._outbox.origins.add_roots(anchors.roots(), anchors.column)
-            spout_stream = self._pass.spouts[input_id_of(rows.source)]
+            spout_stream = self._stage.spouts[input_id_of(rows.source)]
             self._emit(spout_stream, rows, anchors)
-        elif self._pass.keyed_stream is not None:
-            self._emit(self._pass.keyed_stream, rows, anchors)
+        elif self._stage.keyed_stream is not None:
+            self._emit(self._stage.keyed_stream, rows, anchors)
         elif isinstance(rows, ArrowRows):
             self._sort_rows_of_stage_before(rows.batch, rows.places)
         else:
@@ -185,8 +191,8 @@ class StageRun:
 
     def _put_frame_into_inbox(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
         """Put rows of a DataFrame into the inbox of the first bolt; `anchors` as in `feed`."""
-        if anchors is not None and self._pass.upstream:  # an operator before has sent them
-            arrived_fingerprint = fingerprint_of(anchors.carry, anchors.column)
+        if anchors is not None and self._stage.upstream:  # an operator before has sent them
+            arrived_fingerprint = fingerprint_of(anchors.form, anchors.column)
             self._received_fingerprint = self._received_fingerprint.plus(arrived_fingerprint)
         rows_before = self.frame_rows_received
         self.frame_rows_received += len(rows)
@@ -209,7 +215,7 @@ class StageRun:
             places = Descendants(anchors, np.arange(len(rows)), places_of_rows)
         else:
             places = places_of_rows()
-        first_bolt = self._pass.bolts[0].name
+        first_bolt = self._stage.bolts[0].name
         self._inbox_by_bolt[first_bolt].append(ReceivedRows(rows, places))
 
     def _with_hops_of_task_and_row(
@@ -261,33 +267,38 @@ class StageRun:
         `places`: of all rows; None: the rows have them in a column.
         """
         received = PlacedRows(batch, places)
-        fingerprint = received.fingerprint(Carry.HOPS)
+        # the driver compares it with that of what the stage before sent
+        fingerprint = received.fingerprint(AnchorForm.HOPS)
         self._received_fingerprint = self._received_fingerprint.plus(fingerprint)
         destinations = batch.column(TO).to_numpy(zero_copy_only=False)
         # the rows of a bundle have one destination, so mostly there is nothing to divide
         have_one_destination = (destinations == destinations[:1]).all()
-        distinct = destinations[:1]
+        distinct = destinations[:1]  # empty if there are no rows
         if not have_one_destination:
             distinct = np.unique(destinations)
         for destination in distinct.tolist():
             rows_for_it = received
             if len(distinct) > 1:
                 rows_for_it = received.take(np.flatnonzero(destinations == destination))
-            arrival = self._pass.arrival_by_number.get(destination)
+            arrival = self._stage.arrival_by_number.get(destination)
             if arrival is None:  # no bolt of this stage receives them
                 self._outbox.forward(destination, rows_for_it.rows, rows_for_it.places)
             else:
                 self._put_into_inbox(arrival, rows_for_it)
 
     def _put_into_inbox(self, arrival: Arrival, placed_rows: PlacedRows) -> None:
-        """Put rows of one subscription into the inbox of its bolt, as tuples of their stream."""
+        """Put rows of one subscription into the inbox of its bolt, as tuples of their stream.
+
+        `arrival`: the stream of the rows, and the bolt that reads it.
+        """
         stream = arrival.stream
         fields = placed_rows.rows.column(stream.column).flatten()
         tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
         places: Sequence[Deliveries] | None = placed_rows.places
         if not places:  # the rows have them in a column; or there are no rows
-            places = places_of(Anchors(Carry.HOPS, placed_rows.rows.column(ANCHOR)))
-        if self._pass.carries_roots:
+            places = places_of(Anchors(AnchorForm.HOPS, placed_rows.rows.column(ANCHOR)))
+        # a keyed bolt comes later: rows that leave have source and position of their root, too
+        if self._stage.carries_roots:
             self._outbox.origins.add_roots(only_roots(places), placed_rows.rows.column(ROOT))
         rows = ArrowRows(tuples, came_from=stream.id)
         self._inbox_by_bolt[arrival.consumer].append(ReceivedRows(rows, places))
@@ -328,9 +339,9 @@ class StageRun:
         outstanding = outstanding_of(chain(open_tuples, left_open))
         counts_of_bolts = [work.tally.counts() for work in self._work_by_bolt.values()]
         report = TaskReport(
-            operator=self._pass.name,
-            upstream=self._pass.upstream,
-            consumer=self._pass.consumer,
+            operator=self._stage.name,
+            upstream=self._stage.upstream,
+            consumer=self._stage.consumer,
             outstanding=outstanding,
             marks=self._root_marks(collectors),
             received_fingerprint=self._received_fingerprint,
@@ -339,7 +350,7 @@ class StageRun:
             errors=tuple(chain.from_iterable(collector.errors for collector in collectors)),
             raised=first_of_each(chain(*(collector.tracebacks for collector in collectors))),
         )
-        return report_behind_keyed(report) if self._pass.is_behind_keyed else report
+        return report_behind_keyed(report) if self._stage.is_behind_keyed else report
 
     def _refuse_late_emissions(self) -> None:
         """Raise `TupleError` if a bolt emitted after its task had ended.
@@ -357,7 +368,7 @@ class StageRun:
         """Return the roots that failed, with causes, and those whose timeout was reset."""
         # by what roots are named: their index in the batch's plan; or, behind a keyed bolt, which
         # holds roots of earlier batches, the edge of the held tuple
-        root_source = NUMBERED if self._pass.is_behind_keyed else PLANNED
+        root_source = NUMBERED if self._stage.is_behind_keyed else PLANNED
         failures = chain.from_iterable(collector.failures for collector in collectors)
         touched = set[int]().union(*(collector.touched for collector in collectors))
         touched_roots = np.array(sorted(touched), np.int64)
@@ -412,10 +423,10 @@ class StageRun:
         That is done once for all routes, before tasks are found by the values. None: nobody needs
         Arrow rows.
         """
-        leaves_in_bundles = emissions.stream.leaves_task and self._pass.frame is None
-        if emissions.batch is None or self._pass.bundling is None or not leaves_in_bundles:
-            return emissions.batch
-        return self._pass.bundling.dictionary_encoded(emissions.batch)
+        leaves_in_bundles = emissions.stream.leaves_task and self._stage.frame is None
+        if emissions.arrow_rows is None or self._stage.bundling is None or not leaves_in_bundles:
+            return emissions.arrow_rows
+        return self._stage.bundling.dictionary_encoded(emissions.arrow_rows)
 
     def _send_to_sink(self, stream: StreamPass, batch: pa.RecordBatch, count: int) -> None:
         """Put tuples into the outbox for each output of the sink that gets their stream.
@@ -425,7 +436,7 @@ class StageRun:
         no_places: list[Deliveries] = [()] * count
         for output in stream.outputs:
             tasks = np.zeros(count, np.int64)
-            if not self._pass.is_last:
+            if not self._stage.is_last:
                 # Which task of a later stage forwards them does not matter, but a tuple that runs
                 # again must take the same way: so its values decide. Of the 64 bits of their key
                 # the upper 31 are taken, which fit into the column
@@ -451,24 +462,33 @@ class StageRun:
             return np.full(len(places), copy, np.int64)
         fields = route.subscription.fields
         keys = value_keys(batch, fields) if fields else None  # None: no grouping by fields
-        dealt_before = self._tuples_dealt
-        self._tuples_dealt += len(places)
+        # tuples without a place go to the tasks by turns: they are counted, so that the next ones
+        # go on
+        # with the next task
+        dealt_before = self._tuples_sent_by_grouping
+        self._tuples_sent_by_grouping += len(places)
         return tasks_for(route.subscription.kind, route.tasks, keys, places, dealt_before)
 
     def _pop_leaving_rows(self) -> pa.RecordBatch:
         """Empty the outbox; return its rows, in bundles or one by one, as one batch."""
         leaving = self._outbox.pop_rows()
-        # a tracked bolt receives them directly: the driver compares what was sent and received
-        if self._pass.consumer:
+        # an operator of this package receives them next: the driver compares what was sent with
+        # what
+        # that one received. Behind the last stage the sink or Spark's own operators do, which
+        # report
+        # nothing
+        if self._stage.consumer:
             for placed_rows in leaving:
-                fingerprint = placed_rows.fingerprint(self._pass.carry)
+                fingerprint = placed_rows.fingerprint(self._stage.leaving_form)
                 self._sent_fingerprint = self._sent_fingerprint.plus(fingerprint)
-        if self._pass.bundling is None:
+        if self._stage.bundling is None:
             batches = [placed_rows.rows for placed_rows in leaving]
-            return one_batch(batches, self._pass.schema, self._pass.name)
+            return one_batch(batches, self._stage.schema, self._stage.name)
+        # rows that are not tracked have nothing that chooses their task: they are numbered through,
+        # and go by turns
         rows_before = self._rows_bundled
         self._rows_bundled += sum(placed_rows.rows.num_rows for placed_rows in leaving)
-        return self._pass.bundling.bundle(leaving, rows_before)
+        return self._stage.bundling.bundle(leaving, rows_before)
 
 
 class TaskOutbox:
@@ -486,9 +506,9 @@ class TaskOutbox:
             (before a keyed bolt).
     """
 
-    def __init__(self, pass_: StagePass) -> None:
+    def __init__(self, stage: StagePass) -> None:
         self.origins = Origins()
-        self._pass = pass_
+        self._stage = stage
         self._leaving: list[PlacedRows] = []
 
     def add_tuples(
@@ -506,12 +526,12 @@ class TaskOutbox:
             tasks: `(n,) int64`: the task that each one goes to.
             places: of each tuple.
         """
-        if self._pass.has_bare_rows:
+        if self._stage.has_bare_rows:
             self._leaving.append(PlacedRows(tuples))
-        elif self._pass.frame is not None:
-            anchors = column_of(places, self._pass.carry, stream.id.component)
+        elif self._stage.frame is not None:
+            anchors = column_of(places, self._stage.leaving_form, stream.id.component)
             columns = [*tuples.columns, anchors]
-            rows = pa.RecordBatch.from_arrays(columns, schema=self._pass.schema)
+            rows = pa.RecordBatch.from_arrays(columns, schema=self._stage.schema)
             self._leaving.append(PlacedRows(rows))
         else:
             self._collect(self._as_structs(stream, destination, tuples, tasks, places))
@@ -535,9 +555,9 @@ class TaskOutbox:
             # places that are arrays stay beside the rows: a bundle takes them so, and only rows
             # that leave one by one need a column of them
             places_beside = places
-        elif not self._pass.is_last:  # behind the last stage no bolt needs places
+        elif not self._stage.is_last:  # behind the last stage no bolt needs places
             columns[ANCHOR] = column_of(places)
-        if self._pass.carries_roots:
+        if self._stage.carries_roots:
             columns[ROOT] = self.origins.column(only_roots(places))
         rows = pa.RecordBatch.from_pydict(columns)
         return PlacedRows(rows, places_beside, destination, tasks)
@@ -549,8 +569,8 @@ class TaskOutbox:
             destination: the number of the subscription or of the sink's output.
             places: of the rows; None: they have them in a column, or need none.
         """
-        if self._pass.has_bare_rows:
-            stream = self._pass.passing_streams[destination]
+        if self._stage.has_bare_rows:
+            stream = self._stage.passing_streams[destination]
             fields = rows.column(stream.column).flatten()
             tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
             self._leaving.append(PlacedRows(tuples))
@@ -570,20 +590,20 @@ class TaskOutbox:
         For a bundle they stay as they are. Rows that leave one by one get all columns of the
         stage's schema; the columns of other streams are null.
         """
-        if self._pass.bundling is not None:
+        if self._stage.bundling is not None:
             self._leaving.append(placed_rows)
             return
         count = placed_rows.rows.num_rows
         columns = dict(zip(placed_rows.rows.schema.names, placed_rows.rows.columns, strict=True))
         columns[TO] = pa.array(np.full(count, placed_rows.to, np.int32))
         columns[TASK] = pa.array(placed_rows.tasks, pa.int32())
-        if placed_rows.places is not None and ANCHOR in self._pass.schema.names:
+        if placed_rows.places is not None and ANCHOR in self._stage.schema.names:
             columns[ANCHOR] = placed_rows.places.column()
         ordered_columns: list[pa.Array] = []
-        for field in self._pass.schema:
+        for field in self._stage.schema:
             if field.name in columns:
                 ordered_columns.append(columns[field.name])
             else:
                 ordered_columns.append(pa.nulls(count, field.type))
-        rows = pa.RecordBatch.from_arrays(ordered_columns, schema=self._pass.schema)
+        rows = pa.RecordBatch.from_arrays(ordered_columns, schema=self._stage.schema)
         self._leaving.append(PlacedRows(rows))

@@ -21,7 +21,7 @@ from acker.errors import UsageError
 from spout.bolts.bolts import ArrowBolt, BatchCollector
 from spout.bolts.outputs import zone_or_utc
 from spout.spark.arrow_types import arrow_schema_of
-from spout.streaming.frames import loose, node_of
+from spout.streaming.frames import node_behind_spark, node_of
 from spout.topology.chain import Step
 from spout.tuples.columns import ANCHOR
 
@@ -89,10 +89,10 @@ def fail_when(
         anchored = with_anchors(rows, operator)
         step = Step(operator, FailWhen(reason), visible_schema(anchored, operator))
         flagged = anchored.withColumn(FLAG, flag)
-        # *loose*: the bolt runs behind Spark's own operators, here those that compute the flag
-        failing = loose(flagged, step)
+        # the node of a bolt behind Spark's own operators: here those that compute the flag
+        failing_node = node_behind_spark(flagged, step)
         # with the hidden column only if the user had it in the rows
-        return failing.frame(anchored=ANCHOR in rows.columns)
+        return failing_node.frame(anchored=ANCHOR in rows.columns)
 
     return attach
 

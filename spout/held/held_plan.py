@@ -53,14 +53,16 @@ def refuse_query(plan: JavaObject) -> None:
     _refuse_second_source(plan)
 
 
-def watermark_holds(plan: JavaObject) -> tuple[str, ...]:
-    """Return for each `withWatermark` of a logical plan the name of the `spout.hold` below it.
+def hold_name_of_each_watermark(plan: JavaObject) -> tuple[str, ...]:
+    """Return, for each `withWatermark` of a logical plan, the name of the `spout.hold` below it.
 
-    The name is empty if there is none below it, or if there are several. The
-    order is that in which Spark's physical plan has the watermarks: a node before its
-    children, and all below the first child before the second one.
+    Empty: there is none below it, or several, so that nobody can tell which.
+
+    They are in the order in which the physical plan has the watermarks: a node comes before its
+    children, and all below the first child before the second.
     """
     hold_of_each_watermark: list[str] = []
+    # `nodes` goes on with the last child: so the first one is the last in the list
     for node in nodes(plan, _first_child_last):
         if node.nodeName() == WATERMARK:
             holds_below = [node_name(below) for below in nodes(node) if _is_hold(below)]

@@ -6,7 +6,8 @@ anchors in the aggregate, so that Spark's state store, and with it the checkpoin
 that are not acked yet; a join keeps them with its rows. `ack_anchors` acks them when the row that
 they ended up in is written.
 
-An *anchor* in the column `ANCHOR` has one of several forms (`Carry`). Before `hold` it has source
+An *anchor* in the column `ANCHOR` has one of several forms (`AnchorForm`). Before `hold` it has
+source
 and position of its root, beside what it has within a batch (WIDE). Behind `hold` it has source and
 position of its root, and an *edge*, which names the delivery into Spark's state (`HELD_TYPE`).
 
@@ -56,7 +57,7 @@ from spout.streaming.frames import hidden_column, streams_behind, through
 from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchor_columns import EDGE, HELD_TYPE, UNTIL, with_one_anchor_column
-from spout.tuples.anchors import ORDINAL_BITS, WIDE_TYPE, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, WIDE_TYPE, AnchorForm, Anchors
 from spout.tuples.columns import ANCHOR
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
@@ -87,15 +88,16 @@ def hold(
     ('_windhover', 'struct<source:bigint,position:bigint,edge:bigint>')
 
     Behind it every row must reach an aggregate with `collect_anchors`, or a join (`join_anchors`).
-    A record stays open until `ack_anchors` has acked all its rows. Its `timeout` ends with the
+    A record stays pending until `ack_anchors` has acked all its rows. Its `timeout` ends with the
     batch that holds it; from then on `held_timeout` counts, three days by default. If that passes
     it is replayed, and counts again in a window that is still open. So `held_timeout` must be
     longer than a window, its delay and any time in which the topic is quiet, and
-    `max_spout_pending` larger than the number of records in the open windows. Rows that a filter
-    behind it drops stay open for so long, so filter before it. So do rows of an inner join without
-    a match, or with a null in its condition; use an outer join to decide about them. Compute
-    sliding windows before it (``withColumn("window", window(...))``), so that each copy of a row is
-    held separately. Hold each side of a join before the join, under its own name.
+    `max_spout_pending` larger than the number of records in the open windows. The records of rows
+    that a filter behind it drops stay pending for so long, so filter before it. So do those of rows
+    of an inner join without a match, or with a null in its condition; use an outer join to decide
+    about them. Compute sliding windows before it (``withColumn("window", window(...))``), so that
+    each copy of a row is held separately. Hold each side of a join before the join, under its own
+    name.
 
     Args:
         until: the event time at which a watermark drops the row: the window's end, or the event
@@ -122,7 +124,7 @@ def hold(
     drop_time = sql.expr(until) if isinstance(until, str) else until
     until_ms = sql.lit(NEVER_MS)  # no watermark drops rows
     if drop_time is not None:
-        until_ms = _ceiled_ms(drop_time)
+        until_ms = _rounded_up_ms(drop_time)
 
     def attach(rows: DataFrame) -> DataFrame:
         """Return the rows with anchors that stay valid after their batch, in the last column."""
@@ -132,18 +134,19 @@ def hold(
             no_anchor = sql.lit(None).cast(spark_type_of(HELD_TYPE))
             return anchored.withColumn(ANCHOR, no_anchor)
         # `subscriptions`: over which the tuples came from the source, as part of their edges
-        stream, carry, subscriptions = hidden_column(anchored, name)
+        stream, anchor_form, subscriptions = hidden_column(anchored, name)
         # only the WIDE form has source and position, which mean something in later batches too; the
         # others name a root by its index in this batch's plan
-        if carry is not Carry.WIDE:
+        if anchor_form is not AnchorForm.WIDE:
             raise UsageError(
                 f"{name!r}: these rows cannot be held: read them with read_stream(..., delayed_acks=True),"
                 " and hold them behind that, BasicBolts or fail_when, before any grouping"
             )
         refuse_limit(logical_plan(anchored))
-        stream.loose.add(name)  # it runs behind Spark's own operators
-        ledger = Application.of(anchored.sparkSession).ledger.accumulator
-        task = HoldTask(name, stream.id, ledger, subscriptions, fails_late=late == "fail")
+        # `settle` raises if no task of this operator has reported of a batch
+        stream.names_behind_spark.add(name)
+        accumulator = Application.of(anchored.sparkSession).ledger.accumulator
+        task = HoldTask(name, stream.id, accumulator, subscriptions, fails_late=late == "fail")
         return _held_rows(anchored.withColumn(UNTIL, until_ms), task)
 
     return attach
@@ -219,45 +222,47 @@ def ack_anchors(
         UsageError: the rows have no column of anchors, a join dropped those of one side, two
             columns for the bolt have the same name, or the bolt is no BasicBolt or ArrowBolt.
     """
-    operator = name or "ack_anchors"
+    operator_name = name or "ack_anchors"
     if bolt is not None:
-        operator = bolt_name(bolt, name or None)
-        check_bolt(operator, bolt)
+        operator_name = bolt_name(bolt, name or None)
+        check_bolt(operator_name, bolt)
         if not isinstance(bolt, BasicBolt | ArrowBolt):
             raise UsageError(
-                f"{operator!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by itself, and"
+                f"{operator_name!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by"
+                " itself, and"
                 f" {type(bolt).__name__} is none; derive it from one of them"
             )
-    observers = check_hooks(operator, hooks)
+    observers = check_hooks(operator_name, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
         """Return the rows, or what the bolt emits for them, behind a task that acks anchors."""
-        refuse_holds_left_out(rows, operator)
+        refuse_holds_left_out(rows, operator_name)
         # behind a join: with the anchors of both sides in one column
-        anchored = with_one_anchor_column(rows, operator)
+        anchored = with_one_anchor_column(rows, operator_name)
         step: Step | None = None  # None: no bolt works on the rows
         if bolt is None:
-            schema = visible_schema(anchored, operator)
+            schema = visible_schema(anchored, operator_name)
         else:
-            _refuse_namesakes(anchored, operator)
-            schema = output_schema(operator, bolt, zone_of_session(anchored.sparkSession))
-            step = Step(operator, bolt, schema, observers)
+            _refuse_namesakes(anchored, operator_name)
+            schema = output_schema(operator_name, bolt, zone_of_session(anchored.sparkSession))
+            step = Step(operator_name, bolt, schema, observers)
         tracked_streams = streams_behind(anchored)
         if not tracked_streams:
             # rows of plain DataFrames have nothing to ack, and go through the bolt alone
-            return through(anchored, AckTask(operator, step=step), schema)
+            return through(anchored, AckTask(operator_name, step=step), schema)
+        # `settle` raises if no task of this operator has reported of a batch
         for stream in tracked_streams:
-            stream.loose.add(operator)  # it runs behind Spark's own operators
+            stream.names_behind_spark.add(operator_name)
         # each query has one tracked stream: one with several is refused when it starts
         stream = tracked_streams[0]
         task = AckTask(
-            operator,
-            stream=stream.id,
-            ledger=Application.of(anchored.sparkSession).ledger.accumulator,
+            operator_name,
+            stream_id=stream.id,
+            accumulator=Application.of(anchored.sparkSession).ledger.accumulator,
             step=step,
             safety=stream.safety,
         )
-        return through(anchored, task, schema, label(operator))
+        return through(anchored, task, schema, label(operator_name))
 
     return attach
 
@@ -271,56 +276,58 @@ class HoldTask:
     through Python costs time.
 
     Attributes:
-        stream: the id of the tracked stream.
-        ledger: the accumulator of Spark's that reports go to.
+        stream_id: of the tracked stream.
+        accumulator: of Spark's; reports go to it.
         subscriptions: the keys of the subscriptions over which the tuples came from the source, in
             order.
         fails_late: whether a row that a watermark dropped fails its root; else it is acked.
     """
 
     name: str
-    stream: str
-    ledger: Any
+    stream_id: str
+    accumulator: Any
     subscriptions: tuple[int, ...]
     fails_late: bool
 
     def __call__(self, columns: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        """Yield the edges of rows, by the fields of their anchors and their times.
+        """Yield the edges of the rows of one task, batch by batch.
 
-        Report at the end.
+        Report the rows as held after the last one.
 
         `columns`: for each batch the packed anchors, source and position of the roots, and the
-        times in ms until which the rows are held.
+        event times, ms, at which a watermark drops the rows.
         """
-        holder = holder_of(self.name, fails_late=self.fails_late)
+        # who holds the tuples, in the form of a cause
+        holder_cause = holder_of(self.name, fails_late=self.fails_late)
         marks_by_batch: list[RootMarks] = []
         subscription = subscription_key(SPARK.component, DEFAULT_STREAM, self.name)
         # part of each edge: where a row is held, so that two equal rows have different edges
         held_at = HeldAt(subscription, task_name().partition, first_row=0)
         for packed_anchors, sources, positions, until_column in columns:
-            anchors = Anchors(Carry.PACKED, pa.array(_numbers(packed_anchors)))
+            anchors = Anchors(AnchorForm.PACKED, pa.array(_numbers(packed_anchors)))
             roots = RootPositions(_numbers(sources), _numbers(positions))
             edges = held_edges(roots, self.subscriptions, anchors.ordinals(), held_at)
             # the rows of a task are numbered through all its batches
             held_at = held_at._replace(first_row=held_at.first_row + len(packed_anchors))
+            # a null: the row counts as too late
             until_ms = _numbers(until_column, null=_DROPPED_MS)
             # rows of another stream have no anchor, so nothing is reported of them
-            is_unanchored: npt.NDArray[np.bool_] | None = None  # None: all have one
+            unanchored_flags: npt.NDArray[np.bool_] | None = None  # None: all have one
             anchored_rows: I64 | slice = slice(None)  # all rows
             if packed_anchors.null_count:
-                is_unanchored = np.asarray(packed_anchors.is_null())
-                anchored_rows = np.flatnonzero(~is_unanchored)
+                unanchored_flags = np.asarray(packed_anchors.is_null())
+                anchored_rows = np.flatnonzero(~unanchored_flags)
             # copies: otherwise they would keep the whole batch, whose columns share one buffer
             held_roots = RootPositions(
                 roots.sources[anchored_rows].copy(),
                 roots.positions[anchored_rows].copy(),
             )
             held_until_ms = until_ms[anchored_rows].copy()
-            marks = held_marks(holder, held_roots, edges[anchored_rows], held_until_ms)
+            marks = held_marks(holder_cause, held_roots, edges[anchored_rows], held_until_ms)
             marks_by_batch.append(marks)
-            yield pa.array(edges.view(np.int64), mask=is_unanchored)
+            yield pa.array(edges.view(np.int64), mask=unanchored_flags)
         report = TaskReport(self.name, marks=RootMarks.together(marks_by_batch))
-        add_report(self.ledger, self.stream, report)
+        add_report(self.accumulator, self.stream_id, report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,15 +335,15 @@ class AckTask:
     """Acks the anchors on the rows of one task, and passes the rows on, through a bolt if any.
 
     Attributes:
-        stream: the id of the tracked stream; empty where nothing is tracked.
-        ledger: the accumulator of Spark's that reports go to; None where nothing is tracked.
+        stream_id: of the tracked stream; empty where nothing is tracked.
+        accumulator: of Spark's; reports go to it. None where nothing is tracked.
         step: the bolt that works on the rows; None: there is none.
         safety: how long a call of the bolt may last, and whether it runs in a child process.
     """
 
     name: str
-    stream: str = ""
-    ledger: Any = None
+    stream_id: str = ""
+    accumulator: Any = None
     step: Step | None = None
     safety: Safety = field(default_factory=Safety)
 
@@ -348,15 +355,16 @@ class AckTask:
         """
         # an empty one first, so that no batch at all is no error
         anchors_by_batch = [RowAnchors.of(pa.array([], pa.list_(HELD_TYPE)))]
-        bolt_report = TaskReport(self.name)
+        bolt_report = TaskReport(self.name)  # without a bolt it stays empty
         if self.step is None:
             for batch in batches:
+                # without numbers of rows: all anchors are acked, so nobody asks which row has which
                 anchors_by_batch.append(RowAnchors.of(batch.column(ANCHOR)))
                 yield batch.drop_columns([ANCHOR])
         else:
-            is_tracked = self.ledger is not None
-            arrives = Carry.PACKED if is_tracked else Carry.NONE
-            stage = Chain((self.step,), arrives=arrives).stage
+            is_tracked = self.accumulator is not None
+            anchor_form = AnchorForm.PACKED if is_tracked else AnchorForm.NONE
+            stage = Chain((self.step,), arriving_form=anchor_form).stage
             with no_garbage_collection(), running_stage(stage, self.safety) as run:
                 rows_before = 0
                 for batch in batches:
@@ -366,13 +374,17 @@ class AckTask:
                     roots: Anchors | None = None
                     if is_tracked:
                         # a packed anchor has the index of its root in the upper bits
-                        roots = Anchors(Carry.PACKED, pa.array(row_numbers << ORDINAL_BITS))
+                        roots = Anchors(AnchorForm.PACKED, pa.array(row_numbers << ORDINAL_BITS))
                     yield run.feed(ArrowRows(batch.drop_columns([ANCHOR])), roots)
                 yield from run.finish()
                 bolt_report = run.report()
-        if self.ledger is not None:
+        if self.accumulator is not None:
             anchors = RowAnchors.together(anchors_by_batch)
-            add_report(self.ledger, self.stream, self._report_of_anchors(anchors, bolt_report))
+            add_report(
+                self.accumulator,
+                self.stream_id,
+                self._report_of_anchors(anchors, bolt_report),
+            )
 
     def _report_of_anchors(self, anchors: RowAnchors, bolt_report: TaskReport) -> TaskReport:
         """Return the report that says of the anchors what the bolt's report says of their rows.
@@ -502,7 +514,7 @@ def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
     return RootPositions(sources, positions), _numbers(anchors.field("edge"))
 
 
-def _ceiled_ms(time: Column) -> Column:
+def _rounded_up_ms(time: Column) -> Column:
     """Return a time in ms, rounded up: a watermark reaches this when it reaches the time."""
     # in numbers, since Spark adds an interval to a time by way of its date and its time zone, for
     # each row

@@ -38,17 +38,17 @@ from acker.errors import TupleError
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.held.keyed_exit import with_keyed_stage
-from spout.held.keyed_rows import KEY, ONE_KEY, reported_by_keyed_bolt
+from spout.held.keyed_rows import KEY, ONE_KEY, rows_reported_by_keyed_bolt
 from spout.publishing.delayed import NEVER_MS, RootPositions, held_marks, holder_of
 from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add_report
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.streaming.frames import through
 from spout.streaming.query_plan import label
-from spout.topology.stage_pass import StagePass, entry_of
+from spout.topology.stage_pass import StagePass, entry_operator_name
 from spout.topology.stages import Layout
 from spout.tuples.anchor_columns import HELD_TYPE
-from spout.tuples.anchors import Carry, Fingerprint, fingerprint_of
+from spout.tuples.anchors import AnchorForm, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, ROOT, TO
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause, cause_of
@@ -170,15 +170,15 @@ class EntryTask:
         bolt: the keyed bolt's name.
         upstream: name of the last stage before it.
         streams: what the bolt reads, by the number of its subscription (column ``_to``).
-        stream: the id of the tracked stream; empty where nothing is tracked.
-        ledger: the accumulator that reports go to; None where nothing is tracked.
+        stream_id: of the tracked stream; empty where nothing is tracked.
+        accumulator: reports go to it; None where nothing is tracked.
     """
 
     bolt: str
     upstream: str
     streams: Mapping[int, KeyedStream]
-    stream: str
-    ledger: Any
+    stream_id: str
+    accumulator: Any
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the key, the tuple and the anchor of each row that is held.
@@ -187,10 +187,10 @@ class EntryTask:
         """
         received = Fingerprint()
         held_batches: list[HeldBatch] = []
-        holder = holder_of(entry_of(self.bolt))
+        holder = holder_of(entry_operator_name(self.bolt))
         refused_count_by_number: Counter[int] = Counter()  # by the number of the subscription
         for batch in batches:
-            received = received.plus(fingerprint_of(Carry.HOPS, batch.column(ANCHOR)))
+            received = received.plus(fingerprint_of(AnchorForm.HOPS, batch.column(ANCHOR)))
             held = held_batch(batch.column(ANCHOR), batch.column(ROOT), holder)
             columns = {**self._columns(batch), ANCHOR: held.anchors}
             rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -202,9 +202,9 @@ class EntryTask:
             yield rows
             # without the anchors: Spark has them now, and the report needs the rest alone
             held_batches.append(held._replace(anchors=None))
-        if self.ledger is not None:
+        if self.accumulator is not None:
             report = self._report(held_batches, refused_count_by_number, received)
-            add_report(self.ledger, self.stream, report)
+            add_report(self.accumulator, self.stream_id, report)
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns of the key, then those of the tuples, by name.
@@ -264,7 +264,7 @@ class EntryTask:
         failed_roots = roots_of(PLANNED, lost_roots)
         failed_marks = RootMarks.of_roots(RootMark.FAILED, failed_roots, cause=cause)
         return TaskReport(
-            operator=entry_of(self.bolt),
+            operator=entry_operator_name(self.bolt),
             upstream=self.upstream,
             received_fingerprint=received,
             counts=failed_counts,
@@ -284,33 +284,40 @@ def keyed_streams(layout: Layout, stage: StagePass) -> dict[int, KeyedStream]:
 
 
 def attach_keyed_bolt(
-    rows: DataFrame, stage_before: StagePass, task: EntryTask, bolt: KeyedBolt, stage: StagePass
+    rows: DataFrame,
+    stage_before: StagePass,
+    entry_task: EntryTask,
+    bolt: KeyedBolt,
+    stage: StagePass,
 ) -> DataFrame:
     """Return the rows that leave a keyed bolt's stage; `rows` are those of the stage before.
 
-    1. The entry task, `task`, gives each tuple its key and its anchor.
+    1. The entry task gives each tuple its key and its anchor.
     2. Spark calls the bolt for each key, and has the rows in which it emits and reports.
     3. The exit task reports for it, and runs the bolts behind it.
     """
     if stage.keyed_stream is None:
         raise TypeError(f"stage {stage.name} is no keyed bolt's")
     # step 1
-    operator = "" if task.ledger is None else label(entry_of(task.bolt))
-    held = through(rows, task, task.schema(stage_before.schema), operator)
+    # empty where nothing is tracked
+    plan_label = ""
+    if entry_task.accumulator is not None:
+        plan_label = label(entry_operator_name(entry_task.bolt))
+    held = through(rows, entry_task, entry_task.schema(stage_before.schema), plan_label)
     # step 2
     key_paths = {}
-    for stream in task.streams.values():
+    for stream in entry_task.streams.values():
         key_paths[stream.column] = [(field,) for field in stream.key_fields]
-    reported = reported_by_keyed_bolt(
+    reported_rows = rows_reported_by_keyed_bolt(
         held,
-        task.bolt,
+        entry_task.bolt,
         bolt,
         stage.keyed_stream.schema,
-        streams={stream.column: stream.id for stream in task.streams.values()},
+        streams={stream.column: stream.id for stream in entry_task.streams.values()},
         key_paths=key_paths,
     )
     # step 3
-    return with_keyed_stage(reported, task.bolt, stage)
+    return with_keyed_stage(reported_rows, entry_task.bolt, stage)
 
 
 def _numbers(column: pa.Array) -> I64:

@@ -46,7 +46,7 @@ from spout.streaming.frames import streams_behind, through
 from spout.streaming.query_plan import label
 from spout.topology.stage_pass import StagePass, StreamPass
 from spout.topology.stages import SinkOutput
-from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry
+from spout.tuples.anchors import PATHS_TYPE, AnchorForm, Anchors
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, sum_of_counts
 from spout.tuples.failures import Cause
@@ -140,14 +140,14 @@ class ExitTask:
 
     Attributes:
         stage: the keyed bolt's, with the bolts behind it that need no shuffle.
-        stream: the id of the tracked stream; empty where nothing is tracked.
-        ledger: the accumulator that reports go to; None where nothing is tracked.
+        stream_id: of the tracked stream; empty where nothing is tracked.
+        accumulator: reports go to it; None where nothing is tracked.
         safety: how long a call of a bolt may last, and whether bolts run in a child process.
     """
 
     stage: StagePass
-    stream: str = ""
-    ledger: Any = None
+    stream_id: str = ""
+    accumulator: Any = None
     safety: Safety = field(default_factory=Safety)
 
     @property
@@ -159,7 +159,7 @@ class ExitTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass emitted rows on; report after the last row was taken."""
-        with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
+        with no_garbage_collection(), running_stage(self.stage, self.safety) as stage_run:
             marks_by_batch: list[RootMarks] = []
             counts: list[Counts] = []
             raised: list[Raised] = []
@@ -171,6 +171,7 @@ class ExitTask:
                 reporting = batch.filter(pc.invert(is_emitted))
                 reports = read_reports(reporting.column(REPORT))
                 reported_anchors = RowAnchors.of(reporting.column(ANCHOR))
+                # a row that neither fails nor resets its anchors acks them
                 marks = marks_of_anchors(reported_anchors, reports.failed, reports.reset)
                 marks_by_batch.append(marks)
                 counts += reports.counts
@@ -183,14 +184,14 @@ class ExitTask:
                 # source and position each one is
                 marks_of_emitted.append(RootMarks.of_roots(RootMark.KEYED, roots, edges))
                 tuples = unpacked_rows(emitted.column(EMITTED), self._schema, self.stage.name)
-                anchors: Anchors | None = None
+                anchors: Anchors | None = None  # None: nothing is tracked
                 if self.stage.tracked:
-                    anchors = Anchors(Carry.HOPS, paths_of(emitted_anchors))
-                yield run.feed(ArrowRows(tuples), anchors)
-            yield from run.finish()
-            if self.ledger is not None:
-                report = run.report()
-                # a root comes with each of its tuples
+                    anchors = Anchors(AnchorForm.HOPS, paths_of(emitted_anchors))
+                yield stage_run.feed(ArrowRows(tuples), anchors)
+            yield from stage_run.finish()
+            if self.accumulator is not None:
+                report = stage_run.report()
+                # several tuples of one root have the same mark: each is kept once
                 keyed_marks = RootMarks.together(marks_of_emitted).once_for_each_value()
                 report = replace(
                     report,
@@ -198,11 +199,11 @@ class ExitTask:
                     counts=sum_of_counts([report.counts, *counts]),
                     raised=first_of_each(chain(report.raised, raised)),
                 )
-                add_report(self.ledger, self.stream, report)
+                add_report(self.accumulator, self.stream_id, report)
 
 
 def paths_of(anchors: pa.ListArray) -> pa.Array:
-    """Return the paths of emitted rows, a list of them for each row (the HOPS form of `Carry`).
+    """Return the paths of emitted rows, for each row a list (`AnchorForm.HOPS`).
 
     A path leads from a root to a tuple. Behind a keyed bolt it begins with the edge of the held
     tuple, in place of the root's index. So a row that is anchored on tuples with the edges a and b
@@ -218,7 +219,7 @@ def paths_of(anchors: pa.ListArray) -> pa.Array:
 
 
 def stage_of_keyed_bolt(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
-    """Return the stage of a keyed bolt on a DataFrame, behind which is no bolt.
+    """Return the stage of a keyed bolt on a DataFrame. No other bolt is in it.
 
     Args:
         bolt: the bolt's name, which the stage has, too.
@@ -226,16 +227,23 @@ def stage_of_keyed_bolt(bolt: str, schema: pa.Schema, *, tracked: bool) -> Stage
         tracked: whether the rows come from a tracked stream.
     """
     stream_id = StreamId(bolt)
+    # a DataFrame has one stream, which leaves as the only output of the sink
     output = SinkOutput(number=0, stream=stream_id, stage=0)
-    emitted = StreamPass(stream_id, schema, column="", routes=(), outputs=(output,))
+    emitted_stream = StreamPass(
+        stream_id,
+        schema,
+        column="",  # the rows have the stream's own columns
+        routes=(),
+        outputs=(output,),
+    )
     return StagePass(
         name=bolt,
-        bolts=(),
+        bolts=(),  # Spark calls the keyed bolt, and no other bolt stands behind it
         schema=schema,
         tracked=tracked,
         is_last=True,
-        keyed_stream=emitted,
-        is_behind_keyed=True,
+        keyed_stream=emitted_stream,
+        is_behind_keyed=True,  # its roots are named by the edges of held tuples
     )
 
 
@@ -251,13 +259,13 @@ def with_keyed_stage(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
     if not tracked_streams:  # rows of plain DataFrames: there is nothing to report
         return through(rows, ExitTask(stage), stage.leaving_schema)
     for stream in tracked_streams:
-        stream.loose.add(bolt)  # it runs behind Spark's own operators
+        stream.names_behind_spark.add(bolt)  # it runs behind Spark's own operators
     # each query has one tracked stream: one with several is refused when it starts
     stream = tracked_streams[0]
     task = ExitTask(
         stage,
-        stream=stream.id,
-        ledger=Application.of(rows.sparkSession).ledger.accumulator,
+        stream_id=stream.id,
+        accumulator=Application.of(rows.sparkSession).ledger.accumulator,
         safety=stream.safety,
     )
     return through(rows, task, stage.leaving_schema, label(stage.name))

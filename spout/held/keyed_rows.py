@@ -28,7 +28,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import DataType, FractionalType, StructType
 
 from acker.errors import TupleError, UsageError
-from spout.bolts.bolts import bolt_name, check_bolt, invoke, stop_on
+from spout.bolts.bolts import bolt_name, check_bolt, invoke, raise_if_it_ends_query
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
@@ -144,8 +144,8 @@ def keyed(
     Args:
         bolt: the bolt; every task works on a copy of it.
         by: the columns of the key, or a single one.
-        name: the operator's name in causes, unique in the query; None: the
-            bolt's class.
+        name: the operator's name in causes, unique in the query; None: the name of the bolt's
+            class.
 
     Raises:
         UsageError: `bolt` is no `KeyedBolt`, one of its methods would never
@@ -163,18 +163,21 @@ def keyed(
 
     def attach(rows: DataFrame) -> DataFrame:
         """Return what the bolt emits for held rows."""
-        is_held = ANCHOR in rows.columns and rows.schema[ANCHOR].dataType.simpleString() == HELD
-        if not is_held:
+        are_held = ANCHOR in rows.columns and rows.schema[ANCHOR].dataType.simpleString() == HELD
+        if not are_held:
             raise UsageError(f"{operator!r}: these rows are not held; put spout.hold(None) before it")
         schema = arrow_output(operator, bolt.output, zone_of_session(rows.sparkSession))
         stage = stage_of_keyed_bolt(operator, schema, tracked=bool(streams_read(rows)))
+        # the columns of the key are named _key0, _key1, so that no name of the tuple's fields is in
+        # their way
         key_columns_of_rows = [
             sql.col(field).alias(KEY.format(number)) for number, field in enumerate(key_fields)
         ]
         # in backticks, since a name of a column may have a dot
         fields = [sql.col(f"`{name}`") for name in rows.columns if name != ANCHOR]
         keyed_rows = rows.select(*key_columns_of_rows, sql.struct(*fields).alias(TUPLE), ANCHOR)
-        reported = reported_by_keyed_bolt(
+        # rows in which the bolt emits and reports
+        reported_rows = rows_reported_by_keyed_bolt(
             keyed_rows,
             operator,
             bolt,
@@ -182,12 +185,12 @@ def keyed(
             streams={TUPLE: SPARK},  # all tuples are Spark's rows, in one column
             key_paths={TUPLE: _key_paths(operator, keyed_rows, key_fields)},
         )
-        return with_keyed_stage(reported, operator, stage)
+        return with_keyed_stage(reported_rows, operator, stage)
 
     return attach
 
 
-def reported_by_keyed_bolt(
+def rows_reported_by_keyed_bolt(
     rows: DataFrame,
     operator: str,
     bolt: KeyedBolt,
@@ -491,7 +494,7 @@ class KeyedTask:
             if calls_tick and collector.held:
                 invoke(self.name, self.bolt.tick, key, collector.held, collector)
         except BaseException as error:  # whatever user code raises fails all held tuples of the key
-            stop_on(self.name, self.bolt, with_class(error))
+            raise_if_it_ends_query(self.name, self.bolt, with_class(error))
             if not self.tracked and any(held_tuple.anchor is None for held_tuple in held):
                 raise  # nothing is tracked
             # another collector, since what the call emitted and acked until then does not count
@@ -589,7 +592,11 @@ class KeyedTask:
         return new
 
     def _read_frame(self, frame: PandasFrame, batch_ms: int, new: NewTuples) -> None:
-        """Add the tuples of a frame to `new`: to its readable or to its unreadable ones."""
+        """Add the tuples of a frame to `new`.
+
+        Those that Python can represent are added to `readable`, the others to `unreadable`.
+        `batch_ms`: wall time at which the micro-batch began.
+        """
         columns = [frame[column] for column in self.streams]
         for row_anchor, *structs in zip(frame[ANCHOR], *columns, strict=True):
             anchor: tuple[int, int, int] | None = None  # None: the tuple has no root
@@ -607,6 +614,8 @@ class KeyedTask:
                 try:
                     if column in self.decoders:
                         received.values = self.decoders[column].decode(values)
+                        # by the encoded values: a time of the key that pandas cannot count in ns
+                        # fails the tuple, since its key is a substitute
                         self.decoders[column].check_key(values, self.key_paths.get(column, ()))
                 except (OverflowError, UnicodeDecodeError) as error:
                     new.unreadable.append((received, error))
@@ -724,14 +733,14 @@ def _read_state(state: GroupState) -> StoredTuples:
 def _timeout_ms(idle_ms: int, until_tick_ms: int) -> int:
     """Return after which time Spark calls for a key that gets no tuple; 0: never.
 
-    There are two reasons for such a call, and the sooner one counts. One that is not above 0 does
-    not come: of 60,000 and -5 the timeout is 60,000.
+    Spark calls then for one of two ticks, whichever is sooner. One that is not above 0 does not
+    come: of 60,000 and -5 the timeout is 60,000.
 
     Args:
-        idle_ms: how long a key is without a tuple before the bolt's tick for that.
-        until_tick_ms: how long it is until the bolt's tick at its interval.
+        idle_ms: the bolt's `tick_ms`; 0: it has no such tick.
+        until_tick_ms: time until its tick at an interval; below 0: it has no interval.
     """
-    waits_ms = [wait_ms for wait_ms in (idle_ms, until_tick_ms) if wait_ms and wait_ms > 0]
+    waits_ms = [wait_ms for wait_ms in (idle_ms, until_tick_ms) if wait_ms > 0]
     return min(waits_ms, default=0)
 
 

@@ -165,13 +165,14 @@ def nested_array_within(spark_type: DataType) -> DataType | None:
 
 
 def type_around_array(spark_type: DataType) -> DataType | None:
-    """Return the type of arrays or maps that have arrays within; None: there is none.
+    """Return the first type of an array or a map, in a type or within it, that has arrays within.
 
-    Spark cannot carry them to a pandas frame before 4.2 (`CARRIES_NESTED_ARRAYS`).
+    None: there is none. Spark cannot carry them to a pandas frame before 4.2
+    (`CARRIES_NESTED_ARRAYS`).
     """
     types_within = _types_within(spark_type)
-    has_elements = isinstance(spark_type, ArrayType | MapType)
-    if has_elements and any(map(_has_arrays, types_within)):
+    is_array_or_map = isinstance(spark_type, ArrayType | MapType)
+    if is_array_or_map and any(map(_has_arrays, types_within)):
         return spark_type
     for type_within in types_within:
         around_array = type_around_array(type_within)
@@ -322,11 +323,13 @@ def normal_floats(value: Any) -> Any:
 def readable_key(column: Column, spark_type: DataType) -> Column:
     """Return a column of the key, with a substitute where pandas would refuse the key.
 
-    A tuple with such a key fails, so nobody sees the substitute. It is no null, where that can be:
-    a key that is never null stays so, as checkpoints have it.
+    A tuple with such a key fails, so no bolt gets the substitute. The substitute of a time, a date
+    or a text is no null: a column that is never null stays so, since checkpoints keep that with the
+    schema. Structs and arrays have null.
     """
-    is_refused = _is_refused(column, spark_type, at_top=True)
-    if is_refused is None:
+    # a column of booleans; None: pandas refuses no key of this type
+    refused_flags = _is_refused(column, spark_type, at_top=True)
+    if refused_flags is None:
         return column
     substitutes = {
         TimestampType: sql.timestamp_micros(sql.lit(0)),
@@ -336,7 +339,7 @@ def readable_key(column: Column, spark_type: DataType) -> Column:
     }
     null = sql.lit(None).cast(spark_type)  # for a struct or an array
     substitute = substitutes.get(type(spark_type), null)
-    return sql.when(is_refused, substitute).otherwise(column)
+    return sql.when(refused_flags, substitute).otherwise(column)
 
 
 def _is_refused(column: Column, spark_type: DataType, *, at_top: bool = False) -> Column | None:
@@ -404,7 +407,7 @@ class TupleDecoder:
 
         Args:
             spark_type: of the column with the stream's tuples: a struct.
-            zone: in which the times are that a bolt gets.
+            zone: of the times that a bolt gets.
         """
         self._tuple_type = spark_type if isinstance(spark_type, StructType) else StructType()
         fields = self._tuple_type.fields
@@ -417,14 +420,20 @@ class TupleDecoder:
             StringType: _decode_string,
         }
         if not FRAMES_KEEP_WHOLE_NUMBERS:
-            # of bytes that are digits, too, `int` makes the number
+            # whole numbers come as their digits, in bytes, which `int` reads
             decoder_by_leaf = {**decoder_by_leaf, **dict.fromkeys(_WHOLE_NUMBERS, int)}
         self._decoders = _decoders(self._types_by_field, decoder_by_leaf)
-        # for the state of an earlier version, whose values are not encoded, and lack only the zone
+        # for tuples in the state of an earlier version: their values are not encoded, and their
+        # times
+        # have no zone
         types_with_times = {
             name: field_type for name, field_type in self._types_by_field.items() if has_times(field_type)
         }
-        self._localizers = _decoders(types_with_times, {TimestampType: self.localize}, are_encoded=False)
+        self._zone_setters = _decoders(
+            types_with_times,
+            {TimestampType: self.localize},
+            are_encoded=False,
+        )
 
     def __reduce__(self) -> tuple[type[TupleDecoder], tuple[StructType, str]]:
         """Return how pickle makes it in another process: its functions cannot be sent there."""
@@ -444,7 +453,7 @@ class TupleDecoder:
 
     def with_zones(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return values from a state, with the zone for times that were kept without one."""
-        return _with_decoded_fields(values, self._localizers)
+        return _with_decoded_fields(values, self._zone_setters)
 
     def check_key(self, encoded_values: Mapping[str, Any], key_paths: Iterable[FieldPath]) -> None:
         """Raise `OverflowError` if a time in the key is out of pandas' range for keys.

@@ -56,7 +56,7 @@ from spout.planning.order import PARTITION, Gate, GateState, LineUp
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.topology.stage_pass import BoltPass, StagePass
-from spout.tuples.anchors import Anchors, Carry
+from spout.tuples.anchors import AnchorForm, Anchors
 from spout.tuples.columns import ANCHOR
 from spout.tuples.poison import Orders
 from spout.tuples.rows import ArrowRows, one_batch
@@ -155,7 +155,7 @@ class IsolatedRun:
             try:
                 answer = self._ask_for_everything()
             except ChildEnded as end:
-                self._change_orders_after(end)
+                self._change_orders(end)
                 continue
             if self._poison_finder.record_success():
                 return self._keep_answer(answer)
@@ -215,11 +215,11 @@ class IsolatedRun:
         """Have one child do everything, from the first row to the report; or raise `ChildEnded`."""
         leaving: list[pa.RecordBatch] = []
         for block_number, packed_block in enumerate(self._spool.all(), start=1):
-            leaving += self._ask(block_number, packed_block).batches
-        end_answer = self._ask(_FINISH, _NO_BLOCK)
+            leaving += self._ask_child(block_number, packed_block).batches
+        end_answer = self._ask_child(_FINISH, _NO_BLOCK)
         return ChildAnswer(leaving + end_answer.batches, end_answer.report)
 
-    def _ask(self, block_number: int, packed_block: bytes) -> ChildAnswer:
+    def _ask_child(self, block_number: int, packed_block: bytes) -> ChildAnswer:
         """Send a block, or `_FINISH`, to the child, or to a new one; return the answer.
 
         Raises `ChildEnded`, or what was raised in the child.
@@ -236,17 +236,19 @@ class IsolatedRun:
         return unpack_answer(self._child.ask(_NUMBER.pack(block_number) + packed_block))
 
     def _ask_until_answered(self, block_number: int, packed_block: bytes) -> ChildAnswer:
-        """Ask one child after the other as `_ask` does, until one answers.
+        """Send a block, or `_FINISH` with no block, to a child; return the answer.
 
+        If the child ends, it is sent to a new one, until one answers. What each child that ended
+        was called for changes the orders of the next one.
         Raises `WorkerLost`: as `PoisonFinder.record_child_end`.
         """
         while True:
             try:
-                return self._ask(block_number, packed_block)
+                return self._ask_child(block_number, packed_block)
             except ChildEnded as end:
-                self._change_orders_after(end)
+                self._change_orders(end)
 
-    def _change_orders_after(self, end: ChildEnded) -> None:
+    def _change_orders(self, end: ChildEnded) -> None:
         """Find out at which call a child ended, and change the orders for the next one.
 
         Raises `WorkerLost`: as `PoisonFinder.record_child_end`.
@@ -337,7 +339,9 @@ def guarded_pass(stage: StagePass, memory: CallMemory, orders: Orders) -> StageP
 
 
 def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
-    """Yield the roots that rows descend from, as indices of the plan; some repeatedly.
+    """Yield the roots that rows descend from, as their indices in the batch's plan.
+
+    A root may come several times.
 
     `anchors`: of the rows; None: rows of a stage before have them as places or in a column; other
     rows have none.
@@ -346,7 +350,8 @@ def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
         if rows.places is not None:  # then there is neither a column nor `anchors`
             yield from rows.places.roots.tolist()
         elif ANCHOR in rows.names:
-            anchors = Anchors(Carry.HOPS, rows.batch.column(ANCHOR))
+            # rows of the stage before have their places in this form
+            anchors = Anchors(AnchorForm.HOPS, rows.batch.column(ANCHOR))
     if anchors is not None:
         for deliveries in anchors.deliveries():
             for delivery in deliveries:

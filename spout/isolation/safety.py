@@ -60,12 +60,12 @@ class Safety:
     """What tasks need to know: how long a call may last, and whether the batch was run before.
 
     Attributes:
-        limit_ms: how long one call of a bolt may last; 0: for ever.
+        bolt_timeout_ms: how long one call of a bolt may last; 0: for ever.
         mark: path of a file that exists if the batch is run again; empty: there is no such
             file, so that only the number of tries counts.
     """
 
-    limit_ms: int = 0
+    bolt_timeout_ms: int = 0
     mark: str = ""
 
     def isolates(self, tries: int) -> bool:
@@ -79,7 +79,7 @@ class Safety:
         return tries > 0 or is_marked
 
 
-def limit_ms(inputs: Sequence[Input]) -> int:
+def bolt_timeout_ms(inputs: Sequence[Input]) -> int:
     """Return the `bolt_timeout` of a query, ms: the longest of its inputs.
 
     0: one of them has none.
@@ -130,7 +130,7 @@ def refuse_idle_limit(bolt_limit_ms: int, idle_ms: int) -> None:
     """Raise `UsageError` if Spark would end a worker before `bolt_timeout` shows what hangs.
 
     Args:
-        bolt_limit_ms: as `limit_ms` returns it; 0: there is none.
+        bolt_limit_ms: as `bolt_timeout_ms` returns it; 0: there is none.
         idle_ms: as `idle_limit_ms` returns it; 0: Spark ends no worker.
     """
     if bolt_limit_ms and 0 < idle_ms <= bolt_limit_ms:

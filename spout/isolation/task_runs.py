@@ -63,25 +63,32 @@ def running_stage(
 
     Args:
         safety: how long a call may last, and whether the task was tried before.
-        runs_again: whether the batch is known to be run again.
+        runs_again: whether another process planned the batch, and the query ended in it.
     """
     task = task_name()
     context = BoltContext(stage.name, task.partition, task.batch)
-    notes = HangNotes(TaskPlace(task.query, task.batch, stage.name, task.partition))
+    hang_notes = HangNotes(TaskPlace(task.query, task.batch, stage.name, task.partition))
     tries_before = task.tries
     if runs_again:  # the batch's first run was a try, too
         tries_before += 1
     has_tracked_bolts = bool(stage.bolts) and stage.tracked
     if has_tracked_bolts and safety.isolates(tries_before):
-        begin = partial(StageRun, context=context)
-        run = IsolatedRun(stage, context, safety.limit_ms, begin, earlier_hang=notes.read())
+        start_stage = partial(StageRun, context=context)  # the child calls it
+        run = IsolatedRun(
+            stage,
+            context,
+            safety.bolt_timeout_ms,
+            start_stage,
+            earlier_hang=hang_notes.read(),
+        )
         with closing(run):
             yield run
-        notes.remove()  # only here: if an error ends this run of the task, the next one needs it
+        # only here: if an error ends this run of the task, the next one needs it
+        hang_notes.remove()
     else:
         pulse = Pulse()
-        limit_ms = safety.limit_ms if stage.tracked else 0  # 0: nothing is watched
-        with Watchdog(pulse, limit_ms, partial(_end_hung, notes), place_of=place_of_thread):
+        limit_ms = safety.bolt_timeout_ms if stage.tracked else 0  # 0: nothing is watched
+        with Watchdog(pulse, limit_ms, partial(_end_hung, hang_notes), place_of=place_of_thread):
             yield StageRun(stage, context, pulse)
 
 

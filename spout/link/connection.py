@@ -247,11 +247,12 @@ class Connection:
     def close(self) -> None:
         """End the connection, and close its descriptor.
 
-        The thread that waits for it calls this last.
+        The thread that reads from it calls this last.
         """
         self.end()
-        # A thread that sends or reads now sees the end. It is waited for: once the descriptor is
-        # closed, its number may be another file's.
+        # A thread that sends or reads sees the end now, and is waited for, at most `SEND_MS_MAX`
+        # each:
+        # once the descriptor is closed, its number may be another file's.
         locks = (self._send_lock, self._read_lock)
         acquired_locks = [lock for lock in locks if lock.acquire(timeout=SEND_MS_MAX / 1000)]
         _close(self._socket)

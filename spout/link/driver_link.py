@@ -37,7 +37,7 @@ from spout.link.messages import (
     Published,
     batch_name,
     from_frame,
-    keep_latest,
+    keep_last_of_session,
     to_frame,
 )
 
@@ -92,7 +92,8 @@ class DriverLink:
         self._has_state = address is None  # whether it came over any connection
         self._refusal: WindhoverError | None = None  # why no further try to connect is made
         self._why_not_connected = "it was not tried yet"  # why there is no connection
-        self._changed = threading.Condition()  # guards all fields; held for moments
+        # guards all fields, and is notified at each change; held for moments
+        self._change_condition = threading.Condition()  # guards all fields; held for moments
         self._is_closed = threading.Event()
 
     def start(self) -> None:
@@ -119,7 +120,7 @@ class DriverLink:
     def close(self) -> None:
         """End the connection and the thread."""
         self._is_closed.set()
-        with self._changed:
+        with self._change_condition:
             connection = self._connection
         if connection is not None:
             connection.end()
@@ -133,8 +134,11 @@ class DriverLink:
             Unreachable: it does not answer within a minute.
             UsageError: it speaks another version, or its folder is not private.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._has_state or self._refusal, CONNECT_MS_MAX / 1000)
+        with self._change_condition:
+            self._change_condition.wait_for(
+                lambda: self._has_state or self._refusal,
+                CONNECT_MS_MAX / 1000,
+            )
             if self._has_state:
                 return
             refusal = self._refusal
@@ -161,8 +165,8 @@ class DriverLink:
 
         True also where there is no connection within `RECONNECT_MS_MAX`: then nothing can arrive.
         """
-        with self._changed:
-            self._changed.wait_for(self._needs_no_state, RECONNECT_MS_MAX / 1000)
+        with self._change_condition:
+            self._change_condition.wait_for(self._needs_no_state, RECONNECT_MS_MAX / 1000)
             connection = self._connection
         if connection is None:
             return True
@@ -171,7 +175,7 @@ class DriverLink:
         except TimeoutError:  # the thread is handling them
             return True
         except (OSError, EOFError, ValueError):  # the thread sees the same, and logs it
-            with self._changed:
+            with self._change_condition:
                 # the thread may have a new connection by now, over which the state has come
                 if self._connection is connection:
                     self._has_present_state = False
@@ -188,32 +192,35 @@ class DriverLink:
 
     def wait(self, changes_seen: int, wait_ms: int) -> None:
         """Wait until `changes` is another number than `changes_seen`, or `wait_ms` have passed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.changes != changes_seen, wait_ms / 1000)
+        with self._change_condition:
+            self._change_condition.wait_for(lambda: self.changes != changes_seen, wait_ms / 1000)
 
     def wake(self) -> None:
         """Count a change of this process itself, so that a thread in `wait` goes on."""
-        with self._changed:
+        with self._change_condition:
             self._count_change()
 
     def handle_frame(self, frame: bytes) -> None:
         """Keep what a message of the driver says; `ValueError`: the frame is no such message."""
         message = from_frame(frame)
-        with self._changed:
+        with self._change_condition:
             match message:
                 case DriverState():
                     self._driver_state = message
                     self._has_state = self._has_present_state = True
                 case BatchPublished():
-                    keep_latest(self._published, message.session, message)
+                    keep_last_of_session(self._published, message.session, message)
                 case PlannerState() | Hello():
                     raise ValueError(f"the driver says {type(message).__name__}")
             self._count_change()
 
     def _count_change(self) -> None:
-        """Count a change, and wake the threads that wait for one; call it with `_changed` held."""
+        """Count a change, and wake the threads that wait for one.
+
+        Call it with `_change_condition` held.
+        """
         self.changes += 1
-        self._changed.notify_all()
+        self._change_condition.notify_all()
 
     @property
     def is_connected(self) -> bool:
@@ -231,7 +238,7 @@ class DriverLink:
         return self._driver_state.is_inactive
 
     @property
-    def is_for_good(self) -> bool:
+    def ends_for_good(self) -> bool:
         """Whether Spark may not run a batch without records either."""
         return self._driver_state.is_for_good
 
@@ -241,7 +248,7 @@ class DriverLink:
         return self._driver_state.cores
 
     @property
-    def follower(self) -> str | None:
+    def follower_failure(self) -> str | None:
         """Why the stream's follower failed, empty while it has not; None: there is none."""
         return self._driver_state.follower
 
@@ -310,7 +317,7 @@ class DriverLink:
         """Report to the driver that nothing is left to do of what it requested under a number."""
         self._set_own_state(replace(self._own_state, drained_end=end_number))
 
-    def tell_runs_again(self, session: str, ranges: tuple[SourceRun, ...]) -> None:
+    def report_that_it_runs_again(self, session: str, ranges: tuple[SourceRun, ...]) -> None:
         """Report to the driver that a batch of another process is run again; write the mark."""
         self._set_own_state(replace(self._own_state, runs_again=batch_name(session, ranges)))
         self.keep_mark()
@@ -344,7 +351,7 @@ class DriverLink:
                 )
             self._is_mark_broken = True
 
-    def tell_plans(self) -> None:
+    def report_that_it_plans(self) -> None:
         """Report to the driver that this process plans, and remove the mark.
 
         No batch of it runs again any more. The mark stays if another process of the stream runs
@@ -356,16 +363,18 @@ class DriverLink:
                 self._mark.unlink(missing_ok=True)
 
     def _set_own_state(self, state: PlannerState) -> None:
-        """Change this process's state, and send it, if it is another one.
+        """Replace this process's state; send it if it differs from the one before.
 
         Without a connection it is sent when there is one again.
         """
-        with self._changed:
+        with self._change_condition:
             if state == self._own_state:
                 return
             self._own_state = state
             connection = self._connection
         if connection is not None:
+            # the frame is built when it is this thread's turn: so of two threads the last one sends
+            # the newest state
             with suppress(OSError):  # the connection has ended, which the thread sees
                 connection.send(lambda: to_frame(self._own_state))
 
@@ -379,7 +388,7 @@ class DriverLink:
             except UsageError as error:
                 if not self._has_state:
                     # the first connection was refused: another try would be, too
-                    with self._changed:
+                    with self._change_condition:
                         self._refusal = error
                         self._count_change()
                     return
@@ -390,7 +399,7 @@ class DriverLink:
 
     def _record_disconnect(self, error: Exception) -> None:
         """Keep why there is no connection; log it if there was one."""
-        with self._changed:
+        with self._change_condition:
             was_connected = self._connection is not None
             self._connection = None
             self._has_present_state = False
@@ -400,15 +409,17 @@ class DriverLink:
             _LOGGER.warning("driver_has_gone group=%s: %s; what it said last holds", self.group, error)
 
     def _connect_and_listen(self, address: DriverAddress) -> None:
-        """Connect, send this process's state, and handle what arrives, until `close` or an error.
+        """Connect, send this process's state, and handle what arrives.
 
-        Either closes the connection.
+        Returns after `close`; raises what ends the connection. In both cases the connection is
+        closed.
         """
         connection = connect(address.folder)
         try:
             self._greet(connection, address.key)
-            with self._changed:
+            with self._change_condition:
                 self._connection = connection
+            # the driver begins each connection without a state of this process
             connection.send(lambda: to_frame(self._own_state))
             while not self._is_closed.is_set():
                 if connection.wait(IDLE_WAIT_MS):

@@ -39,10 +39,10 @@ class StreamLink(Protocol):
     See `PlannerLink`.
     """
 
-    def attach(self, connection: Connection, process: str) -> None:
+    def add_connection(self, connection: Connection, process: str) -> None:
         """Send the driver's state and the published batches to a process that has connected."""
 
-    def detach(self, connection: Connection) -> None:
+    def remove_connection(self, connection: Connection) -> None:
         """Remove a planning process whose connection has ended."""
 
     def handle_frame(self, connection: Connection, frame: bytes) -> None:
@@ -193,7 +193,7 @@ class DriverSocket:
             return
         # 2. the messages
         try:
-            link.attach(connection, hello.process)
+            link.add_connection(connection, hello.process)
             while not self._is_over():
                 if connection.wait(READ_MS):
                     connection.handle_arrived(lambda frame: link.handle_frame(connection, frame))
@@ -202,4 +202,4 @@ class DriverSocket:
         except (OSError, ValueError) as error:
             _LOGGER.warning("planning_process_dropped stream=%s: %s", hello.stream, error)
         finally:
-            link.detach(connection)
+            link.remove_connection(connection)

@@ -122,7 +122,7 @@ V = TypeVar("V")
 Message = DriverState | BatchPublished | PlannerState | Hello
 
 
-def keep_latest(by_session: dict[str, V], session: str, value: V) -> None:
+def keep_last_of_session(by_session: dict[str, V], session: str, value: V) -> None:
     """Keep `value` as the last one of a session; drop all but the last `SESSIONS_MAX` sessions."""
     by_session.pop(session, None)  # so that the session moves to the end of the dict
     by_session[session] = value

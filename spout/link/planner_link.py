@@ -29,7 +29,7 @@ from spout.link.messages import (
     Published,
     batch_name,
     from_frame,
-    keep_latest,
+    keep_last_of_session,
     mark_path,
     to_frame,
 )
@@ -137,6 +137,7 @@ class PlannerLink:
             damaged: runs of offsets that could not be read, for which the query is to end.
             held: roots of which Spark's state holds tuples; None: unknown.
         """
+        # no root is in it, so no process waits for its publication
         if not plan.ranges:
             return
         published = Published(
@@ -147,12 +148,12 @@ class PlannerLink:
         name = batch_name(plan.session, plan.ranges)
         frame = to_frame(BatchPublished(plan.session, name, published))
         with self._lock:
-            keep_latest(self._published_frame_by_session, plan.session, frame)
+            keep_last_of_session(self._published_frame_by_session, plan.session, frame)
             connections = tuple(self._process_by_connection)
         for connection in connections:
             self._send_published(connection, plan.session)
 
-    def set_follower(self, failure: str | None) -> None:
+    def set_follower_failure(self, failure: str | None) -> None:
         """Send whether a follower, a thread of the driver, publishes the stream's batches.
 
         `failure` is why it cannot; empty: it does; None: there is no follower.
@@ -160,7 +161,7 @@ class PlannerLink:
         self._change_state(lambda state: replace(state, follower=failure))
 
     @property
-    def follower(self) -> str | None:
+    def follower_failure(self) -> str | None:
         """Why the stream's follower failed, empty while it has not; None: there is none."""
         return self._state.follower
 
@@ -220,7 +221,7 @@ class PlannerLink:
         """Whether nothing is left to do of what `request_end` was called for last."""
         return self._request_count > 0 and self._drained_end == self._request_count
 
-    def put_workers(self, process: str) -> None:
+    def answer_that_workers_run(self, process: str) -> None:
         """Answer a planning process that asked for workers: Spark has run a task."""
         with self._lock:
             self._processes_with_workers.add(process)
@@ -256,9 +257,11 @@ class PlannerLink:
             ]
 
     def grant_epoch(self, question: EpochQuestion) -> None:
-        """Open the store for a planning process, and answer its question.
+        """Open the store for a planning process.
 
-        It takes as long as the store does. An error of the store is the answer.
+        Answer with the epoch that the store grants, or with the error. It takes as long as the
+        store
+        does.
         """
         # the answer if something else is raised than a WindhoverError
         grant = _Grant(not_granted="the driver has ended the attempt; see its log")
@@ -309,7 +312,7 @@ class PlannerLink:
     def _state_frame(self, connection: Connection) -> bytes:
         """Return the frame with the driver's state for one planning process.
 
-        Empty: the process has gone, or is sent the published batches first (`attach`).
+        Empty: the process has gone, or is sent the published batches first (`add_connection`).
         """
         with self._lock:
             receiver = self._process_by_connection.get(connection)
@@ -331,22 +334,22 @@ class PlannerLink:
 
     # -- what the planning processes say
 
-    def attach(self, connection: Connection, process: str) -> None:
+    def add_connection(self, connection: Connection, process: str) -> None:
         """Send a planning process that has connected the published batches, then the state.
 
         From then on it gets every change.
         """
-        receiver = _PlanningProcess(process)
+        planning_process = _PlanningProcess(process)
         with self._lock:
-            self._process_by_connection[connection] = receiver
+            self._process_by_connection[connection] = planning_process
             sessions = tuple(self._published_frame_by_session)
         for session in sessions:
             self._send_published(connection, session)
         # The state comes last, also if it changes meanwhile: a process that has it has all batches.
-        receiver.knows_batches = True
+        planning_process.knows_batches = True
         self._send_state(connection)
 
-    def detach(self, connection: Connection) -> None:
+    def remove_connection(self, connection: Connection) -> None:
         """Remove a planning process that has gone; the batches that it ran again are remembered."""
         with self._lock:
             process = self._process_by_connection.pop(connection, None)
@@ -386,8 +389,11 @@ class PlannerLink:
             # others keep the mark while this one runs a batch again
             self._send_state_to_all()
 
-    def asks_for_workers(self) -> list[str]:
-        """Return the ids of the planning processes that wait for Spark's first task."""
+    def processes_waiting_for_workers(self) -> list[str]:
+        """Return the ids of the planning processes that wait for Spark's first task.
+
+        Those that have an answer are left out.
+        """
         with self._lock:
             return [
                 process
@@ -395,7 +401,7 @@ class PlannerLink:
                 if process not in self._processes_with_workers
             ]
 
-    def asks_for_trigger(self) -> list[str]:
+    def processes_waiting_for_trigger(self) -> list[str]:
         """Return the ids of the planning processes that wait for their query's trigger."""
         with self._lock:
             return [

@@ -87,14 +87,15 @@ class SinkWatch:
     @property
     def late_ms(self) -> int:
         """How long the publication of a batch that has ended may take."""
-        return LATE_MS if self._driver_link.follower is None else self._follower_late_ms
+        return LATE_MS if self._driver_link.follower_failure is None else self._follower_late_ms
 
     def follower_error(self) -> TrackingError | None:
         """Return the error with which the stream's follower failed.
 
         None: it did not, or there is none.
         """
-        failure = self._driver_link.follower  # empty: it has not failed; None: there is none
+        # empty: it has not failed; None: there is none
+        failure = self._driver_link.follower_failure
         return TrackingError(failure) if failure else None
 
     def damage_error(self) -> Damaged | None:
@@ -120,7 +121,7 @@ class SinkWatch:
                 " the last batch was published. Its records come again; start the query again, and keep the"
                 " driver's log"
             )
-        if self._driver_link.follower is not None:
+        if self._driver_link.follower_failure is not None:
             return TrackingError(
                 f"group {group}: Spark has committed a batch, and the driver has not published"
                 f" it within {self.late_ms / 1000:.0f} s, nor said why: its thread windhover-follows-"

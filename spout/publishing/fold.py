@@ -201,13 +201,13 @@ class LateNote(NamedTuple):
     Attributes:
         wall_ms: wall clock.
         watermark_ms: event time at which the watermark stood.
-        rows: how many rows it dropped of which nobody knows the records.
+        row_count: how many rows it dropped of which nobody knows the records.
         mover: what had moved it there; None: nobody knows.
     """
 
     wall_ms: int
     watermark_ms: int
-    rows: int
+    row_count: int
     mover: Mover | None
 
 
@@ -230,7 +230,7 @@ def _roots_of_deliveries(rows: I64) -> I64:
     return rows[:, 0]
 
 
-def not_done(report: TaskReport) -> I64:
+def indices_not_done(report: TaskReport) -> I64:
     """Return the roots that a read task fails, or leaves open, as ascending indices."""
     failed_roots = report.marks.of(RootMark.FAILED).positions
     open_roots = [_roots_of_deliveries(rows) for rows in report.outstanding.values()]

@@ -253,7 +253,7 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[Bl
     has the number of these rows; they are counted by the one that is marked as the `first`.
     """
     late_roots = outcome.marks.of(RootMark.LATE).roots().by_block()
-    suspects = outcome.plan.roots().by_block() if late.rows else {}
+    suspects = outcome.plan.roots().by_block() if late.row_count else {}
     mover = late.mover or Mover(0, ())
     notes: dict[BlockKey, TooLate] = {}
     for block in sorted(late_roots.keys() | suspects.keys()):
@@ -263,7 +263,7 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[Bl
             first=not notes,
             wall=late.wall_ms,
             watermark=late.watermark_ms,
-            rows=late.rows,
+            rows=late.row_count,
             moved_at=mover.at_ms,
             moved_by=mover.runs[:MOVED_BY_MAX],
             roots=tuple(late_roots.get(block, NO_ROOTS).runs()),

@@ -243,7 +243,7 @@ def _missing(reports: Iterable[TaskReport], counted: Iterable[TaskReport]) -> Mi
     )
 
 
-def namesakes(name: str) -> str:
+def namesakes_message(name: str) -> str:
     """Return the message that two operators have one name, with the way out."""
     return (
         f"two operators of the query are called {name!r}: one would count as another evaluation of"
@@ -504,7 +504,7 @@ def _by_stage(named_reports: Iterable[tuple[str, TaskReport]]) -> dict[str, Stag
 def _refuse_namesake(name: str, complete: CompleteByOperator) -> None:
     """Raise `TrackingError` if another operator of this name was found complete before."""
     if name in complete:
-        raise TrackingError(namesakes(name))
+        raise TrackingError(namesakes_message(name))
 
 
 def _refuse_namesakes_among(unchecked: Mapping[str, Stages]) -> None:
@@ -519,7 +519,7 @@ def _refuse_namesakes_among(unchecked: Mapping[str, Stages]) -> None:
             for report in evaluation
         }
         if len(operators) > 1:
-            raise TrackingError(namesakes(name))
+            raise TrackingError(namesakes_message(name))
 
 
 def _has_upstream(stages: Stages) -> bool:

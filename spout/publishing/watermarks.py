@@ -64,13 +64,15 @@ class Dropped(NamedTuple):
     rows: int = 0
     watermarks: tuple[WatermarkStats, ...] = ()
 
-    def rows_beside(self, held: int) -> int:
-        """Return how many rows were dropped besides the tuples, `held` in number, that a `hold` knows of.
+    def rows_without_record(self, tuple_count: int) -> int:
+        """Return how many rows were dropped besides the tuples that a `hold` knows of.
+
+        `tuple_count`: how many these are.
 
         An aggregate drops what its tasks have summed up before, so it counts fewer rows than
         tuples.
         """
-        return max(0, self.rows - held)
+        return max(0, self.rows - tuple_count)
 
 
 NOTHING_DROPPED: Final = Dropped()
@@ -80,12 +82,13 @@ class Watermarks:
     """The watermarks of one query, as far as its driver has seen them rise.
 
     Attributes:
-        unsaid_rows: how many rows were dropped in batches whose acks had no record that could say
+        unpublished_row_count: how many rows were dropped in batches whose acks had no record that
+        could say
             so; the next batch with one says it.
     """
 
     def __init__(self) -> None:
-        self.unsaid_rows = 0
+        self.unpublished_row_count = 0
         # Both by (column with the event time, name of the `hold`), which names one watermark of the
         # query: the highest event time,
         self._highest_ms: dict[tuple[str, str], int] = {}
@@ -167,7 +170,7 @@ class TooLateLog:
             inputs: the inputs of the stream, by whose names records are named.
         """
         self._unlogged_tuple_count += tuples
-        self._unlogged_row_count += note.rows
+        self._unlogged_row_count += note.row_count
         now_ms = self._now_ms()
         if self._logged_at_ms is not None and now_ms - self._logged_at_ms < WARN_MS:
             return

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import UsageError
-from spout.held.held_plan import refuse_query, watermark_holds
+from spout.held.held_plan import hold_name_of_each_watermark, refuse_query
 from spout.sinks.follower import RunFollower
 from spout.spark.private import logical_plan, rows_of, trigger_of
 from spout.streaming.application import Application
@@ -85,7 +85,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
             f' rows.drop("{ANCHOR}").writeStream'
         )
     try:
-        query = RunFollower.of(application).start(stream, begin, watermark_holds(plan))
+        query = RunFollower.of(application).start(stream, begin, hold_name_of_each_watermark(plan))
     except PySparkException as error:
         is_real_time = (error.getCondition() or "").startswith(_REAL_TIME)
         if not is_real_time and not isinstance(error, UnsupportedOperationException):

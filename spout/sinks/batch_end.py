@@ -88,10 +88,15 @@ class BatchEnd:
             if batch is not None:
                 moment = moment_of(stream, batch)
         # 3. the outcome, by the reports of all tasks; of the bolts behind Spark's own operators
-        # (`stream.loose`) there must be some
+        # (`stream.names_behind_spark`) there must be some
         if any(report.settles_held for report in reports.tasks):
             refuse_repeats(self.application, self.query_batch)
-        outcome = settle(reports.tasks, stream.loose, self.application.tasks_of, moment)
+        outcome = settle(
+            reports.tasks,
+            stream.names_behind_spark,
+            self.application.tasks_of,
+            moment,
+        )
         stream.left_open.warn(self.query_batch.name, reports.tasks, outcome, stream.inputs)
         return replace(outcome, raised=raised)
 
@@ -113,19 +118,22 @@ class BatchEnd:
         # its batches from 0 again: so the sequence has the session's name, too.
         self.log_losses(stream, outcome)
         session_lane = BatchLane(f"{self.query_batch.name}/{outcome.plan.session}", self.batch_id)
+        # the publisher starts threads of Kafka's client: Ctrl-C must still wake the main thread
         leave_sigint_to_the_main_thread()
         held_longer_ms_by_input = {input.id: input.held_longer_ms for input in stream.inputs}
+        # None: nothing came too late
         late_note = self._raise_watermarks(stream, outcome, dropped)
         publication = publication_of(outcome, session_lane, held_longer_ms_by_input, late_note)
         stream.publisher.publish(publication, outcome.plan.partitions)
         # 2. what came too late: events are of records, so rows that were dropped in a batch without
-        # a record wait (`unsaid_rows`) for a batch that has one
+        # a record wait (`unpublished_row_count`) for a batch that has one
         if late_note is not None:
-            stream.watermarks.unsaid_rows = 0 if publication.too_late else late_note.rows
+            waiting_row_count = 0 if publication.too_late else late_note.row_count
+            stream.watermarks.unpublished_row_count = waiting_row_count
             stream.too_late_log.report(stream.group, outcome.late_count, late_note, stream.inputs)
         # 3. counts, and the planning process
         stream.late += outcome.late_count
-        stream.dropped += dropped.rows_beside(outcome.late_count)
+        stream.dropped += dropped.rows_without_record(outcome.late_count)
         self.send_publication(stream, outcome)
 
     def send_publication(self, stream: Stream, outcome: BatchOutcome) -> None:
@@ -185,7 +193,9 @@ class BatchEnd:
         stream.watermarks.record_rises(outcome, dropped.watermarks)
         # rows that Spark dropped: in batches before, of which nothing was reported yet, and in this
         # one, beside those that `hold` has counted in `late_count`
-        dropped_row_count = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late_count)
+        dropped_row_count = stream.watermarks.unpublished_row_count + dropped.rows_without_record(
+            outcome.late_count
+        )
         if not dropped_row_count and not outcome.late_count:
             return None
         batch = logged(self.application, self.query_batch)
@@ -194,6 +204,6 @@ class BatchEnd:
         return LateNote(
             wall_ms=time.time_ns() // 1_000_000,
             watermark_ms=watermark_ms,
-            rows=dropped_row_count,
+            row_count=dropped_row_count,
             mover=stream.watermarks.mover_to(watermark_ms),
         )

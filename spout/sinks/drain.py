@@ -42,7 +42,7 @@ from spout.spark.private import (
     are_kept,
     are_of_batch,
     continue_partitions,
-    partitions_of,
+    partition_count_of,
     prefer_executors,
 )
 from spout.spark.versions import CONTINUES_PARTITIONS
@@ -99,7 +99,7 @@ class Drain:
 
     def _with_ends(self, rows: DataFrame) -> DataFrame:
         """Return rows of foreachBatch, with an end behind each of their partitions."""
-        partition_count = partitions_of(rows)
+        partition_count = partition_count_of(rows)
         if not partition_count:
             # adaptive execution may leave no partition of a batch; then there is nothing to end
             return rows
@@ -122,7 +122,7 @@ class Drain:
 
         A function that read fewer columns has read them.
         """
-        partition_count = partitions_of(rows)
+        partition_count = partition_count_of(rows)
         unreported_partitions = sorted(set(range(partition_count)) - self.ended_partitions)
         if not unreported_partitions:
             return Unread(0, partition_count)
@@ -146,16 +146,18 @@ def partitions_ended_in(reports: Iterable[SentReport], run_id: str) -> frozenset
 def end_reporter(
     accumulator: Accumulator[Value], ledger_batch: Batch, run_id: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what runs in the end of a partition: it gets its number, and returns no rows.
+    """Return the function that Spark runs as the end of each partition.
 
-    It adds a report to the accumulator, that this run has read the rows' partition to its end.
+    It reports that the partition was read to its end, and yields no rows. It gets one row with the
+    partition's number. Spark begins the end of a partition only if a task has taken the last row
+    before it. The report goes to the accumulator, as one of this run.
     """
 
     def report_ends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for partition in batch.column(0).to_pylist():
-                accumulator.add(_end_of(partition, ledger_batch, run_id))
-        yield from ()
+                accumulator.add(_report_of_end(partition, ledger_batch, run_id))
+        yield from ()  # a generator without rows
 
     return report_ends
 
@@ -178,12 +180,12 @@ def partition_reporter(
                 partition = column[0].as_py()
             yield pa.repeat(pa.scalar(value=True), len(column))
         if partition is not None:
-            accumulator.add(_end_of(partition, ledger_batch, run_id))
+            accumulator.add(_report_of_end(partition, ledger_batch, run_id))
 
     return keep_all
 
 
-def _end_of(partition: int, ledger_batch: Batch, run_id: str) -> Value:
+def _report_of_end(partition: int, ledger_batch: Batch, run_id: str) -> Value:
     """Return the report that a run has read a partition of a batch to its end."""
     # in the place of the stream's id the run, in that of the report the partition
     report: SentReport = run_id, str(partition).encode()

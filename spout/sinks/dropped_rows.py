@@ -15,21 +15,22 @@ from spout.publishing.watermarks import Dropped, WatermarkStats
 from spout.spark.private import JavaObject, counts_of_plan
 
 
-def dropped_rows(execution: JavaObject, watermark_holds: tuple[str, ...]) -> Dropped:
+def dropped_rows(execution: JavaObject, hold_name_of_each_watermark: tuple[str, ...]) -> Dropped:
     """Return what the last batch of a query's execution has counted.
 
     Nothing, if it has run no batch.
 
-    `watermark_holds` has for each watermark of the query the name of the `spout.hold` below it;
+    `hold_name_of_each_watermark` has for each watermark of the query the name of the `spout.hold`
+    below it;
     without a watermark Spark is not asked.
     """
-    batch = execution.lastExecution() if watermark_holds else None
+    batch = execution.lastExecution() if hold_name_of_each_watermark else None
     if batch is None:
         return Dropped()
     counts = counts_of_plan(batch.executedPlan())
     # Spark may have taken a watermark out: then nobody can tell which hold is below which
-    hold_names = watermark_holds
-    if len(watermark_holds) != len(counts.watermarks):
+    hold_names = hold_name_of_each_watermark
+    if len(hold_name_of_each_watermark) != len(counts.watermarks):
         hold_names = ("",) * len(counts.watermarks)
     stats: list[WatermarkStats] = []
     for count, hold in zip(counts.watermarks, hold_names, strict=True):

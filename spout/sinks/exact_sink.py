@@ -46,9 +46,9 @@ from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import logged
 from spout.streaming.frames import hidden_column, streams_behind
 from spout.streaming.options import plan_between
-from spout.streaming.query_plan import is_wide, running
+from spout.streaming.query_plan import execution_of_running_query, may_shuffle
 from spout.streaming.unfit_rules import log_unfit_rules_of
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 from spout.tuples.columns import ANCHOR
 
 _LOGGER = logging.getLogger("windhover.spout")
@@ -70,17 +70,23 @@ class ExactSink:
     is_exact: Final = True
     """By it `spout.exactly_once.store.refuse_exact` knows one."""
 
-    def __init__(self, store: Store, stream: Stream, carry: Carry, owner: Application) -> None:
+    def __init__(
+        self,
+        store: Store,
+        stream: Stream,
+        anchor_form: AnchorForm,
+        owner: Application,
+    ) -> None:
         """Prepare; the store is not opened before a query runs.
 
         Args:
             store: takes rows and publications.
             stream: the `read_stream` call whose rows it gets.
-            carry: the form of the hidden column.
+            anchor_form: the form of the hidden column.
             owner: the application that has the stream.
         """
         self._stream = stream
-        self._carry = carry
+        self._anchor_form = anchor_form
         self._application = owner
         publisher = stream.publisher
         self._writer = ExactWriter(store, stream.group, publisher.topics, publisher.write)
@@ -93,14 +99,15 @@ class ExactSink:
     def open(self, epoch_min: int) -> int:
         """Open the store for a start of the query.
 
-        Return the epoch of its session, `epoch_min` or higher.
+        Return the epoch that the store grants to the session of this start, `epoch_min` or higher.
 
         Raises:
             Unreachable: store or broker do not answer, or the run before is still writing.
             WindhoverError: as the store raises it.
         """
+        # the store or the publisher may start threads: Ctrl-C must still wake the main thread
         leave_sigint_to_the_main_thread()
-        with self._hold_store():
+        with self._store_locked():
             return self._writer.open(epoch_min)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -141,7 +148,7 @@ class ExactSink:
             return
         if ANCHOR not in rows.columns:
             raise self._for_other_rows(query_batch.seq)
-        execution = running(rows.sparkSession, query_batch.name)
+        execution = execution_of_running_query(rows.sparkSession, query_batch.name)
         refuse_mixed(execution.analyzedPlan())
         log_unfit_rules_of(execution.analyzedPlan(), self._application)
         planned_nodes = nodes(execution.lastExecution().executedPlan(), planned_children)
@@ -205,15 +212,15 @@ class ExactSink:
         batch = settled_batch(batch_end.query_batch, reports.tasks, settle)
         batch_end.log_losses(self._stream, batch.outcome)
         # 3. commit its rows, each with its root, and what is to be published; then publish that
-        rows_with_roots = rooted_rows(table, self._carry, batch.outcome.plan)
+        rows_with_roots = rooted_rows(table, self._anchor_form, batch.outcome.plan)
         leave_sigint_to_the_main_thread()
-        with self._hold_store():
+        with self._store_locked():
             publication = self._writer.commit(batch, rows_with_roots)
             self._stream.publisher.write(publication)
         batch_end.send_publication(self._stream, batch.outcome)
 
     @contextmanager
-    def _hold_store(self) -> Iterator[None]:
+    def _store_locked(self) -> Iterator[None]:
         """Hold the store for this thread: a run that was stopped may still write.
 
         Raises `Unreachable`: another thread calls it, and does not come to an end.
@@ -282,8 +289,8 @@ def exact_sink(store: Store, rows: DataFrame) -> ExactSink:
             " behind it"
             f' (.select("word", "{ANCHOR}")); it does not reach the store'
         )
-    stream, carry, _ = hidden_column(rows, "exact_sink")
-    if carry is Carry.WIDE or stream.carry is Carry.WIDE:
+    stream, anchor_form, _ = hidden_column(rows, "exact_sink")
+    if anchor_form is AnchorForm.WIDE or stream.root_form is AnchorForm.WIDE:
         raise UsageError(
             "a stream with delayed_acks=True holds tuples across batches, so the rows of one"
             " record are in several of them, and no transaction has them all: read it without"
@@ -293,17 +300,17 @@ def exact_sink(store: Store, rows: DataFrame) -> ExactSink:
     refuse_query(plan)
     refuse_mixed(plan)
     application = Application.of(rows.sparkSession)
-    sink = ExactSink(store, stream, carry, application)
+    sink = ExactSink(store, stream, anchor_form, application)
     application.link(stream).expect_store(sink.open)
     return sink
 
 
 def refuse_mixed(plan: object) -> None:
-    """Refuse a query, by its logical plan, that may mix rows of several records.
+    """Raise `UsageError` if a query may mix rows of several records behind its last bolt.
 
-    Raises `UsageError`: Spark may shuffle there, or keep state.
+    `plan`: its logical plan. Spark may shuffle there, which all operators with a state do.
     """
-    if is_wide(plan):
+    if may_shuffle(plan):
         raise UsageError(
             "an aggregate, a join, a union, a sort, dropDuplicates or a repartition stands behind"
             " the last bolt: there rows of several records are mixed, or Spark evaluates them"

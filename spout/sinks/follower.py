@@ -100,7 +100,7 @@ class CommittedBatches:
         self._find_first_batch()
         if self.next_batch is None:
             return range(0)
-        return self._take_to(self._batches.last_reported())
+        return self._take_up_to(self._batches.last_reported())
 
     def take_committed(self) -> range:
         """Return the batches that Spark has committed since the last call, by progress or log."""
@@ -112,7 +112,7 @@ class CommittedBatches:
         if planned is not None and (last_batch is None or last_batch < planned):
             # Spark runs one batch at a time: where batch 7 is planned, batch 6 is committed
             last_batch = planned if self._batches.is_committed(planned) else planned - 1
-        return self._take_to(last_batch)
+        return self._take_up_to(last_batch)
 
     def _find_first_batch(self) -> None:
         """Set `next_batch` to the first batch of the run, unless it is set or none is planned."""
@@ -125,10 +125,10 @@ class CommittedBatches:
         first_batch = self._batches.first_reported()
         self.next_batch = planned if first_batch is None else min(first_batch, planned)
 
-    def _take_to(self, last_batch: int | None) -> range:
-        """Return the batches from `next_batch` to the last one, and go on behind them.
+    def _take_up_to(self, last_batch: int | None) -> range:
+        """Return the batches from `next_batch` to the last one, and move `next_batch` behind them.
 
-        Empty: there is none, also where no last one is known (None).
+        Empty: the last one is None, or was returned before.
         """
         if self.next_batch is None or last_batch is None or last_batch < self.next_batch:
             return range(0)
@@ -166,7 +166,8 @@ class FollowedRun:
 
     Attributes:
         stream: what it reads.
-        watermark_holds: for each watermark of the query, the name of the `spout.hold` below it
+        hold_name_of_each_watermark: for each watermark of the query, the name of the `spout.hold`
+        below it
             (`spout.held.held_plan`).
         has_ended_a_batch: whether a batch of this run was published, or had nothing to publish.
         thread: follows the run; None: it was not started yet.
@@ -174,7 +175,7 @@ class FollowedRun:
 
     query: StreamingQuery
     stream: Stream
-    watermark_holds: tuple[str, ...] = ()
+    hold_name_of_each_watermark: tuple[str, ...] = ()
     has_ended_a_batch: bool = False
     thread: threading.Thread | None = field(default=None, repr=False)
 
@@ -200,14 +201,14 @@ class RunFollower:
         self,
         stream: Stream,
         begin: Callable[[], StreamingQuery],
-        watermark_holds: tuple[str, ...] = (),
+        hold_name_of_each_watermark: tuple[str, ...] = (),
     ) -> StreamingQuery:
         """Start a query by calling `begin`, follow it in a thread of its own, and return it.
 
-        `watermark_holds`: as in `FollowedRun`.
+        `hold_name_of_each_watermark`: as in `FollowedRun`.
         """
         self._finish_ended(stream.group)
-        run = self.begin_and_register(stream, begin, watermark_holds)
+        run = self.begin_and_register(stream, begin, hold_name_of_each_watermark)
         # Spark's kind of thread: it gives its connection to the JVM back
         run.thread = InheritableThread(
             target=self._run, args=(run,), name=f"windhover-follows-{stream.group}", daemon=True
@@ -219,25 +220,27 @@ class RunFollower:
         self,
         stream: Stream,
         begin: Callable[[], StreamingQuery],
-        watermark_holds: tuple[str, ...] = (),
+        hold_name_of_each_watermark: tuple[str, ...] = (),
     ) -> FollowedRun:
         """Start a query by calling `begin`, and keep its run until it is forgotten; return the run.
 
-        The end of an older run of the stream waits meanwhile: else it would say that nobody follows
-        it.
+        It has the lock meanwhile. So if an older run of the stream ends now, it does not report
+        that
+        no thread follows the stream.
         """
         link = self._application.link(stream)
         with self._registry_lock:
-            # what the planning process reads: None, there is no follower; empty, one without an
-            # error; else the error of one
-            former_message = link.follower
-            link.set_follower("")
+            # None: no thread publishes the stream. Empty: a thread does. Else: why it cannot. It is
+            # set before the query begins, since the first batch may come at once
+            former_message = link.follower_failure
+            link.set_follower_failure("")
             try:
                 query = begin()
             except BaseException:
-                link.set_follower(former_message)  # a run that was started before may be followed
+                # a run that was started before may be followed
+                link.set_follower_failure(former_message)
                 raise
-            run = FollowedRun(query, stream, watermark_holds)
+            run = FollowedRun(query, stream, hold_name_of_each_watermark)
             self._run_by_id[query.runId] = run
             self._application.started[query.id] = query
             stream.queries.add(query.id)
@@ -268,7 +271,7 @@ class RunFollower:
                 self._application.ledger.forget_all(query.id)
             # nobody follows the stream any more, which None says
             if run.stream.id not in {followed.stream.id for followed in self._run_by_id.values()}:
-                self._application.link(run.stream).set_follower(None)
+                self._application.link(run.stream).set_follower_failure(None)
 
     def _finish_ended(self, group: str) -> None:
         """Wait until runs of a group that have ended publish their last batch, before another takes over."""
@@ -294,28 +297,29 @@ class RunFollower:
                 f" ({error}); what is not published comes again when the query is started again"
             )
             _LOGGER.error("%s", message)
-            self._application.link(run.stream).set_follower(message)
+            self._application.link(run.stream).set_follower_failure(message)
             return
         self.forget_run(run)
 
     def committed_batches(self, run: FollowedRun) -> Iterator[range]:
         """Yield the batches of a run that Spark has committed, as soon as that is seen.
 
-        Each is yielded once, until the run has ended; a range may be empty. The steps are those of
-        the module's list.
+        Each is yielded once, until the run has ended; a range may be empty.
         """
-        batches = CommittedBatches(BatchesOfExecution(java_query(run.query)))
+        committed = CommittedBatches(BatchesOfExecution(java_query(run.query)))
         ledger = self._application.ledger
         is_active = True
         while is_active:
             # asked first: what was committed before the run ended is seen below
             is_active = run.query.isActive
-            yield batches.take_committed()  # steps 2 and 3
+            # by the commit log: every `COMMITTED_EVERY_S`, and once more when the run has ended
+            yield committed.take_committed()
             ask_log_at_s = time.monotonic() + COMMITTED_EVERY_S
             while is_active and time.monotonic() < ask_log_at_s:
                 time.sleep(REPORTED_EVERY_S)
-                if ledger.has_reports(run.query.id, since=batches.next_batch or 0):
-                    yield batches.take_reported()  # step 1
+                if ledger.has_reports(run.query.id, since=committed.next_batch or 0):
+                    # by Spark's progress: tasks of the next batch have reported
+                    yield committed.take_reported()
 
     def _publish_batch(self, run: FollowedRun, batch: int) -> None:
         """Settle and publish one batch that Spark has committed, by the reports of its tasks.
@@ -333,7 +337,7 @@ class RunFollower:
         else:
             # Spark plans no next batch before this one is published, so the counts of its last
             # batch are of this one
-            dropped = dropped_rows(java_query(run.query), run.watermark_holds)
+            dropped = dropped_rows(java_query(run.query), run.hold_name_of_each_watermark)
             batch_end.publish(stream, batch_end.settle(stream, reports), dropped)
         self._application.ledger.forget(*query_batch)
         run.has_ended_a_batch = True
@@ -365,4 +369,4 @@ class RunFollower:
             f" ({type(error).__name__}: {error}); its records come again"
         )
         _LOGGER.error("%s", message)
-        self._application.link(stream).set_follower(message)
+        self._application.link(stream).set_follower_failure(message)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from acker.errors import TrackingError, UsageError
 from spout.bolts.bolts import check_runs
 from spout.exactly_once.store import refuse_exact
-from spout.held.held_plan import refuse_query, watermark_holds
+from spout.held.held_plan import hold_name_of_each_watermark, refuse_query
 from spout.link.planner_link import PlannerLink
 from spout.planning.plan import BatchPlan
 from spout.publishing import publish
@@ -30,10 +30,15 @@ from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
 from spout.sinks.batch_end import BatchEnd
 from spout.sinks.drain import Drain
 from spout.sinks.dropped_rows import dropped_rows
-from spout.spark.private import jobs_of, partitions_of
+from spout.spark.private import jobs_of, partition_count_of
 from spout.streaming.application import Application
 from spout.streaming.batch_log import logged
-from spout.streaming.query_plan import crosses_stages, is_wide, running, stays
+from spout.streaming.query_plan import (
+    crosses_stages,
+    execution_of_running_query,
+    may_shuffle,
+    stays,
+)
 from spout.streaming.unfit_rules import log_unfit_rules_of
 from spout.tuples.columns import ANCHOR
 
@@ -81,12 +86,13 @@ class RunPlan(NamedTuple):
 
     Attributes:
         may_shuffle: whether Spark may shuffle rows behind the last bolt.
-        watermark_holds: for each watermark of the query, the name of the `spout.hold` below it
+        hold_name_of_each_watermark: for each watermark of the query, the name of the `spout.hold`
+        below it
             (`spout.held.held_plan`).
     """
 
     may_shuffle: bool = False
-    watermark_holds: tuple[str, ...] = ()
+    hold_name_of_each_watermark: tuple[str, ...] = ()
 
 
 class WriteResult(NamedTuple):
@@ -138,10 +144,14 @@ class Sink:
             # 1. look at the plan, once for each run; without a name somebody calls the sink outside
             # of a query, and there is no plan
             if query_batch.name and run_id not in self._plan_by_run:
-                plan = running(rows.sparkSession, query_batch.name).analyzedPlan()
+                execution = execution_of_running_query(rows.sparkSession, query_batch.name)
+                plan = execution.analyzedPlan()
                 refuse_query(plan)
                 log_unfit_rules_of(plan, batch_end.application)
-                self._plan_by_run[run_id] = RunPlan(is_wide(plan), watermark_holds(plan))
+                self._plan_by_run[run_id] = RunPlan(
+                    may_shuffle(plan),
+                    hold_name_of_each_watermark(plan),
+                )
             run_plan = self._plan_by_run.get(run_id, RunPlan())
             # batches of this run are published here, and nowhere else
             batch_end.application.sunk.add(run_id)  # else the follower would publish them, too
@@ -157,13 +167,13 @@ class Sink:
             self._publish(batch_end, rows, write_result)
 
     def _write_batch(
-        self, batch_end: BatchEnd, rows: DataFrame, plan: RunPlan, drain: Drain | None
+        self, batch_end: BatchEnd, rows: DataFrame, run_plan: RunPlan, drain: Drain | None
     ) -> WriteResult:
-        """Call the user's function with a batch; return whether it skipped the batch, and which
-        rows Spark dropped.
+        """Call the user's function with a batch; return what it has done.
 
-        `drain` tells which rows the function reads; None: the reports of the bolts do. Raises
-        `TrackingError`: it has read a part of the rows.
+        `drain`: reports which rows the function reads; None: the reports of the bolts show that.
+
+        Raises `TrackingError`: it has read a part of the rows.
         """
         application = batch_end.application
         query_batch = batch_end.query_batch
@@ -172,14 +182,15 @@ class Sink:
         earlier_report_count = application.ledger.count(*query_batch)
         context = rows.sparkSession.sparkContext
         run_id = context.getLocalProperty(RUN_PROPERTY) or ""
-        jobs_before = _job_fingerprint(context, run_id)
+        jobs_before = _jobs_of_run(context, run_id)
         has_skipped = self._call(rows, drain, query_batch.seq)
-        # 2. ask for dropped rows now: what is evaluated below, to find what was not read, counts
-        # once more
+        # 2. read the counts of dropped rows now: what is evaluated below, to find what was not
+        # read,
+        # would be counted, too
         dropped = NOTHING_DROPPED
-        if plan.watermark_holds:
-            execution = running(rows.sparkSession, query_batch.name)
-            dropped = dropped_rows(execution, plan.watermark_holds)
+        if run_plan.hold_name_of_each_watermark:
+            execution = execution_of_running_query(rows.sparkSession, query_batch.name)
+            dropped = dropped_rows(execution, run_plan.hold_name_of_each_watermark)
         if has_skipped:
             return WriteResult(has_skipped=True, dropped=dropped)
         # 3. it has written, if tasks have reported meanwhile, or there is nothing to read
@@ -189,11 +200,9 @@ class Sink:
             return written
         if application.reports(*query_batch).nothing_to_publish:
             return written
-        has_run_jobs = _job_fingerprint(context, run_id) != jobs_before
+        has_run_jobs = _jobs_of_run(context, run_id) != jobs_before
         if drain is not None:
-            has_read_all = _require_all_or_nothing_read(
-                drain, rows, query_batch.seq, has_run_jobs=has_run_jobs
-            )
+            has_read_all = _has_read_all(drain, rows, query_batch.seq, has_run_jobs=has_run_jobs)
             if has_read_all:
                 return written
         batch = logged(application, query_batch)
@@ -230,7 +239,7 @@ class Sink:
         A drain is an operator behind the rows, whose tasks report which partitions were read to
         their end. Raises `TrackingError`: the batch was shuffled again before this sink got it.
         """
-        execution = running(rows.sparkSession, batch_end.query_batch.name)
+        execution = execution_of_running_query(rows.sparkSession, batch_end.query_batch.name)
         if not crosses_stages(execution.lastExecution().executedPlan()):
             return None
         if not stays(rows):  # the partitions of a batch are not fixed where it is shuffled again
@@ -253,7 +262,7 @@ class Sink:
         if has_skipped and (self._is_deterministic or reports.plan is None):
             # Evaluate it without writing it. What has arrived is kept: stages before a shuffle
             # do not run again.
-            if partitions_of(rows):
+            if partition_count_of(rows):
                 rows.write.format("noop").mode("overwrite").save()
             reports = batch_end.application.reports(*batch_end.query_batch)
         stream = batch_end.record_and_find_stream(reports)
@@ -301,20 +310,24 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     return Sink(write, deterministic=deterministic)
 
 
-def _require_all_or_nothing_read(
+def _has_read_all(
     drain: Drain,
     rows: DataFrame,
     batch_id: int,
     *,
     has_run_jobs: bool,
 ) -> bool:
-    """Return whether a function has read all rows of a batch; raise `TrackingError` if only some.
+    """Return whether a function has read all rows of a batch; False: it has read none.
 
-    False: it has read none. `has_run_jobs`: whether it has run a Spark job.
+    Raises `TrackingError`: it has read some.
+
+    Args:
+        drain: has reports of the partitions that were read to their end.
+        has_run_jobs: whether the function has run a Spark job.
     """
     has_read_nothing = not has_run_jobs and not drain.ended_partitions
-    # of a batch without partitions nothing is all
-    if has_read_nothing and partitions_of(rows):
+    # a batch without partitions has no rows: a function that has read nothing has read all of them
+    if has_read_nothing and partition_count_of(rows):
         return False
     unread = drain.find_unread(rows)
     if unread.unread_count:
@@ -326,7 +339,7 @@ def _require_all_or_nothing_read(
     return True
 
 
-def _job_fingerprint(context: SparkContext, run_id: str) -> tuple[int, ...]:
+def _jobs_of_run(context: SparkContext, run_id: str) -> tuple[int, ...]:
     """Return what changes when a run of a query runs a job: count, first and last id of its jobs.
 
     Empty: there is none yet. Spark forgets old jobs, so that their count alone may stay the same.

@@ -14,7 +14,7 @@ T = TypeVar("T", pa.Array, tuple[pa.Array, ...])
 
 
 def arrow_function(
-    function: Callable[[Iterator[T]], Iterator[pa.Array]], returned: DataType
+    function: Callable[[Iterator[T]], Iterator[pa.Array]], result_type: DataType
 ) -> Callable[..., Column]:
     """Return a function that makes one column of columns, by `function` in Python.
 
@@ -24,9 +24,9 @@ def arrow_function(
     Args:
         function: gets the columns of a task in parts: a part is an array, or for several columns
             a tuple of arrays; Spark derives that from its type hints. Yields an array for each.
-        returned: the type of the column. It is no text, since Spark calls the JVM to parse one.
+        result_type: the type of the column. It is no text, since Spark calls the JVM to parse one.
     """
-    # the stub requires the kind
-    udf = arrow_udf(function, returned)  # type: ignore[call-overload]
+    # the type stub of `arrow_udf` demands an argument that PySpark itself derives
+    udf = arrow_udf(function, result_type)  # type: ignore[call-overload]
     columns_function: Callable[..., Column] = udf.asNondeterministic()
     return columns_function

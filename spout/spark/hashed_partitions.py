@@ -18,13 +18,15 @@ _SEED: Final = 42
 _MASK: Final = 0xFFFF_FFFF
 
 
-def hashed_to_partitions(rows: DataFrame, partition_count: int, number_column: str) -> DataFrame:
-    """Return rows after a shuffle by the number of the partition; as `to_partitions`.
+def hashed_to_partitions(rows: DataFrame, partition_count: int, partition_column: str) -> DataFrame:
+    """Return rows after a shuffle into `partition_count` partitions.
 
-    Spark shuffles by the hash of a key, so each row gets a key whose hash leads to its partition.
+    Spark shuffles by the hash of a key. So each row gets a key whose hash leads to its partition.
+
+    `partition_column`: the name of the column that has, for each row, the number of its partition.
     """
     keys = sql.array(*(sql.lit(key) for key in keys_of_partitions(partition_count)))
-    key_index = sql.col(number_column).cast("int") + 1  # element_at counts from 1
+    key_index = sql.col(partition_column).cast("int") + 1  # element_at counts from 1
     return rows.repartition(partition_count, sql.element_at(keys, key_index))
 
 

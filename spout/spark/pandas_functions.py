@@ -21,39 +21,46 @@ from pyspark.sql.types import DataType
 
 
 def pandas_function(
-    function: Callable[[Iterator[Any]], Iterator[pa.Array]], returned: DataType
+    function: Callable[[Iterator[Any]], Iterator[pa.Array]], result_type: DataType
 ) -> Callable[..., Column]:
-    """Return a function of columns of whole numbers; as `arrow_function`."""
-    run = over_series(function)
-    columns_function = pandas_udf(run, returned).asNondeterministic()  # type: ignore[call-overload]
+    """Return a function that computes one column from columns of whole numbers.
 
-    def call(*columns: Column) -> Column:
+    `function` is Python, as for `arrow_function`.
+
+    Pandas would make floats of a column with nulls. So each column is passed as two: one with 0 in
+    place of its nulls, and one that has True where they are.
+    """
+    series_function = series_function_of(function)
+    udf = pandas_udf(series_function, result_type)  # type: ignore[call-overload]
+    columns_function = udf.asNondeterministic()
+
+    def call_with_columns(*columns: Column) -> Column:
         values = [sql.coalesce(column, sql.lit(0)) for column in columns]
         null_flags = [column.isNull() for column in columns]
         result_column: Column = columns_function(*values, *null_flags)
         return result_column
 
-    return call
+    return call_with_columns
 
 
-def over_series(
+def series_function_of(
     function: Callable[[Iterator[Any]], Iterator[pa.Array]],
 ) -> Callable[[Iterator[tuple[pd.Series, ...]]], Iterator[pd.Series]]:
-    """Return a function of pandas series that calls `function`, which is one of Arrow arrays.
+    """Return a function of pandas series that calls `function`, a function of Arrow arrays.
 
-    It gets parts of columns: first the values of all columns, then for all columns where they
-    are null. It has the name of `function`, which plans show.
+    The returned one gets parts of columns, each as a tuple of series: the values of all columns,
+    then for all columns where they are null. It has the name of `function`, which plans show.
     """
 
     def run(columns: Iterator[tuple[pd.Series, ...]]) -> Iterator[pd.Series]:
-        for array in function(map(_numbers_of, columns)):
+        for array in function(map(_arrow_arrays_of, columns)):
             yield pd.Series(pd.arrays.ArrowExtensionArray(array))
 
     run.__name__ = function.__name__
     return run
 
 
-def _numbers_of(series: tuple[pd.Series, ...]) -> pa.Array | tuple[pa.Array, ...]:
+def _arrow_arrays_of(series: tuple[pd.Series, ...]) -> pa.Array | tuple[pa.Array, ...]:
     """Return a part of columns as arrays: several as a tuple, one alone, as in `arrow_function`."""
     column_count = len(series) // 2
     arrays: list[pa.Array] = []

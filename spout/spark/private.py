@@ -108,7 +108,7 @@ def prefer_executors(rows: DataFrame) -> bool:
         return any(str(location).startswith("executor_") for location in locations)
 
 
-def partitions_of(rows: DataFrame) -> int:
+def partition_count_of(rows: DataFrame) -> int:
     """Return how many partitions rows have.
 
     `rows.rdd` has the same number, but would plan the rows once more for Python.
@@ -116,7 +116,8 @@ def partitions_of(rows: DataFrame) -> int:
     with requiring("DataFrame._jdf"):
         execution = rows._jdf.queryExecution()
         plan = execution.analyzed()
-        # rows of foreachBatch are an RDD already; to plan them takes 5 ms of a batch
+        # rows of foreachBatch are an RDD already; to plan them once more would take 5 ms of each
+        # batch
         rdd = plan.rdd() if plan.nodeName() == BATCH_ROWS else execution.toRdd()
         return int(rdd.getNumPartitions())
 
@@ -155,19 +156,20 @@ def continue_partitions(rows: DataFrame, ends: DataFrame) -> DataFrame:
         return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)
 
 
-def execution_of(session: SparkSession, query: str) -> JavaObject | None:
+def execution_of(session: SparkSession, query_id: str) -> JavaObject | None:
     """Return the execution of a running query, by its id; None: Spark has no such query.
 
     The rows of foreachBatch do not show the query's plan, and their session is a clone, without
     queries.
     """
     with requiring("SparkSession._jsparkSession or SparkContext._jvm"):
-        # by its full name: the JVM would be asked for `java`, `java.util` and the class, for
-        # every batch
+        # the class by its full name: as jvm.java.util.UUID it would cost a call to the JVM for
+        # each of
+        # the three names, in every batch
         jvm: Any = session.sparkContext._jvm
         uuid = JavaClass("java.util.UUID", jvm._gateway_client)
         queries = session._jsparkSession.sharedState().activeStreamingQueries()
-        return queries.get(uuid.fromString(query))
+        return queries.get(uuid.fromString(query_id))
 
 
 def rows_of(writer: DataStreamWriter) -> DataFrame:
@@ -398,14 +400,15 @@ def option_of(source: JavaObject, name: str) -> str:
 
 
 def function_of(node: JavaObject) -> str:
-    """Return the name of the Python function that a node runs on rows, or for its last column.
+    """Return the name of the Python function of a node of a logical plan.
 
-    Empty: it runs none.
+    The node runs it on its rows, or computes its last column by it. Empty: there is none.
     """
     if node.nodeName() == OPERATOR:
         return str(node.functionExpr().name())
     if node.nodeName() != _PROJECT:
         return ""
+    # spout.hold adds its function as the last column of a Project
     last_column = node.projectList().lastOption()
     if last_column.isEmpty() or not is_alias(last_column.get()):
         return ""

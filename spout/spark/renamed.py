@@ -20,14 +20,14 @@ CHECKPOINT_FILES: Final = f"{_PACKAGE}.FileSystemBasedCheckpointFileManager"
 """The class that keeps a checkpoint on a local disk, without asking Hadoop for each file."""
 
 
-def to_partitions(rows: DataFrame, partition_count: int, number_column: str) -> DataFrame:
+def to_partitions(rows: DataFrame, partition_count: int, partition_column: str) -> DataFrame:
     """Return rows after a shuffle into so many partitions.
 
-    The column of the name `number_column` has the number of the partition to which a row goes.
+    The column of the name `partition_column` has the number of the partition to which a row goes.
     """
     if SparkVersion(4, 1) <= SPARK:
-        return rows.repartitionById(partition_count, sql.col(number_column))
-    return hashed_to_partitions(rows, partition_count, number_column)
+        return rows.repartitionById(partition_count, sql.col(partition_column))
+    return hashed_to_partitions(rows, partition_count, partition_column)
 
 
 def time_type(*precision: int) -> DataType:

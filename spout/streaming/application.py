@@ -41,7 +41,7 @@ from spout.runtime.forks import Owner, register_for_forks
 from spout.spark.private import has_ended, most_tasks, session_uuid
 from spout.spark.versions import INSTALLED, RUNS_ON
 from spout.streaming.keeper import Keeper, KeptStream
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 from spout.tuples.counts import Counts, sum_of_counts
 from spout.tuples.failures import Cause
 
@@ -56,8 +56,8 @@ _WHY_NO_CONNECT = (
 )
 
 
-def classic(session: object) -> SparkSession:
-    """Return the session as its type, which runs in its driver's process.
+def require_classic(session: object) -> SparkSession:
+    """Return a session as a `SparkSession` that runs in this process, the driver's.
 
     Raises `UsageError`: it is a session of Spark Connect, or no session.
     """
@@ -138,11 +138,11 @@ class Stream:
     Attributes:
         id: identifies the stream in blobs.
         partitions: N, the number of acker partitions.
-        carry: how its roots carry their anchors.
+        root_form: the form in which its roots have their anchors.
         late: how many tuples a watermark has dropped so far that `hold` would have held.
         dropped: how many other rows a watermark has dropped; Spark does not know their records.
         watermarks: which partitions have moved the watermarks of its query.
-        loose: names of the bolts that run behind Spark's own operators.
+        names_behind_spark: names of the bolts that run behind Spark's own operators.
         queries: ids of the queries that read it; a query is added with its first batch.
         work: of its bolts, in the batches that were published.
         status_path: the file of the planning process's status.
@@ -155,10 +155,10 @@ class Stream:
     partitions: int
     publisher: Publisher
     session: SparkSession
-    carry: Carry = Carry.PACKED
+    root_form: AnchorForm = AnchorForm.PACKED
     late: int = 0
     dropped: int = 0
-    loose: set[str] = field(default_factory=set)
+    names_behind_spark: set[str] = field(default_factory=set)
     queries: set[str] = field(default_factory=set)
     work: WorkDone = field(default_factory=WorkDone)
     status_path: Path | None = None
@@ -331,7 +331,7 @@ class Application:
         Raises `UsageError`: the session is of Spark Connect, or of the process that this one
         was forked from.
         """
-        context = classic(session).sparkContext
+        context = require_classic(session).sparkContext
         application = _APPLICATIONS.get(context)
         if application is None:
             with _CREATION_LOCK:
@@ -358,7 +358,7 @@ class Application:
         group: str,
         *,
         tracked: bool,
-        carry: Carry = Carry.PACKED,
+        root_form: AnchorForm = AnchorForm.PACKED,
     ) -> Stream:
         """Register a `read_stream` call.
 
@@ -381,7 +381,7 @@ class Application:
             partitions=topics.acker.partitions,
             publisher=publisher,
             session=session,
-            carry=carry,
+            root_form=root_form,
         )
         self.streams[stream.id] = stream
         self._start_keeper()

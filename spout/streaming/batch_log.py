@@ -69,10 +69,10 @@ def logged(application: Application, batch: BatchLane) -> Logged | None:
     if query is None:
         return None
     offset_log = query.offsetLog()
-    entry = _entry(offset_log, batch.seq)
+    entry = _read_entry(offset_log, batch.seq)
     if entry.offset is None:
         return None
-    entry_before = _entry(offset_log, batch.seq - 1)
+    entry_before = _read_entry(offset_log, batch.seq - 1)
     start = entry_before.offset or BEGINNING
     return Logged(start, entry.offset, entry_before.watermark_ms, entry.began_ms)
 
@@ -126,12 +126,13 @@ class _Entry(NamedTuple):
     began_ms: int = 0
 
 
-def _entry(offset_log: Any, batch_id: int) -> _Entry:
+def _read_entry(offset_log: Any, batch_id: int) -> _Entry:
     """Read the entry of a micro-batch; where the log has none, its `offset` is None."""
+    # the batch before the first one has the id -1
     java_entry = offset_log.get(batch_id) if batch_id >= 0 else None
     if java_entry is None or java_entry.isEmpty():
         return _Entry(offset=None)
-    tracked_offset: Journal | None = None
+    tracked_offset: Journal | None = None  # None: the query reads no tracked stream
     for java_offset in sequence(java_entry.get().offsets()):
         offset = batch_offset(java_offset.get().json()) if java_offset.isDefined() else None
         if offset is not None and offset.session:
@@ -139,7 +140,7 @@ def _entry(offset_log: Any, batch_id: int) -> _Entry:
             tracked_offset = offset
             break
     metadata = batch_metadata(java_entry.get())
-    if not metadata.isDefined():
+    if not metadata.isDefined():  # they are optional in Spark's log
         return _Entry(tracked_offset)
     watermark_ms = int(metadata.get().batchWatermarkMs())
     began_ms = int(metadata.get().batchTimestampMs())

@@ -519,12 +519,13 @@ class RangeReader:
         self._background = Background(time.monotonic)
         self._topic = share.topic
         self._partition = share.partition
-        self._next = share.start  # the offset that is read next
-        self._end = share.end
+        self._next_offset = share.start  # the offset that is read next
+        self._end_offset = share.end
         self._skips_loss = share.skips_loss
         self._is_of_copies = share.of_copies
         self._kept_consumers = kept_consumers
-        # what the last events have reported at `_next`: it has left the log, or cannot be read
+        # what the last events have reported at `_next_offset`: it has left the log, or cannot be
+        # read
         self._has_left_log = False
         self._damage: KafkaError | None = None
         # what `fetch` has begun with; None: it was not called, or `chunks` uses its consumer
@@ -545,8 +546,8 @@ class RangeReader:
 
     @property
     def _place(self) -> Place:
-        """Where a consumer has to stand to read on: at `_next`."""
-        return Place(self._client.bootstrap, self._topic, self._partition, self._next)
+        """Where a consumer has to stand to read on: at `_next_offset`."""
+        return Place(self._client.bootstrap, self._topic, self._partition, self._next_offset)
 
     def chunks(self) -> Iterator[list[Message]]:
         """Yield the records of the share, in order.
@@ -564,16 +565,22 @@ class RangeReader:
         """
         if self._first_records is not None:
             yield from self._first_chunks(self._first_records)
-            if self._next >= self._end:
+            if self._next_offset >= self._end_offset:
                 return
         consumer, is_new = self._opened or self._take_or_open_consumer()
         self._opened = None
         try:
             idle_ms = 0
             has_end_event = False  # whether this consumer has said that the partition ends
-            while self._next < self._end:
+            while self._next_offset < self._end_offset:
                 # 1. take what the consumer has, and hand its records out
-                messages = _poll_messages(consumer, min(CHUNK_RECORDS, self._end - self._next))
+                messages = _poll_messages(
+                    consumer,
+                    min(
+                        CHUNK_RECORDS,
+                        self._end_offset - self._next_offset,
+                    ),
+                )
                 records, end_offset = self._take_records(messages)
                 if records:
                     yield records
@@ -589,10 +596,10 @@ class RangeReader:
                     idle_ms = 0
                     continue
                 # 3. end with the partition, if it does not end too early
-                if end_offset is not None and end_offset >= self._end:
+                if end_offset is not None and end_offset >= self._end_offset:
                     break
                 if end_offset is not None and is_new:
-                    self._require_end(consumer)
+                    self._require_log_reaches_end(consumer)
                 has_end_event = has_end_event or end_offset is not None
                 # 4. give up if the broker is silent
                 if messages:
@@ -612,14 +619,17 @@ class RangeReader:
             consumer.close()
             raise
         # a kept consumer of copies would ask the broker fifty times a second (`COPIES_WAIT_MS`)
-        if self._next == self._end and not self._is_of_copies:
+        if self._next_offset == self._end_offset and not self._is_of_copies:
             self._kept_consumers.put(self._place, consumer)
         else:
             consumer.close()
 
     def _first_chunks(self, first_records: FirstRecords) -> Iterator[list[Message]]:
-        """Yield the records that were read before, in chunks; `_next` is behind them at once."""
-        self._next = first_records.next
+        """Yield the records that were read before, in chunks.
+
+        `_next_offset` is behind them at once.
+        """
+        self._next_offset = first_records.next
         records = first_records.records
         for first_row in range(0, len(records), CHUNK_RECORDS):
             yield records[first_row : first_row + CHUNK_RECORDS]
@@ -637,26 +647,29 @@ class RangeReader:
         if self._is_of_copies:
             settings["fetch.wait.max.ms"] = COPIES_WAIT_MS
         consumer: Consumer = self._client.make_client(Consumer, settings, CHECKED, self._background)
-        consumer.assign([TopicPartition(self._topic, self._partition, self._next)])
+        consumer.assign([TopicPartition(self._topic, self._partition, self._next_offset)])
         return consumer
 
     def _take_records(self, messages: list[Message]) -> tuple[list[Message], int | None]:
-        """Move `_next` behind the last record; return the share's records, and the partition's end.
+        """Move `_next_offset` behind the last record.
 
-        The end is the offset of an EOF event; None: there was no such event. A loss or a damage
+        Return the share's records, and the partition's end. The end is the offset of an EOF event;
+        None: there was no such event. A loss or a damage
         that an event reports is kept for `_pass_over_trouble`.
         """
         end_offset: int | None = None
         events, records = _split_events(messages)
         for event in events:
             error = event.error()
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
-                end_offset = event.offset() or 0
-            else:
+            # an event always has an error; None is for the type checker
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 self._record_trouble(error)
+            else:
+                end_offset = event.offset() or 0
+        # the last record may lie behind the share: then nothing is left before it
         if records:
-            self._next = (records[-1].offset() or 0) + 1
-            records = _before(records, self._end)
+            self._next_offset = (records[-1].offset() or 0) + 1
+            records = _before(records, self._end_offset)
         return records, end_offset
 
     def _record_trouble(self, error: KafkaError) -> None:
@@ -683,11 +696,11 @@ class RangeReader:
             log_start, log_end = self._log_bounds(consumer)
         except KafkaException:  # the broker answers nobody
             return False
-        is_in_log = log_start <= self._next < log_end
-        return is_in_log and self._first_readable() > self._next
+        is_in_log = log_start <= self._next_offset < log_end
+        return is_in_log and self._first_readable() > self._next_offset
 
     def _pass_over_trouble(self, consumer: Consumer) -> None:
-        """Move `_next` behind offsets that left the log, or that cannot be read.
+        """Move `_next_offset` behind offsets that left the log, or that cannot be read.
 
         Count the former as `lost`, and add the latter to `damaged`.
         """
@@ -695,30 +708,30 @@ class RangeReader:
             self._has_left_log = False
             self._pass_over_lost(consumer)
             return
-        damage_start = self._next
-        self._next = min(self._first_readable(), self._end)
+        damage_start = self._next_offset
+        self._next_offset = min(self._first_readable(), self._end_offset)
         error = self._damage
         self._damage = None
         place = port.TopicPartition(self._topic, self._partition)
         why = "nothing of it can be read"
         if error is not None:
             why = self._client.damage_error(error, place, damage_start).why
-        if damage_start < self._next:
-            self.damaged.append(DamagedRun(*place, damage_start, self._next, why))
+        if damage_start < self._next_offset:
+            self.damaged.append(DamagedRun(*place, damage_start, self._next_offset, why))
 
     def _first_readable(self) -> int:
         """Return the first offset, from the next one on, that a client can read."""
         place = port.TopicPartition(self._topic, self._partition)
-        return first_behind_damage(self._client, place, self._next)
+        return first_behind_damage(self._client, place, self._next_offset)
 
     def _pass_over_lost(self, consumer: Consumer) -> None:
-        """Move `_next` to where the log begins now, and count the offsets before that as `lost`.
+        """Move `_next_offset` to where the log begins now; count those before that as `lost`.
 
         Raises `DataLoss`: the share does not skip lost records; `Disagreement`: the log has not
         lost its beginning, but its end.
         """
         log_start, log_end = self._log_bounds(consumer)
-        if log_start <= self._next:
+        if log_start <= self._next_offset:
             raise self._cut_error(log_start, log_end)
         if not self._skips_loss:
             raise DataLoss(
@@ -726,15 +739,17 @@ class RangeReader:
                 " planned; set on_data_loss: skip to go on without such records, or raise the"
                 " topic's retention"
             )
-        first_left = min(log_start, self._end)
-        self.lost += first_left - self._next
-        self._next = first_left
+        first_left = min(log_start, self._end_offset)
+        self.lost += first_left - self._next_offset
+        self._next_offset = first_left
 
-    def _require_end(self, consumer: Consumer) -> None:
+    def _require_log_reaches_end(self, consumer: Consumer) -> None:
         """Raise `Disagreement` if the leader's log, too, ends before the range.
 
-        A follower that is read may not know yet what is committed, so only the leader is believed.
-        If it cannot be asked now, nothing is raised.
+        The broker that is read may be a follower of the partition, which does not have the newest
+        end. So the leader is believed alone. If the leader cannot be reached now, nothing is
+        raised,
+        and the reader waits on.
         """
         try:
             log_start, log_end = self._log_bounds(consumer)
@@ -742,7 +757,7 @@ class RangeReader:
             if error.args[0].code() in TRANSIENT:
                 return
             raise
-        if log_end < self._end:
+        if log_end < self._end_offset:
             raise self._cut_error(log_start, log_end)
 
     def _log_bounds(self, consumer: Consumer) -> tuple[int, int]:
@@ -774,4 +789,4 @@ class RangeReader:
 
     def _next_place(self) -> str:
         """Return the place that is read next, as messages name it: `lines/3@42`."""
-        return f"{self._topic}/{self._partition}@{self._next}"
+        return f"{self._topic}/{self._partition}@{self._next_offset}"

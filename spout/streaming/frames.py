@@ -2,8 +2,9 @@
 
 A `Node` describes a DataFrame that this package built, for as long as that object lives. An
 operator of Spark returns a new object without a node; behind it, the metadata of the hidden
-column describes the anchors. A *chain* is the bolts that run in one Python pass; its `Carry` says
-how rows carry their anchors, on arrival (`arrives`) and when they leave (`carry`).
+column describes the anchors. A *chain* is the bolts that run in one Python pass; its `AnchorForm`
+says
+how rows have their anchors, on arrival (`arriving_form`) and when they leave (`leaving_form`).
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -32,7 +33,7 @@ from spout.topology.bundles import Bundling
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchor_columns import ANCHORS, HELD, anchor_types_of
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 from spout.tuples.columns import ANCHOR, TASK
 
 
@@ -75,14 +76,14 @@ class Node:
         rows = node.read()
         if anchored and node.stream is not None and ANCHOR in rows.columns:
             # what a bolt behind Spark's own operators has to know of the column (`hidden_column`)
-            carry = node.stream.carry
+            leaving_form = node.stream.root_form
             subscriptions: tuple[int, ...] = ()
             if node.chain is not None:
-                carry = node.chain.carry
+                leaving_form = node.chain.leaving_form
                 subscriptions = node.chain.emitted_subscriptions
             metadata = {
                 "stream": node.stream.id,
-                "carry": str(carry),
+                "carry": str(leaving_form),
                 # As text, since Spark stores numbers in metadata as doubles in some places.
                 "subscriptions": ",".join(map(str, subscriptions)),
             }
@@ -92,7 +93,7 @@ class Node:
         return rows
 
     def carrying(self, consumer: str = "") -> Node:
-        """Return a node whose rows carry their anchors; the same node where nothing is tracked.
+        """Return a node whose rows have their anchors; the same node where nothing is tracked.
 
         `consumer` is the bolt that receives the rows directly; empty: Spark's own operators do.
         """
@@ -106,13 +107,13 @@ class Node:
         receives_roots = is_by_row and self.chain.roots_arrive
         # A row that may be held needs only its root, no path: `spout.hold` computes a new edge
         # for each row.
-        has_root = is_by_row and self.chain.arrives is not Carry.HOPS
-        may_be_held = self.stream.carry is Carry.WIDE and has_root and not consumer
-        carry = Carry.HOPS
+        has_root = is_by_row and self.chain.arriving_form is not AnchorForm.HOPS
+        may_be_held = self.stream.root_form is AnchorForm.WIDE and has_root and not consumer
+        leaving_form = AnchorForm.HOPS
         if receives_roots or may_be_held:
-            carry = self.stream.carry
+            leaving_form = self.stream.root_form
         # 2. the chain in that form
-        node = self.with_chain(replace(self.chain, carry=carry, consumer=consumer))
+        node = self.with_chain(replace(self.chain, leaving_form=leaving_form, consumer=consumer))
         # one DataFrame may go to several consumers: the chain to each gets an id of its own
         return replace(node, id=new_identity()) if consumer else node
 
@@ -127,8 +128,8 @@ class Node:
         """Return a node with one more bolt, which receives the rows without a shuffle."""
         if self.chain is None:
             # the first bolt: its rows arrive as the source hands them out
-            carry = Carry.NONE if self.stream is None else self.stream.carry
-            first_chain = Chain((step,), arrives=carry)
+            root_form = AnchorForm.NONE if self.stream is None else self.stream.root_form
+            first_chain = Chain((step,), arriving_form=root_form)
             return replace(self.with_chain(first_chain), names=(step.name,))
         longer_chain = replace(self.chain, steps=(*self.chain.steps, step))
         # a new id, since the shorter chain may be used beside the longer one
@@ -148,7 +149,7 @@ class Node:
         producer_chain = producer.chain
         if producer_chain is None:
             # behind a bare source Spark shuffles its rows one by one
-            return loose(grouping.apply(self.frame(anchored=True)), step)
+            return node_behind_spark(grouping.apply(self.frame(anchored=True)), step)
         grouping.check(producer_chain.steps[-1].schema.names)
         # 2. its rows in bundles, one for each task of the bolt behind
         tasks = grouping.tasks(self.session)
@@ -159,7 +160,7 @@ class Node:
         consumer_chain = Chain(
             (step,),
             upstream=producer_chain.name if is_tracked else "",
-            arrives=producer_chain.carry,
+            arriving_form=producer_chain.leaving_form,
             subscriptions=producer_chain.emitted_subscriptions if is_tracked else (),
             arriving_schema=producer_chain.schema,
         )
@@ -171,22 +172,23 @@ class Node:
     def read(self) -> DataFrame:
         """Return the rows of the chain, which runs inside the source or behind other rows."""
         if self.options is None:
-            return self._mapped()
+            return self._rows_behind_base()
         source_kind = WindhoverSource if self.stream is not None else UntrackedSource
         session_number = Application.of(self.session).number_of(self.session)
         source = source_kind.of(self.options, session_number)
         self.session.dataSource.register(source)
         reader = self.session.readStream.format(source.name())
+        # nothing is tracked, so nobody reads labels and ids from the plan
         if self.stream is None:
             return tried_twice("loading the source", reader.load)
         if self.chain is not None:
-            # all reads of one stream have the label "source": one that is read twice is refused
-            # when its batch is settled
+            # the identity is "source" in every plan: so a query that reads one stream twice is not
+            # refused by its labels, and is refused when its batch is settled
             reader = reader.option(BOLTS_OPTION, label(self.chain.name, "source"))
         reader = reader.option(STREAM_OPTION, self.stream.id)
         return tried_twice("loading the source", reader.load)
 
-    def _mapped(self) -> DataFrame:
+    def _rows_behind_base(self) -> DataFrame:
         """Return the rows of a chain that runs behind `base`.
 
         Raises `UsageError`: there are no such rows, or no bolt works on them.
@@ -206,19 +208,20 @@ _NODES: WeakKeyDictionary[DataFrame, Node] = WeakKeyDictionary()
 
 def through(
     rows: DataFrame,
-    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    run_task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
     plan_label: str = "",
 ) -> DataFrame:
-    """Return the rows that a function of tasks makes of `rows`; `schema` is theirs.
+    """Return the rows that a function makes of `rows`, task by task; they have `schema`.
 
-    `task` gets the batches of one task of Spark. `plan_label`: its name in plans (`label`);
-    empty where nothing is tracked.
+    Args:
+        run_task: gets the batches of one task of Spark, and yields those that leave it.
+        plan_label: the function's name in plans (`label`); empty: Spark shows `run`.
     """
 
-    # mapInArrow needs a function, whose name plans show; `task` may be an object that is called
+    # mapInArrow needs a function, whose name plans show; `run_task` may be an object that is called
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batches)
+        return run_task(batches)
 
     if plan_label:
         run.__name__ = plan_label
@@ -241,7 +244,7 @@ def streams_behind(rows: DataFrame) -> list[Stream]:
     return [streams[stream_id] for stream_id in streams_read(rows) if stream_id in streams]
 
 
-def loose(rows: DataFrame, step: Step) -> Node:
+def node_behind_spark(rows: DataFrame, step: Step) -> Node:
     """Return a node for a bolt on rows that this package did not build.
 
     They come from Spark's own operators, or from another source. Raises `UsageError`: they come
@@ -249,6 +252,7 @@ def loose(rows: DataFrame, step: Step) -> Node:
     """
     session = rows.sparkSession
     if ANCHOR not in rows.columns:
+        # rows of a batch query are not tracked, so they need no hidden column
         if rows.isStreaming and streams_read(rows):
             raise UsageError(
                 f"bolt {step.name!r} stands behind operators that dropped the hidden column"
@@ -257,17 +261,18 @@ def loose(rows: DataFrame, step: Step) -> Node:
                 " put this bolt directly behind that one"
             )
         return Node(session, stream=None, base=rows, chain=Chain((step,)), names=(step.name,))
-    stream, carry, subscriptions = hidden_column(rows, step.name)
+    stream, anchor_form, subscriptions = hidden_column(rows, step.name)
+    # a limit before this bolt would ack what it cuts off
     refuse_limit(logical_plan(rows))
-    stream.loose.add(step.name)
-    chain = Chain((step,), arrives=carry, subscriptions=subscriptions)
+    stream.names_behind_spark.add(step.name)
+    chain = Chain((step,), arriving_form=anchor_form, subscriptions=subscriptions)
     return Node(session, stream, base=rows, chain=chain, names=(step.name,))
 
 
-def hidden_column(rows: DataFrame, operator: str) -> tuple[Stream, Carry, tuple[int, ...]]:
+def hidden_column(rows: DataFrame, operator: str) -> tuple[Stream, AnchorForm, tuple[int, ...]]:
     """Read the hidden column's metadata.
 
-    Return the stream, how rows carry their anchors, and the keys of the subscriptions on the
+    Return the stream, how rows have their anchors, and the keys of the subscriptions on the
     anchors' paths; empty: the rows are roots.
 
     Raises `UsageError`, which names the `operator` that is to receive the rows: the metadata is
@@ -289,4 +294,4 @@ def hidden_column(rows: DataFrame, operator: str) -> tuple[Stream, Carry, tuple[
             " is, neither computed nor renamed"
         )
     subscriptions = tuple(int(key) for key in metadata["subscriptions"].split(",") if key)
-    return stream, Carry(metadata["carry"]), subscriptions
+    return stream, AnchorForm(metadata["carry"]), subscriptions

@@ -114,10 +114,10 @@ class Keeper:
                 _LOGGER.warning("folder_cannot_be_restored: %s", error)
             self._has_warned_of_folder = True
         for stream in self._streams():
-            for process in stream.link.asks_for_workers():
+            for process in stream.link.processes_waiting_for_workers():
                 if process not in self._processes_with_worker:
                     self._start_worker_for(stream, process)
-            for process in stream.link.asks_for_trigger():
+            for process in stream.link.processes_waiting_for_trigger():
                 self._answer_trigger(stream, process)
             for question in stream.link.epoch_questions():
                 if question.process not in self._processes_with_grant:
@@ -147,7 +147,7 @@ class Keeper:
             InheritableThread(target=self._run_first_task, args=(stream, process), daemon=True).start()
         except RuntimeError as error:  # no thread: the process waits no longer, and plans
             _LOGGER.warning("no_worker_started: %s", error)
-            stream.link.put_workers(process)
+            stream.link.answer_that_workers_run(process)
 
     def _start_grant(self, link: PlannerLink, question: EpochQuestion) -> None:
         """Start a thread that opens a store, and sends the epoch that this grants to a process.
@@ -190,7 +190,7 @@ class Keeper:
             _LOGGER.warning("no_worker_started: %s", str(error).partition("\n")[0])
         finally:
             # in any case: without an answer the query would emit nothing for ten minutes
-            stream.link.put_workers(process)
+            stream.link.answer_that_workers_run(process)
 
 
 def start_a_worker(session: SparkSession) -> None:

@@ -21,7 +21,7 @@ from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.report_accumulator import add_report
 from spout.topology.stage_pass import Frame, StagePass
-from spout.tuples.anchors import Anchors, Carry
+from spout.tuples.anchors import AnchorForm, Anchors
 from spout.tuples.columns import ANCHOR
 from spout.tuples.rows import ArrowRows
 
@@ -30,12 +30,12 @@ from spout.tuples.rows import ArrowRows
 class MapTask:
     """The function that Spark's `mapInArrow` calls.
 
-    Without `stream` and `ledger` nothing is tracked.
+    Without `stream_id` and `accumulator` nothing is tracked.
     """
 
     stage: StagePass
-    stream: str = ""
-    ledger: Any = None
+    stream_id: str = ""
+    accumulator: Any = None
     safety: Safety = field(default_factory=Safety)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,7 +50,7 @@ class MapTask:
             received: Received | None = None
             if frame is not None and frame.roots_arrive:
                 received = Received(self.stage.name)
-            arriving_batches = chain.from_iterable(map(self.stage.rows_of, batches))
+            arriving_batches = chain.from_iterable(map(self.stage.arriving_rows, batches))
             for arriving in arriving_batches:
                 anchors: Anchors | None = None
                 if frame is None:
@@ -62,9 +62,16 @@ class MapTask:
                     received.mark(anchors.roots())
                 yield run.feed(rows, anchors)
             yield from run.finish()
-            if self.ledger is not None:
+            if self.accumulator is not None:
                 received_marks = None if received is None else received.marks()
-                add_report(self.ledger, self.stream, replace(run.report(), received=received_marks))
+                add_report(
+                    self.accumulator,
+                    self.stream_id,
+                    replace(
+                        run.report(),
+                        received=received_marks,
+                    ),
+                )
 
     def _split_anchors(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
         """Return the rows without the hidden column, and the anchors that were in it.
@@ -76,16 +83,16 @@ class MapTask:
             return ArrowRows(batch, came_from=frame.came_from), None
         column = batch.column(column_index)
         rows = ArrowRows(batch.remove_column(column_index), came_from=frame.came_from)
-        if frame.arrives is Carry.NONE:
+        if frame.arriving_form is AnchorForm.NONE:
             return rows, None
-        if frame.arrives is not Carry.HOPS and column.null_count:
+        if frame.arriving_form is not AnchorForm.HOPS and column.null_count:
             raise TrackingError(
                 f"bolt {self.stage.name!r} received rows without anchors. Where an outer join"
                 " or a union with another stream stands before it, put the bolt before that;"
                 " where the query ran with tracked=False and ended in this batch, run it so"
                 " once more until the batch is written"
             )
-        return rows, Anchors(frame.arrives, column, frame.subscriptions)
+        return rows, Anchors(frame.arriving_form, column, frame.subscriptions)
 
 
 class Received:

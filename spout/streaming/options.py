@@ -22,7 +22,7 @@ from spout.isolation.safety import Safety
 from spout.link.connection import DriverAddress
 from spout.planning.journal import Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 from spout.tuples.columns import SOURCE_COLUMNS
 from spout.tuples.tuple import Tuple
 
@@ -113,7 +113,7 @@ class SourceOptions:
     zone: str = "UTC"
     columns: tuple[str, ...] = tuple(SOURCE_COLUMNS)
     anchored: bool = False
-    roots_carry: Carry = Carry.PACKED
+    root_form: AnchorForm = AnchorForm.PACKED
     traced: bool = False
     tracked_when: Callable[[Tuple], object] | None = None
     safety: Safety = field(default_factory=Safety)
@@ -140,15 +140,18 @@ class SourceOptions:
 def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[ReadTask]:
     """Return the read tasks of the batch between two offsets, at least one.
 
-    It is a pure function of its arguments.
+    The same arguments give the same tasks: a batch that runs again has the tasks of its first run.
     """
     spec = planner_spec(options)
     plan = plan_between(start, end, options.group, spec.partitions, spec.timeout_ms)
     topics_by_source = topic_names(spec.inputs, plan.ranges)
+    # a batch without positions has the offset of the one before it, whose order is not this batch's
     order = end.order if plan.ranges else {}
     tasks = read_tasks(plan, topics_by_source, end.tasks, order)
     if not tasks:
-        # A batch without positions has one task too: its report proves that no report is missing.
+        # A batch without positions has one task, too: the driver takes a batch from which no task
+        # has
+        # reported for one that was not evaluated.
         tasks = [ReadTask(plan, (), {})]
     return [replace(task, topic_ids=dict(end.topics)) for task in tasks]
 
@@ -188,7 +191,7 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
         tasks=tasks_now(options),
         # with delayed acks Spark's state may hold tuples: a first batch, even an empty one,
         # reaches the bolts that hold them
-        wakes=options.roots_carry is Carry.WIDE,
+        wakes=options.root_form is AnchorForm.WIDE,
     )
 
 

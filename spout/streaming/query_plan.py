@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import TrackingError, UsageError
-from spout.publishing.settle import namesakes
+from spout.publishing.settle import namesakes_message
 from spout.spark.private import (
     CUT_SHORT,
     NEVER_SHUFFLED,
@@ -96,7 +96,7 @@ def label(operator: str, identity: str = "") -> str:
     return f"{_LABEL}{operator} #{identity or new_identity()}"
 
 
-def is_wide(plan: JavaObject) -> bool:
+def may_shuffle(plan: JavaObject) -> bool:
     """Return whether Spark may shuffle the rows of some batch behind the last bolt of a query.
 
     `plan` is the query's logical plan, whose top is what leaves the query.
@@ -135,8 +135,11 @@ def crosses_stages(plan: JavaObject) -> bool:
     return False
 
 
-def running(session: SparkSession, query_id: str) -> JavaObject:
-    """Return the execution of a running query, by its id; `TrackingError`: Spark has none."""
+def execution_of_running_query(session: SparkSession, query_id: str) -> JavaObject:
+    """Return the execution of a running query.
+
+    Raises `TrackingError`: Spark has no running query of this id.
+    """
     execution = execution_of(session, query_id)
     if execution is None:
         raise TrackingError(
@@ -150,6 +153,8 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
     """Raise `UsageError` if two operators of a query have the same name.
 
     The same label may occur twice, since Spark's plan repeats a DataFrame that is used twice.
+
+    `labels`: of the operators in a plan, as `label` returns them.
     """
     identity_by_name: dict[str, str] = {}
     for operator_label in labels:
@@ -158,7 +163,7 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
         for name in operators_in(operator_label):
             first_identity = identity_by_name.setdefault(name, identity)
             if first_identity != identity:
-                raise UsageError(namesakes(name))
+                raise UsageError(namesakes_message(name))
 
 
 def operators_in(label: str) -> list[str]:

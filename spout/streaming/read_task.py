@@ -37,14 +37,14 @@ from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, runs_without_record
 from spout.publishing.delayed import HighestTime
-from spout.publishing.fold import Missing, TaskReport, not_done
+from spout.publishing.fold import Missing, TaskReport, indices_not_done
 from spout.publishing.report_accumulator import add_report
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
 from spout.streaming.options import SourceOptions
 from spout.streaming.ordered_read import Copies, Copy, origin_of
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors, wide_column
 from spout.tuples.casts import in_zone
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, sum_of_counts
@@ -75,7 +75,7 @@ def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) ->
         with closing(_Reading(task, options, bolts)) as reading, no_garbage_collection():
             # a Python source hands its times out in UTC: Spark compares the types, names of
             # zones included
-            for batch in _batches(task, reading, bolts):
+            for batch in _emitted_batches(task, reading, bolts):
                 yield in_zone(batch, "UTC")
         if options.ledger is not None:
             # None: there are no roots to report, but the driver counts which tasks have ended
@@ -112,14 +112,17 @@ class _Chunk(NamedTuple):
         return self.at_rows([row for row in range(len(self.messages)) if row not in rows])
 
 
-def _batches(task: ReadTask, reading: _Reading, bolts: TaskRun | _WithoutBolts) -> Iterator[pa.RecordBatch]:
+def _emitted_batches(
+    task: ReadTask, reading: _Reading, bolts: TaskRun | _WithoutBolts
+) -> Iterator[pa.RecordBatch]:
     """Yield what the bolts emit for all runs of a task: first those of inputs without an order."""
+    # a run of copies belongs to the source of its partition, by which `order` has the partition
     for run in task.ranges:
         if first_source(run.source) not in task.order:
             yield from reading.read_unordered(run)
     for source, line_up in sorted(task.order.items()):
         yield from reading.read_in_order(source, line_up)
-    # what they held back until the task has no more rows
+    # what bolts emit in their cleanup, and what was not returned before
     yield from bolts.finish()
 
 
@@ -181,7 +184,8 @@ class _Reading:
 
         First come its copies, sorted by their origins, then its new records. While the bolts
         work, they have the gate of the partition: they report to it each record that fails,
-        and it blocks the later ones of the same line. `line_up` says which are blocked already.
+        and it blocks the later ones of the same line (the records of one key, or of the
+        partition). `line_up` says which are blocked already.
         """
         # 1. the copies: all are read before the first is fed, since the one that is read last
         # may be the first in order
@@ -192,10 +196,12 @@ class _Reading:
         self._bolts.gate = gate
         for sorted_copies in copies.in_order(CHUNK_RECORDS):
             messages = [copy.message for copy in sorted_copies]
+            # None: the first emission was in another partition
             origins = [copy.origin for copy in sorted_copies]
             positions = np.array([copy.position for copy in sorted_copies], np.int64)
             chunk = _Chunk(replay_source, messages, positions, self._plan_index.of(replay_source, positions))
             yield from self._feed_in_order(gate, chunk, origins)
+        # copies for which there was no memory fail, and block what is behind them
         self._failures += copies.refuse_left_over(gate, partial(self._index_of, replay_source))
         # 2. the new records
         gate.begin_new()
@@ -246,9 +252,10 @@ class _Reading:
         # if tuples end here, only those in which a record failed; None: tuples go on and may
         # fail in other tasks, so all lines go with the report
         sealed_stage = self._options.sealed_stage
-        ends_here = sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE
-        stopped_indices = not_done(bolts_report) if ends_here else None
+        ends_here = sealed_stage is not None and sealed_stage.stage.leaving_form is AnchorForm.NONE
+        undone_indices = indices_not_done(bolts_report) if ends_here else None
         # 3. traces, and roots that are acked whatever becomes of them
+        # of each: source, position, and the three numbers of the trace
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
         trace_marks = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
         best_effort_roots = roots_of(PLANNED, np.concatenate(self._best_effort_indices))
@@ -266,7 +273,7 @@ class _Reading:
                 lost_count=self._task_reader.lost,
                 damaged=tuple(self._task_reader.damaged),
             ),
-            lined_records=tuple(gate.lined_records(stopped_indices) for gate in self._gates),
+            lined_records=tuple(gate.lined_records(undone_indices) for gate in self._gates),
             raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
             counts=sum_of_counts([source_counts, bolts_report.counts]),
             marks=RootMarks.together([marks, best_effort_marks, *self._first_emissions, trace_marks]),
@@ -510,12 +517,12 @@ class _Reading:
         """
         if not self.tracked:
             return None
-        anchor_form = self._options.roots_carry  # packed or wide
+        anchor_form = self._options.root_form  # packed or wide
         packed = pa.array(chunk.indices << ORDINAL_BITS)  # the first tuple has the ordinal 0
-        if anchor_form is not Carry.WIDE:
+        if anchor_form is not AnchorForm.WIDE:
             return Anchors(anchor_form, packed)
         sources = pa.array(np.full(len(chunk.positions), chunk.source))
-        return Anchors(Carry.WIDE, wide_column(packed, sources, pa.array(chunk.positions)))
+        return Anchors(AnchorForm.WIDE, wide_column(packed, sources, pa.array(chunk.positions)))
 
 
 def _source_counts(options: SourceOptions, emitted_count: int) -> Counts:
@@ -546,7 +553,7 @@ class _WithoutBolts:
         self.gate: Gate | None = None  # only the driver sees failures behind Spark's operators
         self._columns = options.columns
         self._has_anchor_column = options.anchored
-        self._anchor_form = options.roots_carry
+        self._anchor_form = options.root_form
 
     def feed(self, rows: MessageRows, anchors: Anchors | None) -> pa.RecordBatch:
         """Return records as they leave the source: their columns, and behind these their anchors.

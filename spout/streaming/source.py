@@ -236,31 +236,38 @@ class Runner:
         `refused_triggers`: as `PlanningCalls` has them.
         """
         self._options = options
-        self._log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
+        self._kafka_log = KafkaLog(
+            options.topics.kafka,
+            client_id=f"windhover-spout-{options.group}",
+        )
         self._planner = planner or Planner(
-            self._log,
+            self._kafka_log,
             planner_spec(options),
             new_id=uuid.uuid4().hex[:16],
             report=_report,
             who=Who.here(options.application, _now_ms()),
         )
         # guards the planner and what is kept here; notified after each step of the thread
-        self._lock = threading.Condition()
+        self._condition = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run_planner, name="windhover-planner", daemon=True)
         self._error: BaseException | None = None  # ends the query at the next callback
+        # a file that exists while a batch runs again; None: there is no folder for it
         mark = mark_path(Path(options.sink_folder), options.stream) if options.sink_folder else None
         this_process = Hello(options.stream, uuid.uuid4().hex[:16])
         self._driver_link = DriverLink(options.driver, this_process, options.group, mark)
         self._driver_link.start()
+        # how long a record of acks may take to be durable
         durable_ms = longest_unreachable_ms(options.read)
         self._sink_watch = SinkWatch(self._driver_link, durable_ms=durable_ms)
-        # of `availableNow` and `spout.run_once`: the query ends at the present ends
+        # whether the query ends at the ends that its inputs have now (`availableNow`,
+        # `spout.run_once`)
         self._stops_at_ends = False
-        self._end_number = 0  # of the driver's last request to end whose ends were read; 0: of none
+        # of the driver's last request to end whose ends were read; 0: of none
+        self._end_request_number = 0
         self._status_written_ms = 0  # wall time
         # whether `plan` was called: before, a batch that Spark runs was planned by another process
-        self._has_planned_batch = False
+        self._was_plan_called = False
         # whether Spark has run a task since this process began
         self._has_workers = not options.awaits_workers
         self._refused_triggers = refused_triggers  # empty: none is, or the query's was looked at
@@ -280,18 +287,18 @@ class Runner:
             # before the group is taken: from then on the clock of the batch's roots moves
             self._wait_for_workers()
         # a process that has planned no batch gets one only where the process before has ended
-        runs_again = not self._has_planned_batch
-        self.begin(end, runs_again=runs_again)
+        runs_again = not self._was_plan_called
+        self.take_group(end, runs_again=runs_again)
         if runs_again:
-            self._driver_link.tell_runs_again(end.session, end.ranges)
+            self._driver_link.report_that_it_runs_again(end.session, end.ranges)
         return runs_again
 
-    def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
+    def take_group(self, journal: Journal, *, runs_again: bool = False) -> None:
         """Take the group for the session of an offset (`Planner.open`), and start the thread.
 
         Does nothing where that was done before, or an error is kept.
         """
-        with self._lock:
+        with self._condition:
             if self._planner.is_open or self._error is not None:
                 return
             try:
@@ -327,7 +334,7 @@ class Runner:
                     f" {wait.waited_ms(self._clock_ms()) // 1000} s; see the driver's log, and"
                     " whether the store answers"
                 )
-            self._lock.wait(POLL_MS / 1000)
+            self._condition.wait(POLL_MS / 1000)
             self._warn_of_wait(
                 wait,
                 "waits_for_store",
@@ -352,23 +359,25 @@ class Runner:
         self._refuse_trigger()
         self._driver_link.catch_up()
         if start.session:
-            # before the group is taken: from then on the clock of the pending roots moves
+            # the query goes on from a checkpoint: roots may be pending. Before the group is
+            # taken: from
+            # then on their timeouts run
             self._wait_for_workers()
-        self.begin(start)
-        self._has_planned_batch = True
-        self._driver_link.tell_plans()
+        self.take_group(start)
+        self._was_plan_called = True
+        self._driver_link.report_that_it_plans()
         self._stop_at_ends_if_requested()
         # 2. wait: for records, tasks, the ackers, and the publication of the batch before
         if self._waits_without_records():
             return start
         self._wait_for_workers()
-        with self._lock:
+        with self._condition:
             while not self._planner.is_ready:
                 self._wait_for_step(POLL_MS)
         # without the lock: the thread goes on meanwhile
         self._wait_for_sink(start)
-        # 3. tell the planner what the driver has said of that batch, and plan
-        with self._lock:
+        # 3. pass on what the driver has published of that batch, and plan
+        with self._condition:
             self._record_held_roots_if_published()
             self._restart_clock_if_published()
             self._end_query_for_damage()
@@ -382,11 +391,11 @@ class Runner:
     def _stop_at_ends_if_requested(self) -> None:
         """Read the present ends if there is a new request of the driver to end the query there."""
         end_number = self._driver_link.end_number
-        if end_number <= self._end_number:
+        if end_number <= self._end_request_number:
             return
-        with self._lock:  # the thread steps the planner meanwhile
+        with self._condition:  # the thread steps the planner meanwhile
             self.stop_at_ends()
-        self._end_number = end_number
+        self._end_request_number = end_number
 
     def _plan_or_wait(self, start: Journal, rows_max: int | None) -> Journal:
         """Plan a batch, and return its end; `start`: there is nothing to plan.
@@ -521,27 +530,31 @@ class Runner:
         # Spark kills this process now: what is settled is committed, and the status written, before
         self._planner.leave()
         self._write_status(_now_ms(), force=True)
-        self._driver_link.put_drained(self._end_number)
+        self._driver_link.put_drained(self._end_request_number)
         return start
 
     def stop(self) -> None:
-        """End the thread, close the planner and leave the driver; no wait is without end."""
+        """End the thread, close the planner, and disconnect from the driver.
+
+        Each wait has a limit.
+        """
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
         # a thread that hangs may hold the lock: then the process ends without a last status
-        if self._lock.acquire(timeout=JOIN_SECONDS):
+        if self._condition.acquire(timeout=JOIN_SECONDS):
             try:
+                # a thread that still runs uses the planner, so it is not closed
                 if self._planner.is_open and not self._thread.is_alive():
                     self._planner.close()
                 # also where the thread has written one just before: this one has the closed planner
                 self._write_status(_now_ms(), force=True)
             finally:
-                self._lock.release()
+                self._condition.release()
         else:
             _LOGGER.warning("planner_not_closed group=%s: its thread hangs", self._options.group)
         self._driver_link.close()
-        self._log.close()
+        self._kafka_log.close()
 
     def _plan_once(self, start: Journal, rows_max: int | None) -> Journal:
         """Plan a batch without waiting for records; return its end, or `start`.
@@ -564,9 +577,11 @@ class Runner:
         self._driver_link.put_idle()
         deadline_ms = self._clock_ms() + ENDING_MS_MAX
         wait = LongWait()
-        while self._driver_link.is_for_good and self._clock_ms() < deadline_ms:
+        # to return would let Spark run a batch without records, which the end would interrupt
+        while self._driver_link.ends_for_good and self._clock_ms() < deadline_ms:
             self._wait_for_step(IDLE_MS)
-            # again and again: a pause may have begun meanwhile
+            # in each round: the driver may have begun another pause, and its number is part of the
+            # report
             self._driver_link.put_idle()
             self._warn_of_wait(wait, "waits_for_its_end", "the driver ends the query; no batch is planned")
 
@@ -587,7 +602,7 @@ class Runner:
             left_s = deadline_s - time.monotonic()
             if failure is not None or left_s <= 0:
                 # kept, so that the status has it; `_wait_for_driver` raises it
-                with self._lock:
+                with self._condition:
                     self._error = failure or self._sink_watch.late_error()
                     self._write_status(_now_ms(), force=True)
             self._wait_for_driver(changes_seen, int(left_s * 1000) + 1)
@@ -638,7 +653,7 @@ class Runner:
         Call it with the lock, which is free meanwhile.
         """
         self._raise_kept_error()
-        self._lock.wait(wait_ms / 1000)
+        self._condition.wait(wait_ms / 1000)
         self._raise_kept_error()
 
     def _raise_kept_error(self) -> None:
@@ -658,7 +673,7 @@ class Runner:
                 if not self._planner.is_reading:
                     # then `poll` returned at once
                     self._stopping.wait(wait_ms / 1000)
-                with self._lock:
+                with self._condition:
                     now_ms = _now_ms()
                     if not self._stopping.is_set():
                         self._record_held_roots_if_published()
@@ -666,13 +681,13 @@ class Runner:
                         self._planner.step(verdict_records, now_ms)
                     self._write_status(now_ms)
                     self._driver_link.keep_mark()
-                    self._lock.notify_all()
+                    self._condition.notify_all()
         except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces at the next latestOffset
-            with self._lock:
+            with self._condition:
                 self._error = error
                 _LOGGER.error("planner stopped: %s", error)
                 self._write_status(_now_ms(), force=True)
-                self._lock.notify_all()
+                self._condition.notify_all()
             self._driver_link.wake()
 
     def _write_status(self, now_ms: int, *, force: bool = False) -> None:

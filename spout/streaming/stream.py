@@ -40,19 +40,19 @@ from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema, zone_of_session, zone_or_utc
 from spout.isolation.safety import (
     Safety,
+    bolt_timeout_ms,
     idle_limit_ms,
     idle_warning,
-    limit_ms,
     refuse_idle_limit,
     tried_once,
 )
 from spout.runtime.tracing import configured_spans
 from spout.spark.arrow_types import spark_type_of
-from spout.streaming.application import Application, classic, refuse_workers
-from spout.streaming.frames import Node, loose, node_of
+from spout.streaming.application import Application, refuse_workers, require_classic
+from spout.streaming.frames import Node, node_behind_spark, node_of
 from spout.streaming.options import SourceOptions
 from spout.topology.chain import Step
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 from spout.tuples.columns import ANCHOR, HEADERS_TYPE, SOURCE_COLUMNS
 from spout.tuples.tuple import Tuple
 
@@ -133,18 +133,18 @@ def read_stream(
     # 1. check the arguments, and that workers can start
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     group, tracked = _group_and_tracked(topics, names, options)
-    context = classic(spark).sparkContext
+    context = require_classic(spark).sparkContext
     let_workers_be_this_python(context)
     application = Application.of(spark)
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
     read_inputs = tuple(topics.input(name) for name in names)
     _check_idle_limit(spark, read_inputs)
     # 2. register the stream
-    carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
-    stream = application.new_stream(spark, topics, group, tracked=tracked, carry=carry)
+    root_form = AnchorForm.WIDE if options.get("delayed_acks") else AnchorForm.PACKED
+    stream = application.new_stream(spark, topics, group, tracked=tracked, root_form=root_form)
     link = application.link(stream)
     stream.inputs = read_inputs
-    stream.safety = Safety(limit_ms(stream.inputs), str(link.mark))
+    stream.safety = Safety(bolt_timeout_ms(stream.inputs), str(link.mark))
     stream.status_path = Path(options.get("status_path") or link.status_path)
     if tracked and tried_once(context.master or ""):
         _LOGGER.warning(
@@ -159,7 +159,7 @@ def read_stream(
         types_by_column["headers"] = HEADERS_TYPE
     columns = tuple(types_by_column)  # without the hidden one
     if tracked:
-        types_by_column[ANCHOR] = spark_type_of(carry.type).simpleString()
+        types_by_column[ANCHOR] = spark_type_of(root_form.type).simpleString()
     # 4. the source, which Spark loads
     source = SourceOptions(
         topics=topics,
@@ -181,7 +181,7 @@ def read_stream(
         columns=columns,
         anchored=tracked,
         zone=zone_or_utc(spark),
-        roots_carry=carry,
+        root_form=root_form,
         traced=tracked and configured_spans() is not None,
         safety=stream.safety,
         ledger=application.ledger.accumulator,
@@ -191,12 +191,12 @@ def read_stream(
 
 
 def _check_idle_limit(spark: SparkSession, read_inputs: Sequence[Input]) -> None:
-    """Raise `UsageError` if Spark would end a worker before `bolt_timeout`.
+    """Raise `UsageError` if Spark would end a worker before `bolt_timeout` has passed.
 
     Warn if it may end one later.
     """
     idle_ms = idle_limit_ms(spark.conf.getAll)
-    refuse_idle_limit(limit_ms(read_inputs), idle_ms)
+    refuse_idle_limit(bolt_timeout_ms(read_inputs), idle_ms)
     warning = idle_warning(idle_ms)
     if warning:
         _LOGGER.warning(warning)
@@ -344,13 +344,14 @@ def bolt(
     def attach(rows: DataFrame) -> DataFrame:
         """Return the rows that the bolt emits for `rows`."""
         zone = zone_of_session(rows.sparkSession)
-        schema = output_schema(name_of_bolt, instance, zone)
-        step = Step(name_of_bolt, instance, schema, task_hooks)
+        output = output_schema(name_of_bolt, instance, zone)
+        step = Step(name_of_bolt, instance, output, task_hooks)
+        # how the rows were built; None: not by this package's last operator
         node = node_of(rows)
         if node is None:
             # behind Spark's own operators, or another source
             grouped_rows = rows if grouping is None else grouping.apply(rows)
-            node = loose(grouped_rows, step)
+            node = node_behind_spark(grouped_rows, step)
         elif name_of_bolt in node.names:
             raise UsageError(
                 f"two bolts are called {name_of_bolt!r}; give one of them a name: bolt(..., name=...)"

@@ -30,7 +30,7 @@ from spout.tuples.anchors import (
     ORDINAL_BITS,
     ORDINALS_MAX,
     PATHS_TYPE,
-    Carry,
+    AnchorForm,
     Fingerprint,
     fingerprint_of,
 )
@@ -94,14 +94,14 @@ class PlacedRows(NamedTuple):
         places = None if self.places is None else self.places.take(rows)
         return PlacedRows(self.rows.take(pa.array(rows)), places)
 
-    def fingerprint(self, carry: Carry) -> Fingerprint:
+    def fingerprint(self, form: AnchorForm) -> Fingerprint:
         """Return a checksum of the rows' anchors, which does not depend on the order of the rows.
 
-        `carry` is the form of the column of anchors, if they are in one.
+        `form`: of the column of anchors, if the rows have one.
         """
         if self.places is not None:
             return self.places.fingerprint()
-        return fingerprint_of(carry, self.rows.column(ANCHOR))
+        return fingerprint_of(form, self.rows.column(ANCHOR))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Bundling:
         rows, hidden_names = self._with_hidden_columns(batch, placed)
         rows = rows.take(pa.array(order))
         for task in np.flatnonzero(counts).tolist():
-            yield task, _as_stream(rows.slice(starts[task], counts[task]), hidden_names)
+            yield task, _arrow_stream_of(rows.slice(starts[task], counts[task]), hidden_names)
 
     def dictionary_encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows with texts as a dictionary and indices, in each column where that is shorter.
@@ -325,13 +325,15 @@ def _dictionary_encoded(column: pa.Array, tasks: int) -> pa.Array:
 def _places_in_column(batch: pa.RecordBatch) -> Places | None:
     """Return the places that rows have in their column of anchors.
 
-    None: there is no such column, the rows have different hops, or the anchors are of a form that
-    stays a column.
+    None: there is no such column; or the rows have different numbers of anchors or hops, so that
+    the
+    column stays.
     """
     packed = _packed_anchors(batch)
     if packed is not None:
-        # the root's index stands above the bits of the one ordinal; packed anchors have no
-        # subscription
+        # a packed anchor is the root's index, then `ORDINAL_BITS` bits of the ordinal. It has one
+        # hop,
+        # without the key of its subscription (0)
         ordinals = packed & (ORDINALS_MAX - 1)
         return Places(packed >> ORDINAL_BITS, (Hop(0, ordinals),))
     anchor_index = batch.schema.get_field_index(ANCHOR)
@@ -341,9 +343,9 @@ def _places_in_column(batch: pa.RecordBatch) -> Places | None:
 
 
 def _packed_anchors(batch: pa.RecordBatch) -> I64 | None:
-    """Return the column of packed anchors (`Carry.PACKED`).
+    """Return the column of packed anchors (`AnchorForm.PACKED`).
 
-    None: the rows have none, or of another form.
+    None: there is no such column, it has another form, or a row has no anchor (nothing is tracked).
     """
     index = batch.schema.get_field_index(ANCHOR)
     if index < 0:
@@ -440,11 +442,12 @@ def _with_type(column: pa.Array, original_type: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(original_type))
 
 
-def _as_stream(rows: pa.RecordBatch, hidden_names: Sequence[str]) -> pa.Buffer:
-    """Return rows as a stream of Arrow.
+def _arrow_stream_of(rows: pa.RecordBatch, hidden_names: Sequence[str]) -> pa.Buffer:
+    """Return rows, at least one, as the bytes of an Arrow stream.
 
-    A hidden column with the same number in all of these rows is left out; the number is in the
-    metadata.
+    If all rows have the same number in a hidden column, the column is left out, and the metadata
+    has
+    the number. `hidden_names`: of the hidden columns.
     """
     metadata = dict(rows.schema.metadata or {})
     for name in hidden_names:

@@ -3,7 +3,8 @@
 A `Chain` is what is known while the DataFrame is built, bolt by bolt. `Chain.stage` turns it into a
 `StagePass`, which a task runs, as if it were a stage of a topology.
 
-Rows have their anchors in a hidden column, in one of the forms of `Carry`. A *subscription* is one
+Rows have their anchors in a hidden column, in one of the forms of `AnchorForm`. A *subscription*
+is one
 bolt's receiving of one stream; edges are computed from its key. A *rich* bolt is a `Bolt`, which
 acks by hand; other bolts ack a tuple when their call returns.
 """
@@ -22,7 +23,7 @@ from spout.topology.bundles import Bundling
 from spout.topology.graph import Kind, Subscription
 from spout.topology.stage_pass import BoltPass, Frame, StagePass, StreamPass
 from spout.topology.stages import Route, SinkOutput
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 from spout.tuples.columns import ANCHOR
 from spout.tuples.tuple import DEFAULT_STREAM, SPARK, StreamId
 
@@ -52,11 +53,11 @@ class Chain:
             operators.
         consumer: name of the chain that receives the rows directly; empty: the sink or Spark's
             operators do.
-        arrives: the form in which anchors arrive; `Carry.NONE` where nothing is tracked.
+        arriving_form: the form in which anchors arrive; `AnchorForm.NONE` where nothing is tracked.
         subscriptions: the keys of the subscriptions over which the rows that arrive came from the
             source, in order; empty where the form of the anchors has them, or they are the roots
             themselves.
-        carry: the form in which the emitted rows have their anchors.
+        leaving_form: the form in which the emitted rows have their anchors.
         arriving_schema: of the rows that arrive in bundles; None: they arrive one by one.
         bundling: how emitted rows are put into bundles; None: they leave one by one.
     """
@@ -64,9 +65,9 @@ class Chain:
     steps: tuple[Step, ...]
     upstream: str = ""
     consumer: str = ""
-    arrives: Carry = Carry.NONE
+    arriving_form: AnchorForm = AnchorForm.NONE
     subscriptions: tuple[int, ...] = ()
-    carry: Carry = Carry.NONE
+    leaving_form: AnchorForm = AnchorForm.NONE
     arriving_schema: pa.Schema | None = None
     bundling: Bundling | None = None
 
@@ -78,7 +79,7 @@ class Chain:
     @property
     def roots_arrive(self) -> bool:
         """Return whether the rows that arrive are the roots themselves."""
-        return self.arrives in (Carry.PACKED, Carry.WIDE) and not self.subscriptions
+        return self.arriving_form in (AnchorForm.PACKED, AnchorForm.WIDE) and not self.subscriptions
 
     @property
     def has_rich_bolts(self) -> bool:
@@ -89,9 +90,9 @@ class Chain:
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of the emitted rows, anchors included."""
         emitted = self.steps[-1].schema
-        if self.carry is Carry.NONE:
+        if self.leaving_form is AnchorForm.NONE:
             return emitted
-        return emitted.append(pa.field(ANCHOR, self.carry.type))
+        return emitted.append(pa.field(ANCHOR, self.leaving_form.type))
 
     @property
     def emitted_subscriptions(self) -> tuple[int, ...]:
@@ -100,7 +101,7 @@ class Chain:
         Empty if each row has them in its own anchors: where a rich bolt is in this chain, or was in
         one before.
         """
-        if self.has_rich_bolts or self.arrives is Carry.HOPS:
+        if self.has_rich_bolts or self.arriving_form is AnchorForm.HOPS:
             return ()
         last_step = len(self.steps) - 1
         return *self.subscriptions, self._subscription(last_step).key
@@ -109,7 +110,7 @@ class Chain:
     def stage(self) -> StagePass:
         """Return what a task runs."""
         # 1. how rows arrive
-        is_tracked = self.arrives is not Carry.NONE
+        is_tracked = self.arriving_form is not AnchorForm.NONE
         # Spark's own operators may drop or repeat tuples. Behind them each tuple has an edge of its
         # own, as if Spark were a bolt that had emitted it.
         is_behind_spark = is_tracked and not self.roots_arrive and not self.upstream
@@ -122,11 +123,11 @@ class Chain:
             came_from = StreamId(last_bolt)
         frame = Frame(
             came_from=came_from,
-            arrives=self.arrives,
+            arriving_form=self.arriving_form,
             subscriptions=self.subscriptions,
             roots_arrive=self.roots_arrive,
             entry_key=entry_key,
-            carry=self.carry,
+            leaving_form=self.leaving_form,
             by_row=not self.has_rich_bolts,
         )
         # 2. the bolts, each with its only stream
@@ -168,7 +169,7 @@ class Chain:
         is_last = step_index + 1 == len(self.steps)
         stream_id = StreamId(step.name)
         # rows without anchors leave as those of a sink
-        if is_last and self.carry is Carry.NONE:
+        if is_last and self.leaving_form is AnchorForm.NONE:
             output = SinkOutput(number=0, stream=stream_id, stage=0)
             return StreamPass(stream_id, step.schema, column="", routes=(), outputs=(output,), on_frame=True)
         route = Route(

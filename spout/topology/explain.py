@@ -33,7 +33,7 @@ def _lines(layout: Layout) -> Iterator[str]:
                 yield f"  sink <- {output.stream}; {acked_text} when the batch is written"
         # the shuffle before a keyed bolt is by key, and among its lines
         if stage < last_stage and stage + 1 != layout.keyed_stage:
-            stream_names = ", ".join(map(str, layout.crossing(stage)))
+            stream_names = ", ".join(map(str, layout.streams_leaving(stage)))
             passing_text = _passing_text(layout, stage)
             yield f"shuffle by task: {stream_names}; edges are carried{passing_text}"
 
@@ -91,15 +91,16 @@ def _passing_text(layout: Layout, stage: int) -> str:
     Empty: none does.
     """
     next_stage = stage + 1
-    passing = [
+    passing_streams = [
         str(route.subscription.producer)
         for route in layout.routes
         if route.first_stage <= stage and route.last_stage > next_stage
     ]
     if next_stage < len(layout.stages) - 1:
-        # the sink reads behind the last stage
-        passing += [str(output.stream) for output in layout.outputs if output.stage <= stage]
-    names = ", ".join(dict.fromkeys(passing))
+        # the last stage hands outputs to the sink: through any stage before it they only pass
+        emitted_before = [output for output in layout.outputs if output.stage <= stage]
+        passing_streams += [str(output.stream) for output in emitted_before]
+    names = ", ".join(dict.fromkeys(passing_streams))
     return f" ({names} passes through the next stage)" if names else ""
 
 

@@ -34,34 +34,37 @@ _NULL_NUMBER = np.uint64(zlib.crc32(b"None"))
 
 def tasks_for(
     kind: Kind,
-    tasks: int,
+    task_count: int,
     keys: U64 | None,
-    deliveries: Sequence[tuple[Delivery, ...]],
+    places: Sequence[tuple[Delivery, ...]],
     rows_before: int = 0,
 ) -> I64:
-    """Return the task of each row, 0 up to `tasks`, one for one.
+    """Return the task of each row, 0 up to `task_count`, one for one.
 
     Args:
         kind: the grouping; ALL and DIRECT name their tasks themselves.
+        task_count: of the bolt that receives the rows.
         keys: `value_keys` of the grouping's fields; None: the grouping names no fields.
-        deliveries: each row's place in its trees; rows without one go to the tasks by turns.
+        places: each row's place in its trees; rows without one go to the tasks by turns.
         rows_before: how many rows without a place went to tasks before.
     """
-    if kind is Kind.GLOBAL or tasks == 1:
-        return np.zeros(len(deliveries), np.int64)
+    if kind is Kind.GLOBAL or task_count == 1:
+        return np.zeros(len(places), np.int64)
+    # a shuffle: the place of a tuple decides
     if keys is None:
-        return modulo(_place_numbers(deliveries, rows_before), tasks)
+        return modulo(_place_numbers(places, rows_before), task_count)
     if kind is Kind.FIELDS:
-        return modulo(keys, tasks)
+        return modulo(keys, task_count)
     # PARTIAL_KEY: a key has two tasks, so that a frequent one does not load one task alone, and a
     # tuple's place decides between them
     second_keys = keys + _SECOND_CHOICE
     mix64_in_place(second_keys)
-    first_choice = modulo(keys, tasks)
-    second_choice = modulo(second_keys, tasks - 1)
+    first_choice = modulo(keys, task_count)
+    second_choice = modulo(second_keys, task_count - 1)
     # one of the tasks that are not the first choice: with 2 as first, 0, 1, 2 become 0, 1, 3
-    second_choice += second_choice >= first_choice
-    is_odd = _place_numbers(deliveries, rows_before) & np.uint64(1)
+    is_behind_first = second_choice >= first_choice
+    second_choice += is_behind_first
+    is_odd = _place_numbers(places, rows_before) & np.uint64(1)
     chosen: I64 = np.where(is_odd, first_choice, second_choice)
     return chosen
 

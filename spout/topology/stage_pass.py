@@ -35,7 +35,7 @@ from spout.bolts.collectors import EmittedStream, Outlet
 from spout.bolts.hooks import TaskHook
 from spout.topology.bundles import BUNDLES, Bundling, PlacedRows, unbundled, unbundled_with_places
 from spout.topology.stages import Layout, Route, SinkOutput
-from spout.tuples.anchors import PATHS_TYPE, Carry
+from spout.tuples.anchors import PATHS_TYPE, AnchorForm
 from spout.tuples.casts import has_not_null
 from spout.tuples.columns import ANCHOR, COLUMN, ROOT, ROOT_TYPE, TASK, TO
 from spout.tuples.tuple import StreamId
@@ -67,7 +67,7 @@ class StreamPass:
     is_read_by_arrow_bolt: bool = False
 
     @property
-    def emits(self) -> EmittedStream:
+    def emitted_stream(self) -> EmittedStream:
         """Return what the collector needs to know of it."""
         outlets = tuple(
             Outlet(route.subscription.key, route.tasks, route.receiving_tasks) for route in self.routes
@@ -124,7 +124,8 @@ class Frame:
 
     Attributes:
         came_from: the stream of which the rows are.
-        arrives, subscriptions, roots_arrive, carry: as in `spout.topology.chain.Chain`.
+        arriving_form, subscriptions, roots_arrive, leaving_form: as in
+        `spout.topology.chain.Chain`.
         entry_key: key of the subscription on which Spark's operators deliver tuples, which they may
             drop or repeat; 0: what arrives is of the source, or of another chain of bolts.
         by_row: whether every bolt acks or fails a tuple before its call returns: then it is enough
@@ -132,11 +133,11 @@ class Frame:
     """
 
     came_from: StreamId
-    arrives: Carry
+    arriving_form: AnchorForm
     subscriptions: tuple[int, ...]
     roots_arrive: bool
     entry_key: int
-    carry: Carry
+    leaving_form: AnchorForm
     by_row: bool
 
 
@@ -189,11 +190,11 @@ class StagePass:
         """Return the schema of what leaves: of bundles, or of the rows themselves."""
         return self.schema if self.bundling is None else BUNDLES
 
-    def rows_of(self, batch: pa.RecordBatch) -> Iterator[PlacedRows]:
+    def arriving_rows(self, batch: pa.RecordBatch) -> Iterator[PlacedRows]:
         """Return the rows that arrive in a batch of Spark's, taken out of their bundles.
 
-        Those of a DataFrame have a column of anchors; in a topology their places are beside them,
-        as far as the bundles have these.
+        On a DataFrame they get their column of anchors back. In a topology their places stay beside
+        them; rows whose bundle has no places keep the column.
         """
         if self.arriving_schema is None:  # no bundles: they arrive one by one
             return iter((PlacedRows(batch),))
@@ -209,14 +210,14 @@ class StagePass:
     @property
     def has_bare_rows(self) -> bool:
         """Return whether the rows that leave have the columns of the only output, and no more."""
-        return self.is_last and self.carry is Carry.NONE and TO not in self.schema.names
+        return self.is_last and self.leaving_form is AnchorForm.NONE and TO not in self.schema.names
 
     @property
-    def carry(self) -> Carry:
+    def leaving_form(self) -> AnchorForm:
         """Return the form in which the rows that leave have their anchors."""
         if self.frame is not None:
-            return self.frame.carry
-        return Carry.NONE if self.is_last else Carry.HOPS
+            return self.frame.leaving_form
+        return AnchorForm.NONE if self.is_last else AnchorForm.HOPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +347,10 @@ def _consumer(layout: Layout, stage: int) -> str:
     It is the stage's first component, or what hands tuples to the keyed bolt.
     """
     component = layout.stages[stage][0]
-    return entry_of(component) if component == layout.keyed_bolt else component
+    return entry_operator_name(component) if component == layout.keyed_bolt else component
 
 
-def entry_of(bolt: str) -> str:
+def entry_operator_name(bolt: str) -> str:
     """Return the name of the operator that hands tuples to a keyed bolt.
 
     No component can be called so.
@@ -358,11 +359,15 @@ def entry_of(bolt: str) -> str:
 
 
 def _stream_pass(layout: Layout, parts: Parts, stream_id: StreamId, number: int) -> StreamPass:
-    """Return a stream as the stage that emits it knows it; `number` names its column."""
+    """Return a stream as the stage that emits it knows it.
+
+    `number`: of the stream, by which its column is named.
+    """
     routes = tuple(route for route in layout.routes if route.subscription.producer == stream_id)
     is_read_by_arrow_bolt = False
     for route in routes:
         reader = parts.bolts.get(route.subscription.consumer)  # None: the keyed bolt
+        # a bolt of a later stage gets Arrow rows in any case
         if route.stays_in_task and isinstance(reader, ArrowBolt):
             is_read_by_arrow_bolt = True
     output_stream = layout.graph.components[stream_id.component].streams[stream_id.stream]
@@ -380,17 +385,18 @@ def _stream_pass(layout: Layout, parts: Parts, stream_id: StreamId, number: int)
 def _schema_leaving(layout: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> pa.Schema:
     """Return the schema of the rows that leave a stage; the module's docstring has its columns."""
     is_last = stage + 1 == len(layout.stages)
-    # 1. for a sink that gets one stream its fields, and no more
+    # 1. a sink that gets one stream gets the stream's own fields alone
     if is_last and len(layout.outputs) == 1:
         return streams[layout.outputs[0].stream].schema
     # 2. where a row goes, and to other stages also its place
     fields = [pa.field(TO, pa.int32())]
     if not is_last:
         fields += [pa.field(TASK, pa.int32()), pa.field(ANCHOR, PATHS_TYPE)]
+        # never true without a keyed bolt: its stage is -1 then
         if stage < layout.keyed_stage:  # the keyed bolt holds tuples, and needs their roots later
             fields.append(pa.field(ROOT, ROOT_TYPE))
-    # 3. a struct for each stream that leaves; one that is several outputs has one
-    stream_ids = layout.crossing(stage)
+    # 3. a struct for each stream that leaves; a stream that is several outputs is there once
+    stream_ids = layout.streams_leaving(stage)
     if is_last:
         stream_ids = tuple(output.stream for output in layout.outputs)
     for stream_id in dict.fromkeys(stream_ids):

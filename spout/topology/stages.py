@@ -97,7 +97,7 @@ class Layout:
                 return number
         return -1
 
-    def crossing(self, stage: int) -> tuple[StreamId, ...]:
+    def streams_leaving(self, stage: int) -> tuple[StreamId, ...]:
         """Return the streams with tuples that go from a stage to the next one, in order."""
         streams = [
             route.subscription.producer
@@ -188,7 +188,7 @@ def _placement(graph: Graph, cores: int) -> _Placement:
         if component.is_keyed:
             # nothing goes around it: it is behind all that was placed so far
             earlier_stages = list(stage_by_name.values())
-        may_all_stay = all(_may_stay(subscription, parallelism) for subscription in subscriptions)
+        may_all_stay = all(_keeps_tuples_in_task(source, parallelism) for source in subscriptions)
         if component.is_spout or may_all_stay:
             # a spout reads nothing: it is in stage 0
             stage_by_name[name] = max(earlier_stages, default=0)
@@ -214,11 +214,11 @@ def _partitions(stage: int, bolt_tasks: Sequence[int], cores: int, *, is_keyed: 
     return max(bolt_tasks) or cores
 
 
-def _may_stay(subscription: Subscription, parallelism: int | None) -> bool:
+def _keeps_tuples_in_task(subscription: Subscription, parallelism: int | None) -> bool:
     """Return whether a grouping lets tuples stay in their task.
 
-    A shuffle (and Storm's none, which is one) does where the consumer has no `parallelism` of its
-    own (None). Read tasks have one size already, so a shuffle would move every tuple and balance
+    A shuffle does (Storm's `none` is a shuffle) if the consumer has no `parallelism` of its own
+    (None): read tasks are of about equal size, so a shuffle would move every tuple and balance
     nothing.
     """
     if subscription.kind is Kind.LOCAL_OR_SHUFFLE:

@@ -57,8 +57,8 @@ PATHS_TYPE = pa.list_(pa.list_(pa.int64()))
 WIDE_TYPE = pa.struct([("packed", pa.int64()), ("source", pa.int64()), ("position", pa.int64())])
 
 
-class Carry(StrEnum):
-    """The form in which rows carry their anchors; NONE: they carry none."""
+class AnchorForm(StrEnum):
+    """The form in which rows have their anchors; NONE: they have none."""
 
     NONE = "none"
     PACKED = "packed"
@@ -69,11 +69,11 @@ class Carry(StrEnum):
     def type(self) -> pa.DataType:
         """Arrow's type of the column of anchors."""
         match self:
-            case Carry.HOPS:
+            case AnchorForm.HOPS:
                 return PATHS_TYPE
-            case Carry.WIDE:
+            case AnchorForm.WIDE:
                 return WIDE_TYPE
-            case Carry.PACKED | Carry.NONE:
+            case AnchorForm.PACKED | AnchorForm.NONE:
                 return pa.int64()
             case _:
                 assert_never(self)
@@ -99,7 +99,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(rows: int, anchors: I64 | U64) -> Fingerprint:
-    """Return the fingerprint of `rows` rows that carry these anchor numbers."""
+    """Return the fingerprint of `rows` rows that have these anchor numbers."""
     mixed = anchors.astype(np.uint64)  # a copy, which is mixed in place
     mix64_in_place(mixed)
     return Fingerprint(rows, int(mixed.sum(dtype=np.uint64)))
@@ -126,12 +126,13 @@ class Anchors:
     """The anchors of a batch of rows.
 
     Attributes:
-        column: the column; for `Carry.NONE` nulls.
+        form: of the column.
+        column: the column; for `AnchorForm.NONE` nulls.
         subscriptions: keys of the subscriptions along every path of a PACKED
             or WIDE column.
     """
 
-    carry: Carry
+    form: AnchorForm
     column: pa.Array
     subscriptions: tuple[int, ...] = ()
 
@@ -147,7 +148,7 @@ class Anchors:
 
     def packed(self) -> I64:
         """Return index and ordinal of each row of a PACKED or WIDE column, in one number."""
-        column = self.column.field("packed") if self.carry is Carry.WIDE else self.column
+        column = self.column.field("packed") if self.form is AnchorForm.WIDE else self.column
         return np.asarray(column, dtype=np.int64)
 
     def descendants_column(self, parents: I64, packed: I64) -> pa.Array:
@@ -160,7 +161,7 @@ class Anchors:
             packed: `(n,) int64`: index and ordinal of each.
         """
         packed_column = pa.array(packed)
-        if self.carry is not Carry.WIDE:
+        if self.form is not AnchorForm.WIDE:
             return packed_column
         parent_anchors = self.column.take(pa.array(parents))
         sources = parent_anchors.field("source")
@@ -169,7 +170,7 @@ class Anchors:
 
     def deliveries(self) -> Iterator[tuple[Delivery, ...]]:
         """Yield the deliveries of each row; an unanchored row has none."""
-        if self.carry in (Carry.PACKED, Carry.WIDE):
+        if self.form in (AnchorForm.PACKED, AnchorForm.WIDE):
             for root, ordinal in zip(self.roots().tolist(), self.ordinals().tolist(), strict=True):
                 path = tuple((subscription, ordinal) for subscription in self.subscriptions)
                 yield (Delivery(root, path),)
@@ -209,11 +210,11 @@ def _delivery_of(path: Sequence[int]) -> Delivery:
     return Delivery(root, tuple([(hop >> WORD_BITS & WORD_MASK, hop & WORD_MASK) for hop in hops]))
 
 
-def fingerprint_of(carry: Carry, column: pa.Array) -> Fingerprint:
+def fingerprint_of(form: AnchorForm, column: pa.Array) -> Fingerprint:
     """Return the fingerprint of the rows that have this column of anchors."""
-    if carry is Carry.HOPS:
+    if form is AnchorForm.HOPS:
         return fingerprint(len(column), _path_sums(column.flatten()))
-    return fingerprint(len(column), Anchors(carry, column).packed())
+    return fingerprint(len(column), Anchors(form, column).packed())
 
 
 def _path_sums(paths: pa.Array) -> I64:

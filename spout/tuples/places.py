@@ -34,8 +34,8 @@ from spout.tuples.anchors import (
     PATHS_TYPE,
     WORD_BITS,
     WORD_MASK,
+    AnchorForm,
     Anchors,
-    Carry,
     Fingerprint,
     fingerprint,
     hops_column,
@@ -248,21 +248,21 @@ class Descendants(Sequence[Deliveries]):
         rows = self.parents[parents]
         return Descendants(self._anchors, rows, self._places_of_rows, subscription)
 
-    def column(self, carry: Carry, bolt: str) -> pa.Array:
+    def column(self, form: AnchorForm, bolt: str) -> pa.Array:
         """Build the column of anchors of tuples that leave the task; nulls
         where nothing is tracked.
 
         Only here each gets an ordinal: its number among those of its row.
 
         Args:
-            carry: the form of the column.
+            form: the form of the column.
             bolt: who emitted them, for an error.
         """
         if self._anchors is None:
-            return pa.nulls(len(self), carry.type)
+            return pa.nulls(len(self), form.type)
         row_count = len(self._anchors.column)
         ordinals = ordinals_of(self.parents, row_count)
-        if carry is Carry.HOPS:
+        if form is AnchorForm.HOPS:
             # one hop further than the rows that arrived
             places = children_of(self._places_of_rows(), self.parents, self._subscription, ordinals)
             return column_of(places)
@@ -316,11 +316,11 @@ def places_of(anchors: Anchors) -> Sequence[Deliveries]:
     """Return the places of rows that arrive: arrays if all have one anchor and as many hops, else
     a list.
     """
-    if anchors.carry in (Carry.PACKED, Carry.WIDE):
+    if anchors.form in (AnchorForm.PACKED, AnchorForm.WIDE):
         ordinals = anchors.ordinals()
         hops = tuple([Hop(key, ordinals) for key in anchors.subscriptions])
         return Places(anchors.roots(), hops)
-    if anchors.carry is Carry.HOPS:
+    if anchors.form is AnchorForm.HOPS:
         places = uniform_places(anchors.column)
         if places is not None:
             return places
@@ -393,13 +393,17 @@ def children_of(
     return children
 
 
-def column_of(places: Sequence[Deliveries], carry: Carry = Carry.HOPS, bolt: str = "") -> pa.Array:
+def column_of(
+    places: Sequence[Deliveries],
+    form: AnchorForm = AnchorForm.HOPS,
+    bolt: str = "",
+) -> pa.Array:
     """Build the column of anchors of tuples that a bolt emitted.
 
-    `carry`: of `Descendants` the form; other places are always in HOPS.
+    `form`: of `Descendants`, the form of the column; other places are always in HOPS.
     """
     if isinstance(places, Descendants):
-        return places.column(carry, bolt)
+        return places.column(form, bolt)
     if isinstance(places, Places):
         return places.column()
     return hops_column(places)

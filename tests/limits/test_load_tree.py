@@ -22,7 +22,7 @@ from spout.publishing.fold import BatchOutcome, TaskReport
 from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
+from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, AnchorForm, Anchors, pack
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Rows, Tuple
 from tests.support.cpu_time import within
@@ -106,18 +106,18 @@ def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> BatchOu
     plan = BatchPlan(GROUP, "s1", 1, 1, 0, TIMEOUT_MS, True, (SourceRun(SOURCE, 0, 10),))
     numbers = [tuples if row == ROOT else 1 for row in range(10)]
     rows: Rows = ArrowRows(pa.RecordBatch.from_pydict({"number": numbers}))
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(10) << ORDINAL_BITS))
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.arange(10) << ORDINAL_BITS))
     names = (type(first).__name__, type(second).__name__)
     rich = isinstance(first, Bolt)
-    carry = Carry.HOPS if rich else Carry.PACKED
-    reading = chain_of(first, arrives=Carry.PACKED, carry=carry, consumer=names[1])
+    carry = AnchorForm.HOPS if rich else AnchorForm.PACKED
+    reading = chain_of(first, arriving_form=AnchorForm.PACKED, leaving_form=carry, consumer=names[1])
     leaving = reading.emitted_subscriptions
     read = StageRun(reading.stage, CONTEXT)
     emitted = read.feed(rows, anchors)
     reports = [through_a_blob(replace(read.report(), plan=plan, ranges=plan.ranges))]
     for task in (0, 1):
         share = emitted.filter(pa.array(np.arange(emitted.num_rows) % 2 == task))
-        counting = chain_of(second, arrives=carry, upstream=names[0], subscriptions=leaving)
+        counting = chain_of(second, arriving_form=carry, upstream=names[0], subscriptions=leaving)
         counted = StageRun(counting.stage, CONTEXT)
         for start in range(0, share.num_rows, 10_000):
             part = share.slice(start, 10_000)

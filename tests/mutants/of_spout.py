@@ -841,8 +841,8 @@ MUTANTS = (
     Mutant(
         "a-start-that-spark-refuses-takes-no-follower-away",
         "spout/sinks/follower.py",
-        "link.set_follower(former_message)",
-        "link.set_follower(None)",
+        "link.set_follower_failure(former_message)",
+        "link.set_follower_failure(None)",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_a_second_start_that_spark_refuses_takes_the_follower_from_no_run",
         "a batch would count as written past the sink, while its follower waits for Kafka",
@@ -1074,7 +1074,7 @@ MUTANTS = (
     Mutant(
         "what-goes-on-to-other-tasks-has-its-lines-with-it",
         "spout/streaming/read_task.py",
-        "sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE",
+        "sealed_stage is not None and sealed_stage.stage.leaving_form is AnchorForm.NONE",
         "sealed_stage is not None",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_tasks",
@@ -1383,7 +1383,7 @@ MUTANTS = (
     Mutant(
         "what-a-hold-knows-is-no-unknown-row",
         "spout/publishing/watermarks.py",
-        "return max(0, self.rows - held)",
+        "return max(0, self.rows - tuple_count)",
         "return max(0, self.rows)",
         "tests/unit/spout/publishing/test_watermarks.py::test_rows_that_a_hold_knows_are_not_counted_twice",
         "each record that was too late for a hold would be counted twice",
@@ -2273,7 +2273,7 @@ MUTANTS = (
     Mutant(
         "a-range-goes-on-behind-an-end-that-comes-too-early",
         "spout/streaming/consume.py",
-        "if end_offset is not None and end_offset >= self._end:",
+        "if end_offset is not None and end_offset >= self._end_offset:",
         "if end_offset is not None and (is_new or end_offset >= self._end):",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early",

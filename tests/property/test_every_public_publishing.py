@@ -46,9 +46,9 @@ from spout.publishing.delayed import RootPositions, by_key
 from spout.publishing.fold import (
     Subscriptions,
     TaskReport,
+    indices_not_done,
     left_open_by_bolts,
     merged,
-    not_done,
     outstanding_marks,
     outstanding_of,
     report_behind_keyed,
@@ -158,7 +158,7 @@ def test_reports_of_one_task_say_together_what_each_says(
         path: values.tolist() for path, values in whole.outstanding.items()
     }
     assert sorted(map(tuple, rows.get((KEY,), []))) == sorted(left)
-    assert not_done(whole).tolist() == sorted({root for root, _ in [*failed, *left]})
+    assert indices_not_done(whole).tolist() == sorted({root for root, _ in [*failed, *left]})
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), TEXTS)))

@@ -17,7 +17,7 @@ from acker.errors import MessageIdUnknown
 from replay.records.record_time import RecordTime, time_headers
 from spout.tuples import anchor_columns
 from spout.tuples.anchor_columns import ANCHORS, HELD, anchor_types_of, joined_anchors, with_one_anchor_column
-from spout.tuples.anchors import Anchors, Carry, pack, wide_column
+from spout.tuples.anchors import AnchorForm, Anchors, pack, wide_column
 from spout.tuples.casts import in_zone, pairs_of, schema_with_zone
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, count_of
@@ -83,8 +83,8 @@ def test_a_wide_column_keeps_source_and_position_of_each_row_and_so_do_its_child
     indices, ordinals, sources, positions = map(list, zip(*rows, strict=True))
     packed = pack(np.array(indices), np.array(ordinals), "split")
     column = wide_column(pa.array(packed), pa.array(sources), pa.array(positions))
-    assert column.type == Carry.WIDE.type
-    anchors = Anchors(Carry.WIDE, column)
+    assert column.type == AnchorForm.WIDE.type
+    anchors = Anchors(AnchorForm.WIDE, column)
     assert (anchors.roots().tolist(), anchors.ordinals().tolist()) == (indices, ordinals)
     assert column.field("source").to_pylist() == sources
     assert column.field("position").to_pylist() == positions

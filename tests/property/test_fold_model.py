@@ -23,7 +23,7 @@ from spout.publishing.fold import TaskReport
 from spout.publishing.publish import BatchLane, ack_records, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 from tests.support.published import contributions, failed_roots
@@ -131,18 +131,18 @@ def performed(script: Script, plan: BatchPlan) -> tuple[list[TaskReport], Chain]
     first = Chain(
         (Step("one", Scripted(script.first, script.emissions), OUTPUT),),
         consumer="two",
-        arrives=Carry.PACKED,
-        carry=Carry.HOPS,
+        arriving_form=AnchorForm.PACKED,
+        leaving_form=AnchorForm.HOPS,
     )
     second = Chain(
         (Step("two", Scripted(script.second), OUTPUT),),
         upstream="one",
-        arrives=Carry.HOPS,
+        arriving_form=AnchorForm.HOPS,
     )
     run = StageRun(first.stage, BoltContext("one", 0, 5))
     numbers = pa.RecordBatch.from_pydict({"number": list(range(script.roots))})
     indices = pa.array(np.arange(script.roots) << ORDINAL_BITS)
-    emitted = [run.feed(ArrowRows(numbers), Anchors(Carry.PACKED, indices)), *run.finish()]
+    emitted = [run.feed(ArrowRows(numbers), Anchors(AnchorForm.PACKED, indices)), *run.finish()]
     rows = pa.Table.from_batches(emitted).combine_chunks().to_batches()
     read = run.report()
     reports = [_with_plan(read, plan)]
@@ -153,7 +153,7 @@ def performed(script: Script, plan: BatchPlan) -> tuple[list[TaskReport], Chain]
                 [script.tasks[number] == task for number in batch.column(0).to_pylist()], pa.bool_()
             )
             share = batch.filter(mine)
-            anchors = Anchors(Carry.HOPS, share.column(1))
+            anchors = Anchors(AnchorForm.HOPS, share.column(1))
             here.feed(ArrowRows(share.select([0])), anchors)
         here.finish()
         reports.append(here.report())

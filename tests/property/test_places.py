@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, fingerprint_of, hops_column
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors, fingerprint_of, hops_column
 from spout.tuples.places import Places, children_of, column_of, place_number, places_of
 from spout.tuples.tuple import Delivery
 
@@ -32,7 +32,7 @@ def test_children_of_children_have_the_places_that_a_list_gives_them(
 ) -> None:
     """Whatever the subscriptions and ordinals; also after a shuffle."""
     slow: list[tuple[Delivery, ...]] = listed(roots)
-    fast = places_of(Anchors(Carry.PACKED, pa.array(np.array(roots) << ORDINAL_BITS)))
+    fast = places_of(Anchors(AnchorForm.PACKED, pa.array(np.array(roots) << ORDINAL_BITS)))
     for key, born in generations:
         parents = np.array([parent % len(slow) for parent, _ in born])
         ordinals = np.array([ordinal for _, ordinal in born])
@@ -44,8 +44,8 @@ def test_children_of_children_have_the_places_that_a_list_gives_them(
     assert column_of(fast).equals(hops_column(slow))
     for kind in (Kind.SHUFFLE, Kind.LOCAL_OR_SHUFFLE):
         assert tasks_for(kind, 7, None, fast).tolist() == tasks_for(kind, 7, None, slow).tolist()
-    assert fast.fingerprint() == fingerprint_of(Carry.HOPS, hops_column(slow))
-    arrived = places_of(Anchors(Carry.HOPS, column_of(fast)))
+    assert fast.fingerprint() == fingerprint_of(AnchorForm.HOPS, hops_column(slow))
+    arrived = places_of(Anchors(AnchorForm.HOPS, column_of(fast)))
     assert isinstance(arrived, Places)
     assert list(arrived) == slow
     assert list(fast[1:]) == slow[1:]
@@ -62,7 +62,7 @@ def test_rows_of_any_places_arrive_as_they_were_sent(
 ) -> None:
     """Unanchored rows, several anchors, different ways: what is not alike is a list, and the same."""
     sent = [tuple(Delivery(root, tuple(path)) for root, path in row) for row in rows]
-    assert list(places_of(Anchors(Carry.HOPS, hops_column(sent)))) == sent
+    assert list(places_of(Anchors(AnchorForm.HOPS, hops_column(sent)))) == sent
 
 
 def test_rows_that_exchanged_their_ordinals_have_another_fingerprint() -> None:

@@ -16,7 +16,7 @@ import spout
 from acker.config.topics import load_topics
 from acker.errors import UsageError
 from acker.wire.causes import LATE
-from spout.held.holding import _ceiled_ms
+from spout.held.holding import _rounded_up_ms
 from spout.tuples.anchor_columns import ANCHORS
 from spout.tuples.columns import ANCHOR
 from tests.support.bolts.sample_bolts import Pays
@@ -362,7 +362,7 @@ def test_a_time_is_rounded_up_so_that_no_tuple_counts_as_dropped_before_spark_dr
     """Rule 3: Spark compares microseconds with a watermark in ms."""
     texts = ("2026-11-21 10:00:00.001", "2026-11-21 10:00:00.001001", "1969-12-31 23:59:59.9985", None)
     rows = spark.createDataFrame([(text,) for text in texts], "text string")
-    found = rows.select(_ceiled_ms(sql.expr("try_to_timestamp(text || '+00:00')"))).collect()
+    found = rows.select(_rounded_up_ms(sql.expr("try_to_timestamp(text || '+00:00')"))).collect()
     whole = int(datetime(2026, 11, 21, 10, tzinfo=UTC).timestamp()) * 1_000
     assert [row[0] for row in found] == [whole + 1, whole + 2, -1, None]
 

@@ -33,7 +33,7 @@ from replay.records.headers import ATTEMPT, HELD
 from spout.bolts.collectors import EmittedStream, Outlet, OutputCollector
 from spout.planning.order import Gate
 from spout.planning.plan import ReadTask
-from spout.publishing.fold import Missing, TaskReport, not_done, outstanding_of
+from spout.publishing.fold import Missing, TaskReport, indices_not_done, outstanding_of
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.streaming.ordered_read import origin_of
 from spout.tuples.failures import Cause
@@ -174,7 +174,7 @@ def run_task(
             ]
         ),
     )
-    lined_records = tuple(gate.lined_records(not_done(report)) for gate in gates.values())
+    lined_records = tuple(gate.lined_records(indices_not_done(report)) for gate in gates.values())
     return Done(replace(report, lined_records=lined_records), results, sent, rows)
 
 

@@ -31,7 +31,7 @@ from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import Parts, StagePass, passes_of
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors, wide_column
 from spout.tuples.columns import TASK
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
@@ -169,10 +169,10 @@ def _read(
     records = [record(lines[row], plan.ranges[0].start + row) for row in share]
     rows = MessageRows(records, SOURCE, at)
     packed = pa.array(np.array(share, np.int64) << ORDINAL_BITS)
-    anchors = Anchors(Carry.PACKED, packed)
+    anchors = Anchors(AnchorForm.PACKED, packed)
     if stage.carries_roots:
         sources = pa.array(np.full(len(share), SOURCE))
-        anchors = Anchors(Carry.WIDE, wide_column(packed, sources, pa.array(at)))
+        anchors = Anchors(AnchorForm.WIDE, wide_column(packed, sources, pa.array(at)))
     worker = _start(starts, stage, task)
     batches = [worker.feed(rows, anchors if stage.tracked else None), *worker.finish()]
     ranges = (SourceRun(SOURCE, int(at[0]), int(at[-1]) + 1),) if share else ()
@@ -192,7 +192,8 @@ def _map(
         mine = batch.filter(pa.array(batch.column(TASK).to_numpy() % partitions == task))
         if mine.num_rows:
             batches += [
-                worker.feed(ArrowRows(rows, places=places), None) for rows, places, *_ in stage.rows_of(mine)
+                worker.feed(ArrowRows(rows, places=places), None)
+                for rows, places, *_ in stage.arriving_rows(mine)
             ]
     batches += worker.finish()
     evaluated.append(reported(number, len(evaluated), task, decode(encode(worker.report()))))
@@ -211,7 +212,7 @@ def ran(
     out = [] if rows_out is None else rows_out
     bolt = copy(bolt)  # another run may have prepared it
     messages = [record(line, offset) for offset, line in enumerate(lines)]
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
     rows = MessageRows(messages, SOURCE, np.arange(len(lines)))
     if where == "topology":
         builder = TopologyBuilder()
@@ -224,7 +225,7 @@ def ran(
         failed = failed_by_cause(made.outcome)
     else:
         step = Step("it", bolt, schema_of("it", bolt.output), tuple(hooks))
-        pass_ = Chain((step,), arrives=Carry.PACKED).stage
+        pass_ = Chain((step,), arriving_form=AnchorForm.PACKED).stage
         context = BoltContext("it", 0, 1)
         if where == "child":
             with closing(IsolatedRun(pass_, context, 0, partial(StageRun, context=context))) as worker:

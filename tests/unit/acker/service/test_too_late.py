@@ -109,7 +109,7 @@ def test_ackers_count_what_came_too_late_and_know_it_after_a_restart() -> None:
     assert len(notes_in(world)) == 1
     world.produce(5)
     following = batch(world.planners[0], end, world)
-    world.publish_held(end, following, late=(0,), note=NOTE._replace(rows=1))
+    world.publish_held(end, following, late=(0,), note=NOTE._replace(row_count=1))
     world.run(1_000)
     assert sum(counts.roots for counts in counts_of(world)) == 3
     assert sum(counts.rows for counts in counts_of(world)) == 9

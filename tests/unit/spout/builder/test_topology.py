@@ -224,7 +224,7 @@ def test_bolts_share_a_pass_until_a_grouping_moves_their_tuples() -> None:
     assert stays["a -> after, local_or_shuffle"] is False
     assert stays["wide -> after, none"] is True
     assert [route.tasks for route in found.routes] == [0, 0, 3, 3, 3, 4]
-    assert [str(stream) for stream in found.crossing(0)] == ["b", "a"]
+    assert [str(stream) for stream in found.streams_leaving(0)] == ["b", "a"]
 
 
 def test_a_bolt_behind_a_diamond_stands_behind_both_of_its_ways() -> None:
@@ -234,7 +234,7 @@ def test_a_bolt_behind_a_diamond_stands_behind_both_of_its_ways() -> None:
     join.fields_grouping("left", "word").fields_grouping("right", "word")
     found = compiled(made, print)
     assert found.stages == (("lines", "left"), ("right",), ("join",))
-    assert [str(stream) for stream in found.crossing(0)] == ["lines", "left"]
+    assert [str(stream) for stream in found.streams_leaving(0)] == ["lines", "left"]
 
 
 def test_the_plan_is_told_in_words() -> None:

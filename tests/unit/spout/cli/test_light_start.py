@@ -142,7 +142,7 @@ import io, os, sys
 
 calls = 0
 
-def count_call(_frame, event, _argument):
+def numbered_call(_frame, event, _argument):
     global calls
     calls += event in ("call", "c_call")
 
@@ -158,7 +158,7 @@ class FirstOutput(io.StringIO):
         return 0
 
 sys.stdout = sys.stderr = FirstOutput()
-sys.setprofile(count_call)
+sys.setprofile(numbered_call)
 {program}
 """
 COMMAND = "from spout.cli import main; main.run(sys.argv[1:])"

@@ -12,7 +12,7 @@ from acker.errors import TrackingError
 from acker.wire.events import SourceRun
 from spout.exactly_once.anchored_rows import rooted_rows
 from spout.planning.plan import BatchPlan
-from spout.tuples.anchors import PATHS_TYPE, Carry, pack
+from spout.tuples.anchors import PATHS_TYPE, AnchorForm, pack
 from spout.tuples.columns import ANCHOR
 
 A, B = 1 << 16, (1 << 16) + 1
@@ -37,12 +37,12 @@ def table_of(column: pa.Array) -> pa.Table:
 @pytest.mark.parametrize(
     ("carry", "column"),
     [
-        (Carry.PACKED, packed(4, 0, 0, 3)),
-        (Carry.HOPS, hops([[4]], [[0, 7, 8], [0, 7, 9], [0]], [[0, 3]], [[3, -1]])),
+        (AnchorForm.PACKED, packed(4, 0, 0, 3)),
+        (AnchorForm.HOPS, hops([[4]], [[0, 7, 8], [0, 7, 9], [0]], [[0, 3]], [[3, -1]])),
     ],
     ids=str,
 )
-def test_each_row_has_the_root_of_its_anchors(carry: Carry, column: pa.Array) -> None:
+def test_each_row_has_the_root_of_its_anchors(carry: AnchorForm, column: pa.Array) -> None:
     rows = rooted_rows(table_of(column), carry, PLAN)
 
     assert list(zip(rows.sources.tolist(), rows.positions.tolist(), strict=True)) == [
@@ -51,8 +51,8 @@ def test_each_row_has_the_root_of_its_anchors(carry: Carry, column: pa.Array) ->
     assert rows.table.to_pydict() == {"word": ["w0", "w1", "w2", "w3"]}
 
 
-@pytest.mark.parametrize("carry", [Carry.PACKED, Carry.HOPS])
-def test_a_batch_may_have_no_rows(carry: Carry) -> None:
+@pytest.mark.parametrize("carry", [AnchorForm.PACKED, AnchorForm.HOPS])
+def test_a_batch_may_have_no_rows(carry: AnchorForm) -> None:
     rows = rooted_rows(table_of(pa.array([], carry.type)), carry, PLAN)
 
     assert (rows.table.num_rows, len(rows.sources), len(rows.positions)) == (0, 0, 0)
@@ -62,18 +62,20 @@ def test_a_batch_may_have_no_rows(carry: Carry) -> None:
 def test_a_column_in_several_pieces_is_one(pieces: int) -> None:
     table = pa.concat_tables([table_of(hops([[4], [4, 1]], [[0]]))] * pieces)
 
-    assert rooted_rows(table, Carry.HOPS, PLAN).positions.tolist() == [6, 10] * pieces
+    assert rooted_rows(table, AnchorForm.HOPS, PLAN).positions.tolist() == [6, 10] * pieces
 
 
 @pytest.mark.parametrize(
     ("carry", "column", "message"),
     [
-        (Carry.PACKED, pa.array([5 << 24, None]), "the hidden column is null"),
-        (Carry.HOPS, hops([[1]], []), "emitted it without anchors"),
-        (Carry.HOPS, hops([[1]], [[2], [3, 1]]), "anchored it on tuples of several records"),
-        (Carry.PACKED, packed(5), "not in the plan"),
+        (AnchorForm.PACKED, pa.array([5 << 24, None]), "the hidden column is null"),
+        (AnchorForm.HOPS, hops([[1]], []), "emitted it without anchors"),
+        (AnchorForm.HOPS, hops([[1]], [[2], [3, 1]]), "anchored it on tuples of several records"),
+        (AnchorForm.PACKED, packed(5), "not in the plan"),
     ],
 )
-def test_a_row_of_no_record_or_of_several_is_refused(carry: Carry, column: pa.Array, message: str) -> None:
+def test_a_row_of_no_record_or_of_several_is_refused(
+    carry: AnchorForm, column: pa.Array, message: str
+) -> None:
     with pytest.raises(TrackingError, match=message):
         rooted_rows(table_of(column), carry, PLAN)

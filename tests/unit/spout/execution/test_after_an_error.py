@@ -23,7 +23,7 @@ from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.execution.collect import collect
 from spout.execution.stage_run import StageRun
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.rows import ArrowRows, tuple_of
 from spout.tuples.tuple import Tuple
 from tests.support.outcomes import failed_by_cause
@@ -127,14 +127,14 @@ class Copies(spout.BasicBolt):
 def task_of(bolt: AnyBolt, hooks: Sequence[TaskHook] = ()) -> StageRun:
     """Begin a task of a bolt."""
     step = Step("it", bolt, WORD, tuple(hooks))
-    return StageRun(Chain((step,), arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    return StageRun(Chain((step,), arriving_form=AnchorForm.PACKED).stage, spout.BoltContext("it", 0, 1))
 
 
 def fed(run: StageRun, *words: str, first: int = 0) -> list[Any]:
     """Feed a batch of words, each a root of its own; return the values that leave."""
     roots = np.arange(first, first + len(words)) << ORDINAL_BITS
     rows = ArrowRows(pa.record_batch({"word": pa.array(words, pa.string())}))
-    returned: list[Any] = run.feed(rows, Anchors(Carry.PACKED, pa.array(roots))).column(0).to_pylist()
+    returned: list[Any] = run.feed(rows, Anchors(AnchorForm.PACKED, pa.array(roots))).column(0).to_pylist()
     return returned
 
 

@@ -153,8 +153,8 @@ def fit(*streams: EmittedRows, log: Tracebacks | None) -> tuple[list[list[tuple[
     outcome = FitRows(Fake(outcome=Outcome(streams)), log).call(block_of(3))
     rows: list[list[tuple[str, int]]] = []
     for fitting in outcome.emitted:
-        assert fitting.batch is not None
-        words = fitting.batch.column("word").to_pylist()
+        assert fitting.arrow_rows is not None
+        words = fitting.arrow_rows.column("word").to_pylist()
         assert [row[0] for row in fitting.values or []] == words
         rows.append(list(zip(words, fitting.parents.tolist(), strict=True)))
     return rows, {row: error_class(cause.error) for row, cause in outcome.failures}
@@ -183,7 +183,7 @@ def test_untracked_what_does_not_fit_ends_the_task() -> None:
 
 def test_columns_were_fitted_in_their_call() -> None:
     batch = pa.record_batch({"word": ["a"]}, schema=WORD)
-    columns = EmittedRows(STREAM, None, np.zeros(1, np.int64), batch=batch)
+    columns = EmittedRows(STREAM, None, np.zeros(1, np.int64), arrow_rows=batch)
     outcome = FitRows(Fake(outcome=Outcome([columns])), None).call(block_of(1))
     assert outcome.emitted[0] is columns
 
@@ -365,14 +365,14 @@ def test_what_was_emitted_for_failed_rows_goes_and_all_else_stays_as_it_is(
     batch = pa.RecordBatch.from_pydict(
         {"word": [None if n % 5 == 4 else f"w{n}" for n in range(len(parents))]}
     )
-    rows = EmittedRows(STREAM, None, np.array(parents, np.int64), batch=batch)
+    rows = EmittedRows(STREAM, None, np.array(parents, np.int64), arrow_rows=batch)
     with pytest.MonkeyPatch.context() as patch:
         if one_by_one:
             patch.setattr(calls, "BORDERS_MAX", 0)
         remaining = rows.without_inputs(failed_rows)
     numbers = [number for number, parent in enumerate(parents) if parent not in failed_rows]
-    assert remaining.batch is not None
-    assert remaining.batch.equals(batch.take(pa.array(numbers, pa.int64())))
+    assert remaining.arrow_rows is not None
+    assert remaining.arrow_rows.equals(batch.take(pa.array(numbers, pa.int64())))
     assert remaining.parents.tolist() == [parents[number] for number in numbers]
 
 

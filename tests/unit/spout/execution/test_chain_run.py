@@ -20,7 +20,7 @@ from spout.planning.order import Gate, LineUp
 from spout.publishing.fold import TaskReport
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.counts import What
 from spout.tuples.failures import Cause, FailTuple
 from spout.tuples.places import ordinals_of
@@ -138,7 +138,7 @@ class Hold(Bolt):
 
 def packed(indices: Sequence[int]) -> Anchors:
     """Anchor rows on roots."""
-    return Anchors(Carry.PACKED, pa.array(np.array(indices, np.int64) << ORDINAL_BITS))
+    return Anchors(AnchorForm.PACKED, pa.array(np.array(indices, np.int64) << ORDINAL_BITS))
 
 
 def lines(*texts: str) -> ArrowRows:
@@ -149,7 +149,7 @@ def lines(*texts: str) -> ArrowRows:
 def pass_of(*bolts: AnyBolt, **about: Any) -> StagePass:
     """Make a tracked pass of bolts that emit words."""
     steps = tuple(Step(type(each).__name__, each, WORD) for each in bolts)
-    return Chain(steps, **{"arrives": Carry.PACKED, **about}).stage
+    return Chain(steps, **{"arriving_form": AnchorForm.PACKED, **about}).stage
 
 
 def failed(report: TaskReport) -> dict[Cause, list[int]]:
@@ -217,14 +217,16 @@ def test_a_row_of_another_size_before_a_rich_bolt_fails_its_input() -> None:
 
 @pytest.mark.parametrize("bolts", [(Emits(),), (Emits(), Upper())], ids=["last", "in between"])
 def test_untracked_a_row_of_another_size_ends_the_task_and_is_named(bolts: tuple[BasicBolt, ...]) -> None:
-    run = StageRun(pass_of(*bolts, arrives=Carry.NONE), CONTEXT)
+    run = StageRun(pass_of(*bolts, arriving_form=AnchorForm.NONE), CONTEXT)
     with pytest.raises(TupleError, match=ARITIES["two"]):
         run.feed(lines("a", "two"), None)
 
 
 @pytest.mark.parametrize("hooks", [(), (TaskHook(),)], ids=["bare", "watched"])
 def test_a_stream_of_a_bolt_on_dataframes_is_refused_with_the_cure(hooks: tuple[TaskHook, ...]) -> None:
-    run = StageRun(Chain((Step("Emits", Emits(), WORD, hooks),), arrives=Carry.PACKED).stage, CONTEXT)
+    run = StageRun(
+        Chain((Step("Emits", Emits(), WORD, hooks),), arriving_form=AnchorForm.PACKED).stage, CONTEXT
+    )
     run.feed(lines("a", "stream"), packed([4, 5]))
     [(cause, roots)] = failed(run.report()).items()
     assert roots == [5]
@@ -240,7 +242,7 @@ def test_a_position_in_the_place_of_a_stream_is_told_likewise() -> None:
     run.feed(lines("default"), packed([4]))
     [cause] = failed(run.report())
     assert cause.message.startswith("bolt 'Emits' named a stream in emit")
-    untracked = StageRun(pass_of(Emits(), arrives=Carry.NONE), CONTEXT)
+    untracked = StageRun(pass_of(Emits(), arriving_form=AnchorForm.NONE), CONTEXT)
     with pytest.raises(TupleError, match="named a stream in emit"):
         untracked.feed(lines("stream"), None)
 
@@ -283,9 +285,9 @@ def test_a_failure_in_a_later_bolt_fails_the_root_under_that_bolts_name() -> Non
 
 
 def test_rows_carry_their_root_and_their_ordinal() -> None:
-    run = StageRun(pass_of(Split(), Upper(), carry=Carry.PACKED, consumer="Count"), CONTEXT)
+    run = StageRun(pass_of(Split(), Upper(), leaving_form=AnchorForm.PACKED, consumer="Count"), CONTEXT)
     out = run.feed(lines("a b", "1", "c d"), packed([9, 2, 5]))
-    anchors = Anchors(Carry.PACKED, out.column("_windhover"), (3,))
+    anchors = Anchors(AnchorForm.PACKED, out.column("_windhover"), (3,))
     assert [each[0] for each in anchors.deliveries()] == [
         Delivery(9, ((3, 0),)),
         Delivery(9, ((3, 1),)),
@@ -305,7 +307,7 @@ def test_an_arrow_bolt_fails_rows_and_loses_what_they_emitted() -> None:
 def left_open(*hooks: TaskHook) -> TaskReport:
     """Run a bolt that leaves the second of three rows open, and one behind it; return the report."""
     steps = (Step("Forget", Forget(), WORD, hooks), Step("Words", Words(), WORD))
-    run = StageRun(Chain(steps, arrives=Carry.PACKED).stage, CONTEXT)
+    run = StageRun(Chain(steps, arriving_form=AnchorForm.PACKED).stage, CONTEXT)
     out = run.feed(lines("a", "forget", "b"), packed([4, 5, 6]))
     assert out.column("word").to_pylist() == ["A", "A", "FORGET", "FORGET", "B", "B"]
     return run.report()
@@ -403,7 +405,7 @@ def test_what_does_not_fit_the_output_fails_the_input_that_it_came_from(line: st
 
 def test_untracked_a_fail_is_dropped_and_another_exception_ends_the_task() -> None:
     """S79: without ackers a fail does nothing."""
-    run = StageRun(pass_of(Split(), arrives=Carry.NONE), CONTEXT)
+    run = StageRun(pass_of(Split(), arriving_form=AnchorForm.NONE), CONTEXT)
     assert run.feed(lines("a", "fail"), None).column("word").to_pylist() == ["a"]
     with pytest.raises(KeyError):
         run.feed(lines("raise"), None)
@@ -411,12 +413,12 @@ def test_untracked_a_fail_is_dropped_and_another_exception_ends_the_task() -> No
 
 def test_a_rich_bolt_joins_two_roots_into_one_tuple_over_batches() -> None:
     """S29, S31, P52: acked after the join, anchored on both."""
-    run = StageRun(pass_of(Hold(), Upper(), carry=Carry.HOPS, consumer="Count"), CONTEXT)
+    run = StageRun(pass_of(Hold(), Upper(), leaving_form=AnchorForm.HOPS, consumer="Count"), CONTEXT)
     assert run.feed(lines("a"), packed([4])).num_rows == 0
     assert run.feed(lines("b"), packed([7])).num_rows == 0
     [out] = run.finish()
     assert out.column("word").to_pylist() == ["A B"]
-    [deliveries] = Anchors(Carry.HOPS, out.column("_windhover")).deliveries()
+    [deliveries] = Anchors(AnchorForm.HOPS, out.column("_windhover")).deliveries()
     assert [(each.root, [ordinal for _, ordinal in each.path]) for each in deliveries] == [
         (4, [0, 0]),
         (7, [0, 0]),

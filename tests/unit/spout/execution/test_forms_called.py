@@ -145,7 +145,7 @@ class Alone:
 
     def __post_init__(self) -> None:
         """Make the adapter of the form."""
-        emits = {name: stream.emits for name, stream in STREAMS.items()}
+        emits = {name: stream.emitted_stream for name, stream in STREAMS.items()}
         self.observer = CollectorObserver(
             "it", self.tally, self.hooks, {"default": 1}, self.report, lambda: 1_000_000
         )
@@ -191,7 +191,7 @@ def became_of(alone: Alone, block: Block) -> Became:
     pairs: list[tuple[str, int]] = []
     for rows in outcome.emitted:
         values = rows.values
-        words = rows.batch.column("word").to_pylist() if values is None else [row[0] for row in values]
+        words = rows.arrow_rows.column("word").to_pylist() if values is None else [row[0] for row in values]
         pairs += zip(words, rows.parents.tolist(), strict=True)
     failed = {row: error_class(cause.error) for row, cause in outcome.failures}
     if not outcome.settled_by_collector:

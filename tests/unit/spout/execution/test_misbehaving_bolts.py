@@ -25,7 +25,7 @@ from spout.bolts.hooks import AckInfo, EmitInfo, FailInfo, TaskHook
 from spout.execution.stage_run import StageRun
 from spout.publishing.publish import Publication
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.rows import ArrowRows, ListRows, one_batch
 from spout.tuples.tuple import AnchoredTuple, Delivery, Tuple
 from tests.support.outcomes import failed_by_cause
@@ -38,14 +38,16 @@ WORD = pa.schema([("word", pa.string())])
 def run_of(*bolts: AnyBolt, **about: Any) -> StageRun:
     """Begin a task of bolts that emit words, one behind the other."""
     steps = tuple(Step(type(bolt).__name__, bolt, WORD) for bolt in bolts)
-    return StageRun(Chain(steps, **{"arrives": Carry.PACKED, **about}).stage, spout.BoltContext("it", 0, 1))
+    return StageRun(
+        Chain(steps, **{"arriving_form": AnchorForm.PACKED, **about}).stage, spout.BoltContext("it", 0, 1)
+    )
 
 
 def fed(run: StageRun, *words: str, first: int = 0) -> list[Any]:
     """Feed a batch of words, each a root of its own; return the values that leave."""
     roots = np.arange(first, first + len(words)) << ORDINAL_BITS
     rows = ArrowRows(pa.record_batch({"word": pa.array(words, pa.string())}))
-    return run.feed(rows, Anchors(Carry.PACKED, pa.array(roots))).column(0).to_pylist()
+    return run.feed(rows, Anchors(AnchorForm.PACKED, pa.array(roots))).column(0).to_pylist()
 
 
 def failed(run: StageRun) -> dict[int, str]:
@@ -225,7 +227,7 @@ def hasty_threads() -> Iterator[None]:
 
 def test_threads_that_emit_on_one_tuple_do_not_give_two_emissions_one_edge() -> None:
     """Two equal edges cancel: nobody would wait for either of the two."""
-    task = run_of(Threads(), carry=Carry.HOPS, consumer="next")
+    task = run_of(Threads(), leaving_form=AnchorForm.HOPS, consumer="next")
     [work] = task._work_by_bolt.values()
     collector = work.collector
     held = AnchoredTuple(ListRows(["word"], [["a"]]), 0, [(Delivery(1, ()),)], "Threads")
@@ -402,7 +404,7 @@ def test_what_a_hook_raises_for_a_failure_is_reported_and_ends_no_task(
 ) -> None:
     """Its input has failed already."""
     steps = (Step("it", bolt, WORD, (Alarm(error),)),)
-    task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    task = StageRun(Chain(steps, arriving_form=AnchorForm.PACKED).stage, spout.BoltContext("it", 0, 1))
     fed(task, "bad")
     report = task.report()
     assert [roots.tolist() for _, roots in failures_in(report)] == [[0]]
@@ -423,7 +425,7 @@ def test_a_text_that_is_no_utf8_fails_its_own_tuple_and_none_beside_it() -> None
     """Spark casts any bytes to a string."""
     task = run_of(Passes())
     words = pa.array([b"a", b"\xff", b"b"]).view(pa.string())
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(3) << ORDINAL_BITS))
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.arange(3) << ORDINAL_BITS))
     out = task.feed(ArrowRows(pa.record_batch({"word": words})), anchors)
     assert out.column(0).to_pylist() == ["a", "b"]
     assert failed(task) == {1: "UnicodeDecodeError"}
@@ -464,7 +466,7 @@ def test_a_map_with_a_hole_fails_its_tuple_and_ends_no_process(
 ) -> None:
     """PyArrow 26 ends the process by SIGABRT, so that nothing would name the record."""
     steps = (Step("maps", Maps([fine, bad, None, fine]), pa.schema([("map", kind)])),)
-    task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    task = StageRun(Chain(steps, arriving_form=AnchorForm.PACKED).stage, spout.BoltContext("it", 0, 1))
     [value, none, same] = fed(task, "a", "b", "c", "d")
     assert (value == same, none) == (True, None)
     assert failed(task) == {1: "ArrowInvalid"}
@@ -507,7 +509,7 @@ def test_a_null_where_the_output_says_not_null_fails_its_tuple(
     words = [str(number) for number in range(len(values))]
     for bolt in (Maps(list(values)), Columns(pa.array(values, field.type))):
         steps = (Step("maps", bolt, pa.schema([field])),)
-        task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+        task = StageRun(Chain(steps, arriving_form=AnchorForm.PACKED).stage, spout.BoltContext("it", 0, 1))
         assert len(fed(task, *words)) == len(values) - len(bad)
         assert failed(task).keys() == bad
         for cause, _ in failures_in(task.report()):
@@ -568,7 +570,7 @@ class Does(spout.ArrowBolt):
 def test_a_row_of_a_batch_has_a_whole_number(does: Any, says: str, hooks: tuple[TaskHook, ...]) -> None:
     """What is none ended the query, or was taken for another row."""
     steps = (Step("it", Does(does), WORD, hooks),)
-    task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    task = StageRun(Chain(steps, arriving_form=AnchorForm.PACKED).stage, spout.BoltContext("it", 0, 1))
     assert fed(task, "a", "b") == []
     [(cause, roots)] = failures_in(task.report())
     assert roots.tolist() == [0, 1]
@@ -620,7 +622,7 @@ class Heavy(spout.BasicBolt):
 def heavy() -> StageRun:
     """Begin a task of it."""
     steps = (Step("heavy", Heavy(), pa.schema([("photo", pa.binary())])),)
-    return StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    return StageRun(Chain(steps, arriving_form=AnchorForm.PACKED).stage, spout.BoltContext("it", 0, 1))
 
 
 HEAVY = "bolt 'heavy' emitted 2 tuples of 2,200,000,0.. bytes as 'photo' at once, .*maxOffsetsPerTrigger"
@@ -776,7 +778,7 @@ def test_what_a_hook_of_an_arrow_bolt_raises_fails_its_batch_and_ends_no_task(
 ) -> None:
     """Spark's worker would end by some of these, and the query by its next start."""
     steps = (Step("it", PassesBatch(), WORD, (Ends(error, at),)),)
-    task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    task = StageRun(Chain(steps, arriving_form=AnchorForm.PACKED).stage, spout.BoltContext("it", 0, 1))
     fed(task, "a", "bad")
     assert set(failed(task).values()) == {error_text(error)}
     assert sorted(failed(task)) == [0, 1]

@@ -22,7 +22,7 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.fold import TaskReport, outstanding_marks
 from spout.publishing.root_marks import RootMark
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import SOURCE
@@ -70,8 +70,8 @@ class Forgets(spout.Bolt):
 
 def begun(bolt: AnyBolt, task: int, *, child: bool = False, consumer: str = "") -> TaskRun:
     """Begin a task of a bolt behind Spark's operators, behind which is perhaps another one."""
-    about = {"carry": Carry.HOPS, "consumer": consumer} if consumer else {}
-    chain = Chain((Step("it", bolt, WORD),), arrives=Carry.PACKED, subscriptions=(3,), **about)  # type: ignore[arg-type]  # two of them
+    about = {"leaving_form": AnchorForm.HOPS, "consumer": consumer} if consumer else {}
+    chain = Chain((Step("it", bolt, WORD),), arriving_form=AnchorForm.PACKED, subscriptions=(3,), **about)  # type: ignore[arg-type]  # two of them
     context = spout.BoltContext("it", task, 1)
     if child:
         return IsolatedRun(chain.stage, context, 0, partial(StageRun, context=context))
@@ -80,7 +80,7 @@ def begun(bolt: AnyBolt, task: int, *, child: bool = False, consumer: str = "") 
 
 def fed(task: TaskRun, words: list[str], roots: list[int]) -> pa.RecordBatch:
     """Feed rows, each with its root."""
-    anchors = Anchors(Carry.PACKED, pa.array(np.array(roots) << ORDINAL_BITS))
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.array(roots) << ORDINAL_BITS))
     return task.feed(ArrowRows(pa.record_batch({"word": words})), anchors)
 
 
@@ -112,12 +112,12 @@ def test_rows_that_a_bolt_passes_on_do_not_cancel_where_the_next_one_leaves_both
 ) -> None:
     before = begun(Passes(), 0, child=child, consumer="next")
     behind = StageRun(
-        Chain((Step("next", Forgets(), WORD),), upstream="it", arrives=Carry.HOPS).stage,
+        Chain((Step("next", Forgets(), WORD),), upstream="it", arriving_form=AnchorForm.HOPS).stage,
         spout.BoltContext("next", 0, 1),
     )
     for batch in batches:
         out = fed(before, ["a"] * len(batch), batch)
-        behind.feed(ArrowRows(out.select(["word"])), Anchors(Carry.HOPS, out.column(1)))
+        behind.feed(ArrowRows(out.select(["word"])), Anchors(AnchorForm.HOPS, out.column(1)))
     if isinstance(before, IsolatedRun):
         before.close()
     assert is_open(reported(behind)) == [5]

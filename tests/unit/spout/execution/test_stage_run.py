@@ -20,7 +20,7 @@ from spout.execution.stage_run import StageRun
 from spout.planning.order import Gate, LineUp
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for, value_keys
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.counts import Counted, What
 from spout.tuples.messages import MessageRows
 from spout.tuples.tuple import Delivery, StreamId, Tuple
@@ -406,7 +406,7 @@ def test_in_order_a_bolt_of_a_topology_does_not_see_what_stands_behind_a_record_
     positions = np.arange(len(lines))
     rows = MessageRows([record(line, n) for n, line in enumerate(lines)], SOURCE, positions)
     Bad.seen.clear()
-    worker.feed(rows, Anchors(Carry.PACKED, pa.array(positions << ORDINAL_BITS)))
+    worker.feed(rows, Anchors(AnchorForm.PACKED, pa.array(positions << ORDINAL_BITS)))
     worker.gate = None
     worker.finish()
     assert Bad.seen == ["a0", "aX", "b1", "b3"]

@@ -17,7 +17,7 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.planning.order import Gate, LineUp
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.columns import ANCHOR, ROOT, TO
 from spout.tuples.counts import What
 from spout.tuples.messages import MessageRows
@@ -251,12 +251,12 @@ def test_rows_of_several_destinations_may_come_in_one_batch(outputs: tuple[str, 
     worker = StageRun(first, BoltContext(first.name, 0, 5))
     messages = [record(line, number) for number, line in enumerate([b"a b", b"c"])]
     positions = np.arange(2)
-    anchors = Anchors(Carry.PACKED, pa.array(positions << ORDINAL_BITS))
+    anchors = Anchors(AnchorForm.PACKED, pa.array(positions << ORDINAL_BITS))
     left = [worker.feed(MessageRows(messages, SOURCE, positions), anchors), *worker.finish()]
     rows_sent: list[dict[str, Any]] = []
     schema: pa.Schema | None = None
     for bundles in left:
-        for rows, places, *_ in second.rows_of(bundles):
+        for rows, places, *_ in second.arriving_rows(bundles):
             batch = rows if places is None else rows.append_column(ANCHOR, places.column())
             schema = batch.schema if schema is None else pa.unify_schemas([schema, batch.schema])
             rows_sent += batch.to_pylist()
@@ -312,8 +312,8 @@ def test_untracked_a_bolt_holds_rows_of_a_dataframe_that_have_no_places() -> Non
 @pytest.mark.parametrize("upstream", ["", "before"])
 def test_what_a_dataframe_brings_is_compared_with_what_an_operator_has_sent(upstream: str) -> None:
     """Of what comes from the source nobody has sent anything."""
-    task = chain_of(Late(), arrives=Carry.PACKED, upstream=upstream)
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(2) << ORDINAL_BITS))
+    task = chain_of(Late(), arriving_form=AnchorForm.PACKED, upstream=upstream)
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.arange(2) << ORDINAL_BITS))
     task.feed(ArrowRows(pa.record_batch({"word": ["a", "b"]})), anchors)
     task.finish()
     assert task.report().received_fingerprint.rows == (2 if upstream else 0)

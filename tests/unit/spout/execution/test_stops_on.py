@@ -23,7 +23,7 @@ from spout.isolation.isolation import IsolatedRun
 from spout.planning.order import Gate, LineUp
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.failures import FailTuple, RejectTuple
 from spout.tuples.poison import WORKER_DIED
 from spout.tuples.rows import ArrowRows
@@ -122,14 +122,16 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def pass_of(bolt: AnyBolt, arrives: Carry = Carry.PACKED, *, hooks: tuple[TaskHook, ...] = ()) -> StagePass:
+def pass_of(
+    bolt: AnyBolt, arriving_form: AnchorForm = AnchorForm.PACKED, *, hooks: tuple[TaskHook, ...] = ()
+) -> StagePass:
     """Make a pass of one bolt, ``save``."""
-    return Chain((Step("save", bolt, VALUE, hooks),), arrives=arrives).stage
+    return Chain((Step("save", bolt, VALUE, hooks),), arriving_form=arriving_form).stage
 
 
 def fed(run: TaskRun, *lines: str) -> dict[int, str]:
     """Let a pass work on lines, each a root; return why roots failed."""
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
     run.feed(ArrowRows(pa.RecordBatch.from_pydict({"value": list(lines)})), anchors)
     run.finish()
     return {root: cause.error for cause, roots in failures_in(run.report()) for root in roots.tolist()}
@@ -179,7 +181,7 @@ def test_nor_does_an_ordered_partition(bolt: type[AnyBolt]) -> None:
 @pytest.mark.parametrize("bolt", FORMS)
 def test_where_nothing_is_tracked_the_bolt_is_named_too(bolt: type[AnyBolt]) -> None:
     with pytest.raises(BoltStopped, match=SAYS):
-        fed(StageRun(pass_of(bolt(), Carry.NONE), CONTEXT), "gone")
+        fed(StageRun(pass_of(bolt(), AnchorForm.NONE), CONTEXT), "gone")
 
 
 @pytest.mark.parametrize("bolt", FORMS)

@@ -18,7 +18,7 @@ from acker.wire.causes import without_code_line
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.execution.stage_run import StageRun
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.messages import MessageRows
 from tests.support.reports import failures_in
 from tests.support.worlds.topology_world import SOURCE, ran, record, schema_of
@@ -259,9 +259,9 @@ def test_a_column_is_passed_on_as_it_is_beside_a_value_that_python_has_no_form_o
     bolt.output = "line string, n map<string, timestamp_ntz>"
     bolt.first = None
     step = Step("it", bolt, schema_of("it", bolt.output), (TaskHook(),) * hooks)
-    run = StageRun(Chain((step,), arrives=Carry.PACKED).stage, BoltContext("it", 0, 1))
+    run = StageRun(Chain((step,), arriving_form=AnchorForm.PACKED).stage, BoltContext("it", 0, 1))
     messages = [record(b"%d" % number, number) for number in range(4)]
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(4) << ORDINAL_BITS))
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.arange(4) << ORDINAL_BITS))
     batches = [run.feed(MessageRows(messages, SOURCE, np.arange(4)), anchors), *run.finish()]
     assert list(failures_in(run.report())) == []
     passed = pa.concat_arrays([batch.column("n") for batch in batches])

@@ -16,7 +16,7 @@ from spout.execution.stage_run import StageRun
 from spout.publishing.blob import decode, encode
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.counts import TIME_BOUNDS_NS, Counted, Counts, Measure, What, count_of, sum_of_counts
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
@@ -119,15 +119,15 @@ def lines(*texts: str) -> ArrowRows:
 
 def packed(rows: Rows) -> Anchors:
     """Anchor each row on a root of its own."""
-    return Anchors(Carry.PACKED, pa.array(np.arange(len(rows)) << ORDINAL_BITS))
+    return Anchors(AnchorForm.PACKED, pa.array(np.arange(len(rows)) << ORDINAL_BITS))
 
 
 def pass_of(*bolts: AnyBolt, hooks: Sequence[TaskHook] = (), consumer: str = "") -> StagePass:
     """Make a tracked pass; the hooks watch its first bolt."""
     steps = [Step(type(each).__name__, each, WORD) for each in bolts]
     steps[0] = steps[0]._replace(hooks=tuple(hooks))
-    carry = Carry.HOPS if any(isinstance(each, Bolt) for each in bolts) else Carry.PACKED
-    return Chain(tuple(steps), arrives=Carry.PACKED, carry=carry, consumer=consumer).stage
+    carry = AnchorForm.HOPS if any(isinstance(each, Bolt) for each in bolts) else AnchorForm.PACKED
+    return Chain(tuple(steps), arriving_form=AnchorForm.PACKED, leaving_form=carry, consumer=consumer).stage
 
 
 def tuples(counts: Counts) -> dict[str, int]:

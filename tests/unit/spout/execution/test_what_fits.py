@@ -61,8 +61,8 @@ def emitted(*rows: tuple[str, int]) -> EmittedRows:
 
 def kept(fit: fitting.Fitted) -> list[tuple[str, int]]:
     """Return the rows that fit, with the numbers of their input rows."""
-    assert fit.emitted.batch is not None
-    words = fit.emitted.batch.column("word").to_pylist()
+    assert fit.emitted.arrow_rows is not None
+    words = fit.emitted.arrow_rows.column("word").to_pylist()
     return list(zip(words, fit.emitted.parents.tolist(), strict=True))
 
 
@@ -112,7 +112,9 @@ def outcome_of(bolt: spout.ArrowBolt, *streams: StreamPass) -> tuple[list[list[A
     rows = ArrowRows(pa.record_batch({"line": ["a", "b"]}))
     work.call_bolt(rows, [(Delivery(0, ()),), (Delivery(1, ()),)])
     words = [
-        emissions.batch.column("word").to_pylist() for emissions in work.pop_emissions() if emissions.batch
+        emissions.arrow_rows.column("word").to_pylist()
+        for emissions in work.pop_emissions()
+        if emissions.arrow_rows
     ]
     return words, {root: cause.message for root, cause in work.collector.failures}
 

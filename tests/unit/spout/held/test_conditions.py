@@ -13,7 +13,7 @@ from spout.execution.stage_run import StageRun
 from spout.held.conditions import FLAG, FailWhen
 from spout.streaming.application import Application, refuse_connect
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.columns import ANCHOR
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
@@ -27,14 +27,16 @@ def test_rows_that_match_fail_and_all_others_go_on_without_the_flag(tracked: boo
     """S83: null is no match, as everywhere in SQL; where nothing is tracked a match is only dropped."""
     batch = pa.RecordBatch.from_pydict({"n": [1, 2, 3, 4], FLAG: [False, True, None, True]})
     step = Step("check", FailWhen("not this"), pa.schema([pa.field("n", pa.int64())]))
-    arrives = Carry.PACKED if tracked else Carry.NONE
-    run = StageRun(Chain((step,), arrives=arrives, carry=arrives).stage, BoltContext("check", 0, 1))
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(4) << ORDINAL_BITS)) if tracked else None
+    arrives = AnchorForm.PACKED if tracked else AnchorForm.NONE
+    run = StageRun(
+        Chain((step,), arriving_form=arrives, leaving_form=arrives).stage, BoltContext("check", 0, 1)
+    )
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.arange(4) << ORDINAL_BITS)) if tracked else None
     out = run.feed(ArrowRows(batch), anchors)
     assert out.column("n").to_pylist() == [1, 3]
     failures = [(cause, roots.tolist()) for cause, roots in failures_in(run.report())]
     if tracked:
-        assert Anchors(Carry.PACKED, out.column(ANCHOR)).roots().tolist() == [0, 2]
+        assert Anchors(AnchorForm.PACKED, out.column(ANCHOR)).roots().tolist() == [0, 2]
         assert failures == [(Cause("check", "", "not this"), [1, 3])]
     else:
         assert failures == []

@@ -26,7 +26,7 @@ from spout.publishing.fold import TaskReport
 from spout.runtime import watchdog
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.poison import HUNG
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
@@ -140,13 +140,13 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 def stage_of(bolt: AnyBolt, *, hooked: bool) -> StagePass:
     hooks = (TaskHook(),) if hooked else ()
     step = Step("work", bolt, WORD, hooks=hooks)
-    return Chain((step,), arrives=Carry.PACKED).stage
+    return Chain((step,), arriving_form=AnchorForm.PACKED).stage
 
 
 def attempt(stage: StagePass, *, again: bool) -> TaskReport:
     """Run one attempt of a task; `again`: isolated."""
     rows = ArrowRows(pa.RecordBatch.from_pydict({"line": pa.array(LINES, pa.string())}))
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(LINES)) << ORDINAL_BITS))
+    anchors = Anchors(AnchorForm.PACKED, pa.array(np.arange(len(LINES)) << ORDINAL_BITS))
     with running_stage(stage, Safety(LIMIT_MS), runs_again=again) as run:
         run.feed(rows, anchors)
         run.finish()

@@ -21,7 +21,7 @@ from spout.execution.stage_run import StageRun
 from spout.isolation.feeds import RowBlock, pack_block, unpack_block
 from spout.isolation.isolation import IsolatedRun, can_keep_blocks
 from spout.topology.stage_pass import StagePass
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors, wide_column
 from spout.tuples.counts import Counts
 from spout.tuples.messages import MessageRows
 from spout.tuples.poison import WORKER_DIED
@@ -221,7 +221,7 @@ def test_records_reach_a_child_as_they_are() -> None:
     )
     column = pa.array(np.arange(3) << ORDINAL_BITS)
     wide = wide_column(column, pa.array([1, 2, 3]), pa.array([4, 5, 6]))
-    for anchors in (None, Anchors(Carry.PACKED, column, (7,)), Anchors(Carry.WIDE, wide)):
+    for anchors in (None, Anchors(AnchorForm.PACKED, column, (7,)), Anchors(AnchorForm.WIDE, wide)):
         for part, block in enumerate(RowBlock(rows, anchors).cut(2)):
             found = unpack_block(pack_block(block))
             assert isinstance(found.rows, MessageRows)

@@ -29,7 +29,7 @@ from spout.planning.order import Gate, LineUp
 from spout.publishing.fold import TaskReport
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.poison import HUNG, WORKER_DIED, PoisonSearch
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
@@ -185,18 +185,18 @@ class Written(BasicBolt):
         Path(self._path).write_text(" ".join(self._buffer), encoding="utf-8")
 
 
-def pass_of(*bolts: AnyBolt, carry: Carry = Carry.PACKED) -> StagePass:
+def pass_of(*bolts: AnyBolt, carry: AnchorForm = AnchorForm.PACKED) -> StagePass:
     """Make a tracked pass."""
     steps = tuple(Step(f"{n}-{type(bolt).__name__}", bolt, WORD) for n, bolt in enumerate(bolts))
-    made = Chain(steps, arrives=Carry.PACKED, consumer="next", carry=carry)
-    return (replace(made, carry=Carry.HOPS) if made.has_rich_bolts else made).stage
+    made = Chain(steps, arriving_form=AnchorForm.PACKED, consumer="next", leaving_form=carry)
+    return (replace(made, leaving_form=AnchorForm.HOPS) if made.has_rich_bolts else made).stage
 
 
 def feed(run: TaskRun, lines: Sequence[str], first: int = 0) -> pa.RecordBatch:
     """Feed lines, each a root of its own."""
     rows = ArrowRows(pa.RecordBatch.from_pydict({"line": pa.array(lines, pa.string())}))
     packed = np.arange(first, first + len(lines)) << ORDINAL_BITS
-    return run.feed(rows, Anchors(Carry.PACKED, pa.array(packed)))
+    return run.feed(rows, Anchors(AnchorForm.PACKED, pa.array(packed)))
 
 
 class Done:

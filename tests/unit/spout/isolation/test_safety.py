@@ -20,9 +20,9 @@ from spout.isolation.safety import (
     IDLE_KILLS,
     IDLE_LIMITS,
     Safety,
+    bolt_timeout_ms,
     idle_limit_ms,
     idle_warning,
-    limit_ms,
     refuse_idle_limit,
     tried_once,
 )
@@ -59,7 +59,7 @@ def test_a_task_isolates_when_it_is_tried_again_or_its_batch_is_run_again(tmp_pa
 
 @pytest.mark.parametrize(("names", "limit"), [("a", 2_000), ("ab", 5_000), ("abc", 0), ("c", 0)])
 def test_a_query_takes_the_longest_limit_of_its_inputs(names: str, limit: int) -> None:
-    assert limit_ms([TOPICS.input(name) for name in names]) == limit
+    assert bolt_timeout_ms([TOPICS.input(name) for name in names]) == limit
 
 
 @pytest.mark.parametrize(

@@ -702,7 +702,7 @@ from spout.link.messages import Hello
 planner = DriverLink(DriverAddress(sys.argv[1], bytes.fromhex(sys.argv[2])), Hello("stream", "killed"), "g")
 planner.start()
 planner.wait_for_state()
-planner.tell_runs_again("s", ())
+planner.report_that_it_runs_again("s", ())
 print("linked", flush=True)
 threading.Event().wait(120)
 """

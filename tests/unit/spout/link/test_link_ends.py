@@ -14,7 +14,7 @@ from acker.wire.events import SourceRun
 from spout.link import connection as connection_of_link
 from spout.link import driver_socket
 from spout.link.connection import Connection
-from spout.link.messages import SESSIONS_MAX, keep_latest
+from spout.link.messages import SESSIONS_MAX, keep_last_of_session
 from tests.support.linked import LinkedDriver, linked_driver, others_run_again
 from tests.support.waiting import eventually
 
@@ -45,9 +45,9 @@ def driver_has_gone(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_session_that_speaks_again_is_kept_before_those_that_are_silent() -> None:
     said: dict[str, int] = {}
     for number in range(SESSIONS_MAX):
-        keep_latest(said, str(number), number)
-    keep_latest(said, "0", -1)
-    keep_latest(said, "new", 7)
+        keep_last_of_session(said, str(number), number)
+    keep_last_of_session(said, "0", -1)
+    keep_last_of_session(said, "new", 7)
     assert len(said) == SESSIONS_MAX
     assert said["0"] == -1
     assert "1" not in said
@@ -58,11 +58,11 @@ def test_a_mark_stays_while_another_process_that_came_first_runs_a_batch_again(
 ) -> None:
     """D306: the second one is there before the first one says it, so that the driver has to say it on."""
     first, second = driver.planner("first"), driver.planner("second")
-    first.tell_runs_again("s", FIRST)
+    first.report_that_it_runs_again("s", FIRST)
     eventually(lambda: others_run_again(second))
-    second.tell_plans()
+    second.report_that_it_plans()
     assert driver.link.mark.exists()
-    first.tell_plans()
+    first.report_that_it_plans()
     eventually(lambda: not others_run_again(second))
     assert not driver.link.mark.exists()
 
@@ -71,7 +71,7 @@ def test_a_process_that_plans_without_a_mark_says_nothing_of_one(
     driver: LinkedDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     planner = driver.planner()
-    planner.tell_plans()
+    planner.report_that_it_plans()
     assert not driver.link.mark.exists()
     assert [line for line in caplog.messages if "mark of a batch" in line] == []
 

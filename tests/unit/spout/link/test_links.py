@@ -60,16 +60,16 @@ def folder(tmp_path: Path) -> Path:
 def test_a_planning_process_that_connects_knows_all_that_holds(driver: LinkedDriver) -> None:
     """D302: a message that nobody has read yet is not lost; a second process hears the same as the first."""
     link = driver.link
-    link.set_follower("")
+    link.set_follower_failure("")
     link.put_cores(6)
     link.deactivate(for_good=True)
     not_acked, damaged = (NotAcked(SOURCE, 3, None, -1),), (DamagedRun("t", 0, 4, 5, "bent"),)
     held = (SourceRun(SOURCE, 5, 7),)
     link.put_published(batch_plan("s", FIRST), not_acked, damaged, held)
-    link.put_workers("p")
+    link.answer_that_workers_run("p")
     for process, has_workers in (("p", True), ("q", False)):
         planner = driver.planner(process)
-        assert (planner.is_inactive, planner.is_for_good, planner.follower) == (True, True, "")
+        assert (planner.is_inactive, planner.ends_for_good, planner.follower_failure) == (True, True, "")
         assert (planner.cores, planner.has_workers) == (6, has_workers)
         assert planner.published("s", FIRST) == Published(not_acked, damaged, held)
         assert planner.published("s", SECOND) is None
@@ -235,13 +235,13 @@ def test_threads_that_change_what_holds_at_once_do_not_wait_for_each_other(
 
     def follow() -> None:
         for number in range(600):
-            link.set_follower(f"failure {number}")
+            link.set_follower_failure(f"failure {number}")
 
     with ThreadPoolExecutor(2) as threads:
         for work in [threads.submit(pause_and_resume), threads.submit(follow)]:
             work.result(ENDED_S)
     planner.catch_up()
-    assert (planner.is_inactive, planner.follower) == (False, "failure 599")
+    assert (planner.is_inactive, planner.follower_failure) == (False, "failure 599")
     assert planner.is_connected
 
 
@@ -251,7 +251,7 @@ def test_a_stop_for_good_is_not_taken_back_by_a_pause(driver: LinkedDriver) -> N
 
     def heard() -> tuple[bool, bool]:
         planner.catch_up()
-        return planner.is_inactive, planner.is_for_good
+        return planner.is_inactive, planner.ends_for_good
 
     link.deactivate()
     assert heard() == (True, False)
@@ -265,20 +265,20 @@ def test_a_stop_for_good_is_not_taken_back_by_a_pause(driver: LinkedDriver) -> N
 def test_a_process_that_asks_for_workers_waits_for_its_own_answer(driver: LinkedDriver) -> None:
     """D105: what Spark has run for the process before proves nothing; of two at once each is answered."""
     first, second = driver.planner("first"), driver.planner("second")
-    assert driver.link.asks_for_workers() == []
+    assert driver.link.processes_waiting_for_workers() == []
     first.ask_for_workers()
-    eventually(lambda: driver.link.asks_for_workers() == ["first"])
+    eventually(lambda: driver.link.processes_waiting_for_workers() == ["first"])
     second.ask_for_workers()
-    eventually(lambda: driver.link.asks_for_workers() == ["first", "second"])
-    driver.link.put_workers("first")
+    eventually(lambda: driver.link.processes_waiting_for_workers() == ["first", "second"])
+    driver.link.answer_that_workers_run("first")
     first.catch_up()
     second.catch_up()
     assert (first.has_workers, second.has_workers) == (True, False)
-    driver.link.put_workers("second")
+    driver.link.answer_that_workers_run("second")
     for planner in (first, second):
         planner.catch_up()
         assert planner.has_workers
-    assert driver.link.asks_for_workers() == []
+    assert driver.link.processes_waiting_for_workers() == []
 
 
 def test_the_driver_says_after_each_batch_how_many_cores_the_next_one_has(driver: LinkedDriver) -> None:
@@ -302,7 +302,7 @@ def test_each_stream_has_messages_of_its_own(driver: LinkedDriver) -> None:
         planner.catch_up()
     assert [planner.is_inactive for planner in planners] == [False, True]
     assert [planner.published("s", FIRST) is not None for planner in planners] == [True, False]
-    planners[0].tell_runs_again("s", FIRST)
+    planners[0].report_that_it_runs_again("s", FIRST)
     assert not other.runs_again(batch_plan("s", FIRST))
 
 
@@ -311,12 +311,12 @@ def test_a_batch_stays_one_that_runs_again_whichever_process_comes_and_goes(driv
     plan, link = batch_plan("s", FIRST), driver.link
     first = driver.planner("first")
     assert not link.runs_again(plan)
-    first.tell_runs_again("s", FIRST)
+    first.report_that_it_runs_again("s", FIRST)
     assert link.runs_again(plan)
     assert not link.runs_again(batch_plan("s", SECOND))
     assert link.mark.exists()
     second = driver.planner("second")
-    second.tell_plans()  # it plans, or is refused as the second start of a query
+    second.report_that_it_plans()  # it plans, or is refused as the second start of a query
     assert link.runs_again(plan)
     assert link.mark.exists(), "tasks of the first one look at it still"
     second.close()
@@ -326,7 +326,7 @@ def test_a_batch_stays_one_that_runs_again_whichever_process_comes_and_goes(driv
     assert link.mark.exists()
     # the driver notices a while later that the first one has gone, and says so
     eventually(lambda: not others_run_again(third))
-    third.tell_plans()
+    third.report_that_it_plans()
     assert not link.mark.exists(), "nobody who lives runs a batch again"
 
 
@@ -334,14 +334,14 @@ def test_a_mark_that_a_cleaner_has_removed_is_there_again(driver: LinkedDriver, 
     planner = driver.planner()
     planner.keep_mark()
     assert not driver.link.mark.exists(), "nothing runs again"
-    planner.tell_runs_again("s", FIRST)
+    planner.report_that_it_runs_again("s", FIRST)
     clean(folder)
     planner.keep_mark()
     assert not folder.exists(), "the driver makes it, and removes it at its end"
     folder.mkdir(mode=0o700)
     planner.keep_mark()
     assert driver.link.mark.exists()
-    planner.tell_plans()
+    planner.report_that_it_plans()
     planner.keep_mark()
     assert not driver.link.mark.exists()
 
@@ -351,7 +351,7 @@ def test_a_mark_is_not_there_again_behind_the_batch(
 ) -> None:
     """The planner's thread keeps it while Spark's callback removes it; the next batch would be isolated."""
     planner = driver.planner()
-    planner.tell_runs_again("s", FIRST)
+    planner.report_that_it_runs_again("s", FIRST)
     touch, touches, goes_on = Path.touch, threading.Event(), threading.Event()
 
     def touch_late(path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_mark_is_not_there_again_behind_the_batch(
 
     monkeypatch.setattr(Path, "touch", touch_late)
     keeping = threading.Thread(target=planner.keep_mark)
-    dropping = threading.Thread(target=planner.tell_plans)
+    dropping = threading.Thread(target=planner.report_that_it_plans)
     keeping.start()
     assert touches.wait(30)
     dropping.start()
@@ -383,9 +383,9 @@ def test_a_mark_that_can_neither_be_written_nor_removed_is_named_once_and_ends_n
     monkeypatch.setattr(Path, "touch", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)
     planner = driver.planner()
-    planner.tell_runs_again("s", FIRST)
-    planner.tell_plans()
-    planner.tell_plans()
+    planner.report_that_it_runs_again("s", FIRST)
+    planner.report_that_it_plans()
+    planner.report_that_it_plans()
     assert [message for message in caplog.messages if "not yours" in message] == [
         "the mark of a batch that is run again cannot be written or removed: not yours"
     ]
@@ -400,12 +400,12 @@ def clean(folder: Path) -> None:
 def test_a_cleaner_ends_no_connection_and_changes_nothing(driver: LinkedDriver, folder: Path) -> None:
     """D301: a topology that is paused stays paused, and is resumed by who paused it."""
     link, planner = driver.link, driver.planner()
-    link.set_follower("")
+    link.set_follower_failure("")
     link.deactivate(for_good=True)
     planner.catch_up()
     clean(folder)
     planner.catch_up()
-    assert (planner.is_inactive, planner.is_for_good, planner.follower) == (True, True, "")
+    assert (planner.is_inactive, planner.ends_for_good, planner.follower_failure) == (True, True, "")
     assert planner.is_connected
     planner.put_idle()
     eventually(lambda: link.is_idle)
@@ -417,7 +417,7 @@ def test_a_cleaner_ends_no_connection_and_changes_nothing(driver: LinkedDriver, 
     planner.catch_up()
     assert planner.is_inactive
     assert planner.published("s", FIRST) is not None
-    planner.tell_runs_again("s", FIRST)
+    planner.report_that_it_runs_again("s", FIRST)
     assert link.runs_again(batch_plan("s", FIRST))
     assert not folder.exists()
 
@@ -455,7 +455,7 @@ def test_the_end_of_one_process_is_seen_at_once_by_the_other_and_changes_nothing
     """D305: the driver forgets a planning process that has gone; the planning process keeps what was said."""
     caplog.set_level("DEBUG", "windhover.spout")
     planner = driver.planner("first")
-    planner.tell_runs_again("s", FIRST)
+    planner.report_that_it_runs_again("s", FIRST)
     other = driver.planner("second")
     eventually(lambda: not tells_alone(other))
     planner.close()

@@ -119,17 +119,17 @@ def test_a_follower_has_longer_and_says_when_it_fails(world: World) -> None:
         return watch.late_ms, None if failure is None else str(failure)
 
     assert heard() == (LATE_MS, None)
-    link.set_follower("")
+    link.set_follower_failure("")
     # it flushes fails, then acks; a planner that gives up before would hide the reason
     assert heard() == (2 * 40_000 + FOLLOWER_LATE_MS, None)
-    other.set_follower("not ours")
+    other.set_follower_failure("not ours")
     assert heard()[1] is None
-    link.set_follower("batch 3 could not be published")
+    link.set_follower_failure("batch 3 could not be published")
     assert heard()[1] == "batch 3 could not be published"
     # somebody who has called spout.start is not sent to call it
     assert "spout.start" not in str(watch.late_error())
     with pytest.raises(TrackingError, match="batch 3 could not be published"):
         raise watch.follower_error() or AssertionError("it says nothing")
-    link.set_follower(None)
-    link.set_follower(None)
+    link.set_follower_failure(None)
+    link.set_follower_failure(None)
     assert heard() == (LATE_MS, None)

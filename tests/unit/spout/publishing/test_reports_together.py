@@ -30,7 +30,7 @@ from spout.publishing.delayed import (
     held_marks,
     holder_of,
 )
-from spout.publishing.fold import BatchOutcome, LateNote, TaskReport, merged, not_done, placed
+from spout.publishing.fold import BatchOutcome, LateNote, TaskReport, indices_not_done, merged, placed
 from spout.publishing.report_accumulator import (
     LedgerParam,
     ReportLedger,
@@ -108,7 +108,7 @@ def test_parts_of_a_task_are_one_report_with_so_many_errors_of_each_bolt() -> No
     assert touched_in(whole) == [3, 4]
     assert whole.errors == (*errors, more[0], more[2])
     assert merged([second]).operator == "split"
-    assert not_done(whole).tolist() == [1, 2, 5, 6]
+    assert indices_not_done(whole).tolist() == [1, 2, 5, 6]
 
 
 def test_isolated_records_are_counted_by_their_errors_and_others_are_not() -> None:
@@ -470,7 +470,7 @@ def stats(*highest_ms: int) -> Sequence[WatermarkStats]:
 
 def test_a_watermark_that_stands_hides_no_other_one_that_rises() -> None:
     watermarks = Watermarks()
-    assert watermarks.unsaid_rows == 0
+    assert watermarks.unpublished_row_count == 0
     outcome = outcome_from(PLAN)
     watermarks.record_rises(outcome, stats(50, 60))
     watermarks.record_rises(outcome, stats(50, 70))

@@ -274,7 +274,7 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
 def test_what_came_too_late_is_named_by_its_partition_and_position(name: str, chosen: list[int]) -> None:
     plan = plan_of(name)
     outcome = outcome_from(plan, late_count=len(chosen), late_roots=numbers(chosen))
-    notes = publication_of(outcome, LANE, late=LateNote(5, 6, rows=1, mover=None)).too_late
+    notes = publication_of(outcome, LANE, late=LateNote(5, 6, row_count=1, mover=None)).too_late
     assert in_runs(run for note in notes.values() for run in note.roots) == [
         roots_of(plan)[index] for index in chosen
     ]

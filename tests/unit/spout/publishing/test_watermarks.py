@@ -83,7 +83,7 @@ def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows()
 
 def test_without_dropped_rows_only_blocks_with_such_a_root_say_it() -> None:
     outcome = outcome_from(PLAN, late_count=1, late_roots=array(11))
-    publication = published(outcome, NOTE._replace(rows=0, mover=None))
+    publication = published(outcome, NOTE._replace(row_count=0, mover=None))
     assert list(publication.too_late) == [(B, 0)]
     assert publication.too_late[B, 0].mover is None
     assert publication.too_late[B, 0].batch == ()
@@ -190,7 +190,7 @@ def test_only_the_last_rises_are_remembered_and_one_that_none_follows_stays() ->
 
 
 def test_rows_that_a_hold_knows_are_not_counted_twice() -> None:
-    assert [Dropped(8).rows_beside(held) for held in (0, 3, 8, 1_000)] == [8, 5, 0, 0]
+    assert [Dropped(8).rows_without_record(held) for held in (0, 3, 8, 1_000)] == [8, 5, 0, 0]
 
 
 def test_the_first_is_logged_at_once_and_then_once_a_minute_with_all_since(

@@ -39,7 +39,7 @@ from spout.publishing.root_marks import RootMarks
 from spout.runtime.traced_tally import TracedTally
 from spout.runtime.tracing import configured_spans, lost_root_spans, trace_ids, traceparent_in
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.counts import count_of
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
@@ -129,8 +129,11 @@ def run_bolts(rows: MessageRows, hook: TraceHook | None = None) -> StageRun:
         Step("split", Split(), WORD, hooks=(hook or TraceHook(),)),
         Step("count", Count(), WORD, hooks=(TraceHook(),)),
     )
-    run = StageRun(Chain(steps, arrives=Carry.PACKED, carry=Carry.PACKED, consumer="").stage, CONTEXT)
-    run.feed(rows, Anchors(Carry.PACKED, pa.array(np.arange(len(rows)) << ORDINAL_BITS)))
+    run = StageRun(
+        Chain(steps, arriving_form=AnchorForm.PACKED, leaving_form=AnchorForm.PACKED, consumer="").stage,
+        CONTEXT,
+    )
+    run.feed(rows, Anchors(AnchorForm.PACKED, pa.array(np.arange(len(rows)) << ORDINAL_BITS)))
     run.finish()
     return run
 
@@ -216,8 +219,8 @@ def test_a_field_of_that_name_with_something_else_in_it_is_no_trace_context(
     rows = ArrowRows(pa.record_batch({"headers": pa.array([own])}))
     assert spout.traceparent(spout.Tuple(rows, 0)) == ""
     step = Step("count", Count(), WORD, hooks=(TraceHook(),))
-    run = StageRun(Chain((step,), arrives=Carry.PACKED).stage, CONTEXT)
-    run.feed(rows, Anchors(Carry.PACKED, pa.array([0])))
+    run = StageRun(Chain((step,), arriving_form=AnchorForm.PACKED).stage, CONTEXT)
+    run.feed(rows, Anchors(AnchorForm.PACKED, pa.array([0])))
     assert failures_in(run.report()) == ()
     assert exporter.get_finished_spans() == ()
 

@@ -20,7 +20,7 @@ from spout.runtime import watchdog
 from spout.runtime.pulse import OverdueCalls, Pulse, Work
 from spout.runtime.watchdog import EXIT_HUNG, Watchdog
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
@@ -70,7 +70,7 @@ class Asking:
 def rows_of(*words: str) -> tuple[ArrowRows, Anchors]:
     """Make rows with anchors."""
     rows = ArrowRows(pa.RecordBatch.from_pydict({"word": pa.array(words, pa.string())}))
-    return rows, Anchors(Carry.PACKED, pa.array(np.arange(len(words)) << ORDINAL_BITS))
+    return rows, Anchors(AnchorForm.PACKED, pa.array(np.arange(len(words)) << ORDINAL_BITS))
 
 
 def test_each_form_of_a_bolt_tells_each_call() -> None:
@@ -106,7 +106,7 @@ def test_each_form_of_a_bolt_tells_each_call() -> None:
     ):
         asking.__init__()  # type: ignore[misc]
         steps = tuple(Step(str(n), bolt, SCHEMA) for n, bolt in enumerate(bolts))
-        made = StageRun(Chain(steps, arrives=Carry.PACKED).stage, CONTEXT, asking.watch)
+        made = StageRun(Chain(steps, arriving_form=AnchorForm.PACKED).stage, CONTEXT, asking.watch)
         made.feed(*rows_of("a", "b"))
         assert asking.seen == seen
         # D1410: the row that is worked on, or all rows of a call for many
@@ -207,5 +207,5 @@ def test_a_topology_tells_each_call() -> None:
     [stage] = stages_of(builder.compile(schema_of, cores=2))
     rows = MessageRows([record(b"a", n) for n in range(3)], SOURCE, np.arange(3))
     made = StageRun(stage, CONTEXT, asking.watch)
-    made.feed(rows, Anchors(Carry.PACKED, pa.array(np.arange(3) << ORDINAL_BITS)))
+    made.feed(rows, Anchors(AnchorForm.PACKED, pa.array(np.arange(3) << ORDINAL_BITS)))
     assert asking.seen == [("bolt", 0), ("bolt", 1), ("bolt", 2)]

@@ -214,11 +214,11 @@ def test_what_came_too_late_is_counted_and_said_with_the_next_batch_that_has_rec
     assert "too_late" not in caplog.text
     made.end.publish(made.stream, BatchOutcome(empty, late_count=2), Dropped(5))
     assert (made.stream.late, made.stream.dropped) == (2, 3)
-    assert made.stream.watermarks.unsaid_rows == 3
+    assert made.stream.watermarks.unpublished_row_count == 3
     assert "too_late group=g tuples=2 rows=3 watermark=1970-01-01T00:00:05Z" in caplog.text
     made.end.publish(made.stream, BatchOutcome(PLAN), Dropped(1))
     assert (made.stream.late, made.stream.dropped) == (2, 4)
-    assert made.stream.watermarks.unsaid_rows == 0
+    assert made.stream.watermarks.unpublished_row_count == 0
     [late] = [publication.too_late for publication, _ in made.publisher.published if publication.too_late]
     [(_, note)] = late.items()
     assert note.rows == 4
@@ -404,7 +404,7 @@ def test_a_partition_that_nobody_reported_was_not_read_if_it_has_a_row(
     reported: tuple[int, ...], unread: int, looked: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = Rows(True, False, True)
-    monkeypatch.setattr(drain, "partitions_of", lambda of: len(of.have_rows))
+    monkeypatch.setattr(drain, "partition_count_of", lambda of: len(of.have_rows))
     monkeypatch.setattr(drain, "sql", SimpleNamespace(lit=lambda value: value))
     value: dict[Any, dict[str, tuple[str, bytes]]] = {}
     ledger: Any = SimpleNamespace(accumulator=SimpleNamespace(value=value))

@@ -146,7 +146,7 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> BatchOfSpark:
     monkeypatch.setattr(drain, "are_of_batch", lambda _rows: True)
     monkeypatch.setattr(drain, "are_kept", lambda _rows: False)
     monkeypatch.setattr(drain, "prefer_executors", lambda _rows: False)
-    monkeypatch.setattr(drain, "partitions_of", lambda rows: rows.partitions)
+    monkeypatch.setattr(drain, "partition_count_of", lambda rows: rows.partitions)
     monkeypatch.setattr(drain, "continue_partitions", continued)
     monkeypatch.setattr(drain, "column_function", lambda _function, _type: lambda _column: "keeps")
     monkeypatch.setattr(drain, "sql", SimpleNamespace(spark_partition_id=lambda: "id", col=lambda name: name))

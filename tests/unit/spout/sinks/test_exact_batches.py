@@ -14,7 +14,7 @@ from acker.wire.events import SourceRun
 from spout.exactly_once.store import BatchKey, StoreGrant
 from spout.planning.plan import BatchPlan
 from spout.sinks.exact_sink import ExactSink
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 
 
 class Store:
@@ -43,7 +43,7 @@ def sink_of(link: Link) -> ExactSink:
     publisher = SimpleNamespace(topics=AckTopics.with_prefix(""), write=lambda records: None)
     stream: Any = SimpleNamespace(group="g", publisher=publisher)
     application: Any = SimpleNamespace(link=lambda _: link)
-    return ExactSink(Store(), stream, Carry.PACKED, application)
+    return ExactSink(Store(), stream, AnchorForm.PACKED, application)
 
 
 def plan_of(epoch: int) -> BatchPlan:

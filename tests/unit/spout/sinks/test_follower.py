@@ -307,16 +307,16 @@ def test_a_second_start_that_spark_refuses_takes_the_follower_from_no_run(world:
         raise ValueError("a query with this checkpoint runs already")
 
     for failure in ("", "batch 3 could not be published"):
-        world.application.link(world.stream).set_follower(failure)
+        world.application.link(world.stream).set_follower_failure(failure)
         with pytest.raises(ValueError, match="runs already"):
             world.follower.start(world.stream, begin)
         world.planner.catch_up()
-        assert world.planner.follower == failure
+        assert world.planner.follower_failure == failure
 
 
 def is_followed(world: World, stream: Stream) -> bool:
     """Return whether a planning process of a stream is told of a follower."""
-    return world.driver.planner("asks", stream.id).follower is not None
+    return world.driver.planner("asks", stream.id).follower_failure is not None
 
 
 def test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away(world: World) -> None:

@@ -14,7 +14,7 @@ from spout.exactly_once.sqlite_store import SQLiteStore
 from spout.sinks.exact_sink import ExactSink
 from spout.sinks.foreach_batch import sink
 from spout.topology.graph import Component, Graph, OutputStream
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 
 STORE: Final = SQLiteStore("words.sqlite", "words")
 
@@ -24,7 +24,7 @@ def a_sink() -> ExactSink:
     publisher = SimpleNamespace(topics=AckTopics.with_prefix(""), write=lambda records: None)
     stream: Any = SimpleNamespace(group="g", publisher=publisher)
     application: Any = SimpleNamespace()
-    return ExactSink(STORE, stream, Carry.PACKED, application)
+    return ExactSink(STORE, stream, AnchorForm.PACKED, application)
 
 
 EXACT = {"a store": STORE, "its class": SQLiteStore, "a sink": a_sink()}

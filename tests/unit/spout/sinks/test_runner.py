@@ -93,7 +93,7 @@ def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
 def close(runner: Runner) -> None:
     """Leave driver and Kafka."""
     runner._driver_link.close()
-    runner._log.close()
+    runner._kafka_log.close()
 
 
 @pytest.mark.parametrize("lives", [True, False])
@@ -112,7 +112,7 @@ def test_a_status_that_cannot_be_written_is_a_warning_as_long_as_the_driver_live
     runner = Runner(options, planner)
     runner._write_status(1_000)
     assert ("the status file cannot be written" in caplog.text) is lives
-    runner._log.close()
+    runner._kafka_log.close()
 
 
 def test_a_runner_stops_in_time_although_its_thread_hangs(
@@ -125,7 +125,7 @@ def test_a_runner_stops_in_time_although_its_thread_hangs(
     locked, may_end = threading.Event(), threading.Event()
 
     def hang() -> None:
-        with runner._lock:
+        with runner._condition:
             locked.set()
             may_end.wait(60)
 
@@ -203,7 +203,7 @@ def test_the_thread_is_in_no_hurry_while_nothing_is_pending(tmp_path: Path) -> N
     found = Stepped()
     planner: Any = found
     runner = Runner(SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path)), planner)
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     assert found.was_busy.wait(60)
     runner.stop()
     assert found.waits_ms[:2] == [IDLE_POLL_MS, POLL_MS]
@@ -257,12 +257,14 @@ class Opens:
     def open(self, journal: Journal, now_ms: int, *, runs_again: bool, grant_epoch: object) -> None:
         """Take the group."""
         self.is_open = True
-        self.was_answered = bool(self.asked) and not self.driver.asks_for_workers()
+        self.was_answered = bool(self.asked) and not self.driver.processes_waiting_for_workers()
 
     def plan(self, start: Journal, *_: object) -> Journal:
         """Find nothing."""
         assert self.asked
-        assert not self.driver.asks_for_workers(), "a record that is emitted now would age unseen"
+        assert not self.driver.processes_waiting_for_workers(), (
+            "a record that is emitted now would age unseen"
+        )
         return start
 
     def poll(self, wait_ms: int) -> tuple[()]:
@@ -376,9 +378,9 @@ def test_the_first_batch_waits_until_spark_has_run_a_task(session: str, driver: 
     planning = threading.Thread(target=runner.plan, args=(start, None))
     planning.start()
     try:
-        eventually(driver.link.asks_for_workers, 20)
-        found.asked = driver.link.asks_for_workers()
-        driver.link.put_workers(found.asked[0])
+        eventually(driver.link.processes_waiting_for_workers, 20)
+        found.asked = driver.link.processes_waiting_for_workers()
+        driver.link.answer_that_workers_run(found.asked[0])
         planning.join(60)
         assert not planning.is_alive()
         if session:
@@ -447,7 +449,7 @@ def test_a_wait_for_the_driver_s_publication_is_said_each_minute(
     """D901: a follower may take minutes where the broker is away; until then no batch is planned."""
     monkeypatch.setattr(source, "DRIVER_WAIT_MS", 1)
     planner: Any = Idle()
-    driver.link.set_follower("")
+    driver.link.set_follower_failure("")
     runner = Runner(options_of(driver), planner, clock_s=Passing())
     end = replace(BEGINNING, session="s", ranges=(SourceRun(1, 0, 10),))
     runner._sink_watch.expect(end)
@@ -497,7 +499,7 @@ def test_a_process_whose_stream_has_a_store_takes_the_group_with_the_epoch_that_
     planner: Any = found
     runner = Runner(options_of(driver), planner)
     runner._driver_link.wait_for_state()
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     eventually(driver.link.epoch_questions)
     assert found.epochs == []
     driver.link.grant_epoch(driver.link.epoch_questions()[0])
@@ -513,7 +515,7 @@ def test_a_process_of_another_stream_asks_nobody(driver: LinkedDriver) -> None:
     planner: Any = found
     runner = Runner(options_of(driver), planner)
     runner._driver_link.wait_for_state()
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     assert found.grant_epoch is None
     assert driver.link.epoch_questions() == []
     runner.stop()
@@ -541,7 +543,7 @@ def test_a_process_ends_by_name_where_the_store_cannot_be_opened(
     planner: Any = found
     runner = Runner(options_of(driver), planner, clock_s=clock)
     runner._driver_link.wait_for_state()
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     if answers:
         eventually(driver.link.epoch_questions)
         driver.link.grant_epoch(driver.link.epoch_questions()[0])
@@ -555,7 +557,7 @@ def test_a_process_that_is_stopped_waits_for_no_store(driver: LinkedDriver) -> N
     planner: Any = Exact()
     runner = Runner(options_of(driver), planner)
     runner._driver_link.wait_for_state()
-    runner.begin(BEGINNING)
+    runner.take_group(BEGINNING)
     eventually(driver.link.epoch_questions)
     runner.stop()
     assert not runner._thread.is_alive()

@@ -103,7 +103,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(any_sink, "logical_plan", lambda _rows: "plan")
     monkeypatch.setattr(any_sink, "refuse_query", lambda plan: made.checked.append(("plan", plan)))
     monkeypatch.setattr(any_sink, "log_unfit_rules_of", lambda plan, _: made.checked.append(("rules", plan)))
-    monkeypatch.setattr(any_sink, "watermark_holds", lambda _plan: ("hold",))
+    monkeypatch.setattr(any_sink, "hold_name_of_each_watermark", lambda _plan: ("hold",))
     monkeypatch.setattr(any_sink, "RunFollower", SimpleNamespace(of=lambda _application: made))
     monkeypatch.setattr(any_sink, "trigger_of", lambda _query: made.trigger)
     return made
@@ -362,7 +362,9 @@ def test_a_started_query_is_followed_in_a_thread_that_ends_with_it(monkeypatch: 
     application: Any = SimpleNamespace(
         follower=None,
         started={},
-        link=lambda _stream: SimpleNamespace(follower=None, set_follower=lambda _message: None),
+        link=lambda _stream: SimpleNamespace(
+            follower_failure=None, set_follower_failure=lambda _message: None
+        ),
         ledger=SimpleNamespace(forget_all=lambda query: published.append((query, []))),
     )
     runs = RunFollower.of(application)
@@ -393,7 +395,7 @@ def test_a_started_query_is_followed_in_a_thread_that_ends_with_it(monkeypatch: 
 def _thread(*, target: Callable[..., None], args: tuple[FollowedRun], name: str, daemon: bool) -> Any:
     """Return a thread that works when it is started."""
     assert (name, daemon) == ("windhover-follows-g", True)
-    assert args[0].watermark_holds == ("hold",)
+    assert args[0].hold_name_of_each_watermark == ("hold",)
     return SimpleNamespace(start=lambda: target(*args))
 
 

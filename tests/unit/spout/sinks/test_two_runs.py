@@ -82,18 +82,20 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
     made = Queries()
     application = made.application()
     monkeypatch.setattr(foreach_batch, "Application", SimpleNamespace(of=lambda _session: application))
-    monkeypatch.setattr(foreach_batch, "running", made.running)
+    monkeypatch.setattr(foreach_batch, "execution_of_running_query", made.running)
     monkeypatch.setattr(foreach_batch, "refuse_query", lambda _plan: None)
     monkeypatch.setattr(foreach_batch, "log_unfit_rules_of", lambda _plan, _application: None)
-    monkeypatch.setattr(foreach_batch, "is_wide", lambda plan: plan.may_shuffle)
-    monkeypatch.setattr(foreach_batch, "watermark_holds", lambda plan: plan.watermark_holds)
+    monkeypatch.setattr(foreach_batch, "may_shuffle", lambda plan: plan.may_shuffle)
+    monkeypatch.setattr(
+        foreach_batch, "hold_name_of_each_watermark", lambda plan: plan.hold_name_of_each_watermark
+    )
     monkeypatch.setattr(foreach_batch, "jobs_of", lambda _context, _run: ())
     monkeypatch.setattr(foreach_batch, "crosses_stages", made.crosses_stages)
     monkeypatch.setattr(foreach_batch, "dropped_rows", made.dropped_rows)
     return made
 
 
-NARROW, WIDE, HOLDING = RunPlan(), RunPlan(may_shuffle=True), RunPlan(watermark_holds=("wait",))
+NARROW, WIDE, HOLDING = RunPlan(), RunPlan(may_shuffle=True), RunPlan(hold_name_of_each_watermark=("wait",))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,9 @@ def test_a_run_is_written_by_its_own_plan(queries: Queries, runs: list[tuple[str
             batches.append((query, plan))
     assert queries.shuffled == [query for query, plan in batches if plan.may_shuffle]
     assert queries.dropped == [
-        (query, plan.watermark_holds) for query, plan in batches if plan.watermark_holds
+        (query, plan.hold_name_of_each_watermark)
+        for query, plan in batches
+        if plan.hold_name_of_each_watermark
     ]
     assert queries.analysed == [query for query, _, _ in runs], "once for each run, not for each batch"
     assert queries.sunk == {run for _, run, _ in runs}

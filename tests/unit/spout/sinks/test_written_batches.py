@@ -179,16 +179,18 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(foreach_batch, "Application", SimpleNamespace(of=lambda _session: application))
     monkeypatch.setattr(foreach_batch, "BatchEnd", End)
     monkeypatch.setattr(foreach_batch, "Drain", FakeDrain)
-    monkeypatch.setattr(foreach_batch, "running", lambda _session, _query: execution)
+    monkeypatch.setattr(foreach_batch, "execution_of_running_query", lambda _session, _query: execution)
     monkeypatch.setattr(foreach_batch, "refuse_query", lambda _plan: None)
     monkeypatch.setattr(foreach_batch, "log_unfit_rules_of", lambda _plan, _application: None)
-    monkeypatch.setattr(foreach_batch, "is_wide", lambda plan: plan.may_shuffle)
-    monkeypatch.setattr(foreach_batch, "watermark_holds", lambda plan: plan.watermark_holds)
+    monkeypatch.setattr(foreach_batch, "may_shuffle", lambda plan: plan.may_shuffle)
+    monkeypatch.setattr(
+        foreach_batch, "hold_name_of_each_watermark", lambda plan: plan.hold_name_of_each_watermark
+    )
     monkeypatch.setattr(foreach_batch, "jobs_of", lambda _context, run: made.jobs if run == "r1" else [])
     monkeypatch.setattr(foreach_batch, "crosses_stages", lambda _plan: made.is_shuffled)
     monkeypatch.setattr(foreach_batch, "stays", lambda _rows: made.stays)
     monkeypatch.setattr(foreach_batch, "dropped_rows", lambda _execution, _holds: DROPPED)
-    monkeypatch.setattr(foreach_batch, "partitions_of", lambda _rows: made.partitions)
+    monkeypatch.setattr(foreach_batch, "partition_count_of", lambda _rows: made.partitions)
     monkeypatch.setattr(foreach_batch, "logged", lambda _application, _lane: made.logged)
     return made
 
@@ -419,7 +421,7 @@ def test_rows_that_were_shuffled_again_before_the_sink_got_them_are_refused(shuf
 def test_what_a_watermark_dropped_is_published_with_what_is_settled(
     world: World, holds: tuple[str, ...], function: str
 ) -> None:
-    world.run_plan = RunPlan(watermark_holds=holds)
+    world.run_plan = RunPlan(hold_name_of_each_watermark=holds)
     if function == "nothing":
         world.logged = None
     world.write_with((lambda _batch: world.read()) if function == "read" else (lambda _batch: None))
@@ -427,7 +429,7 @@ def test_what_a_watermark_dropped_is_published_with_what_is_settled(
 
 
 def test_what_was_dropped_of_a_skipped_batch_that_emits_the_same_is_published_too(world: World) -> None:
-    world.run_plan, world.runs_again = RunPlan(watermark_holds=("wait",)), True
+    world.run_plan, world.runs_again = RunPlan(hold_name_of_each_watermark=("wait",)), True
     world.write_with(skipped, deterministic=True)
     assert world.published == [("stream", SETTLED, DROPPED)]
 
@@ -440,7 +442,9 @@ def test_a_batch_outside_of_a_query_is_written_by_no_plan(
 ) -> None:
     """Somebody calls the sink with rows of his own."""
     world.query = ""
-    monkeypatch.setattr(foreach_batch, "running", lambda *_: pytest.fail("there is no query"))
+    monkeypatch.setattr(
+        foreach_batch, "execution_of_running_query", lambda *_: pytest.fail("there is no query")
+    )
     world.logged = None
     world.write_with(lambda _batch: None)
     assert world.outcome == SETTLED

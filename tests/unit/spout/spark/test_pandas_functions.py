@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 import pyarrow as pa
 
-from spout.spark.pandas_functions import over_series
+from spout.spark.pandas_functions import series_function_of
 
 LARGE = (1 << 62) + 1
 """A float has 53 bits: of this number the last one is lost there."""
@@ -33,7 +33,7 @@ def test_numbers_and_nulls_of_several_columns_arrive_and_come_back() -> None:
             seen.append(arrays)
             yield arrays[0]
 
-    run = over_series(function)
+    run = series_function_of(function)
     assert run.__name__ == "function"
     (values, value_flags), (others, other_flags) = series_of(first), series_of(second)
     (returned,) = run(iter([(values, others, value_flags, other_flags)]))
@@ -44,5 +44,5 @@ def test_numbers_and_nulls_of_several_columns_arrive_and_come_back() -> None:
 def test_one_column_comes_alone_and_an_empty_part_is_one() -> None:
     column = pa.array([3, 4], pa.int64())
     empty = column.slice(0, 0)
-    run = over_series(lambda columns: columns)
+    run = series_function_of(lambda columns: columns)
     assert [arrow_of(part) for part in run(iter([series_of(column), series_of(empty)]))] == [column, empty]

@@ -23,7 +23,7 @@ BARE: Any = SimpleNamespace(sparkContext=SimpleNamespace(), statusTracker=Simple
     [
         (lambda: private.logical_plan(BARE), "DataFrame._jdf"),
         (lambda: private.physical_plan(BARE), "DataFrame._jdf"),
-        (lambda: private.partitions_of(BARE), "DataFrame._jdf"),
+        (lambda: private.partition_count_of(BARE), "DataFrame._jdf"),
         (lambda: private.are_of_batch(BARE), "DataFrame._jdf"),
         (lambda: private.continue_partitions(BARE, BARE), "SQLPartitioningAwareUnionRDD"),
         (lambda: private.execution_of(BARE, "q"), "SparkContext._jvm"),

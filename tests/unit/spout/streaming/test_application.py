@@ -73,7 +73,7 @@ def test_threads_that_are_the_first_at_once_get_one_application(monkeypatch: pyt
 
     session = SimpleNamespace(sparkContext=object())
     monkeypatch.setattr(application_module, "Application", make)
-    monkeypatch.setattr(application_module, "classic", lambda session: session)
+    monkeypatch.setattr(application_module, "require_classic", lambda session: session)
     assert len({id(one) for one in all_at_once(lambda _: Application.of(cast("Any", session)))}) == 1
     application_module._APPLICATIONS.pop(cast("Any", session.sparkContext))
     assert len(made) == 1

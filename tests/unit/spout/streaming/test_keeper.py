@@ -91,7 +91,7 @@ def test_who_asks_is_answered_when_spark_has_run_a_task_or_cannot(
     made.step()
     assert jobs.started == 0, "nobody asks"
     planner.ask_for_workers()
-    eventually(world.driver.link.asks_for_workers)
+    eventually(world.driver.link.processes_waiting_for_workers)
     for _ in range(3):
         made.step()
     eventually(lambda: jobs.started, 60)
@@ -111,7 +111,7 @@ def test_who_asks_is_answered_whatever_a_first_job_ends_by(world: World, error: 
     jobs, planner = Jobs(error), world.planner
     jobs.may_end.set()
     planner.ask_for_workers()
-    eventually(world.driver.link.asks_for_workers)
+    eventually(world.driver.link.processes_waiting_for_workers)
     world.keeper(jobs).step()
     eventually(lambda: planner.has_workers, 60)
 
@@ -128,7 +128,7 @@ def test_who_asks_is_answered_where_there_is_no_thread_for_a_first_job(
     monkeypatch.setattr(keeper, "InheritableThread", NoThread)
     planner, made = world.planner, world.keeper(Jobs())
     planner.ask_for_workers()
-    eventually(world.driver.link.asks_for_workers)
+    eventually(world.driver.link.processes_waiting_for_workers)
     made.step()
     eventually(lambda: planner.has_workers, 60)
     made.step()

@@ -14,7 +14,7 @@ from spout.publishing.fold import TaskReport
 from spout.streaming import map_task
 from spout.streaming.map_task import MapTask
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm
 from spout.tuples.columns import ANCHOR
 
 WORD = pa.schema([("word", pa.string())])
@@ -51,7 +51,7 @@ def rows_of(*words: str, roots: list[int | None] | None = None) -> pa.RecordBatc
 
 
 def task_of(ledger: object = "ledger", **about: Any) -> MapTask:
-    chain = Chain((Step("it", Keep(), WORD),), **{"arrives": Carry.PACKED, **about})
+    chain = Chain((Step("it", Keep(), WORD),), **{"arriving_form": AnchorForm.PACKED, **about})
     return MapTask(chain.stage, "stream", ledger)
 
 
@@ -95,7 +95,7 @@ def test_a_row_without_an_anchor_ends_the_task_with_the_cure(roots: list[int | N
 
 def test_what_is_not_tracked_has_no_anchors_and_no_report(reports: list[tuple[Any, ...]]) -> None:
     """Also where a hidden column is left over."""
-    task = task_of(None, arrives=Carry.NONE)
+    task = task_of(None, arriving_form=AnchorForm.NONE)
     assert words_of(task, rows_of("a"), rows_of("b", roots=[None]), rows_of("c", roots=[4])) == [
         "a",
         "b",

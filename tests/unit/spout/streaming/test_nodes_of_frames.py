@@ -19,7 +19,7 @@ from spout.streaming.frames import (
     Node,
     UntrackedSource,
     hidden_column,
-    loose,
+    node_behind_spark,
     node_of,
     streams_behind,
 )
@@ -27,7 +27,7 @@ from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION, SourceOptions
 from spout.streaming.query_plan import operators_in
 from spout.streaming.source import WindhoverSource
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 from spout.tuples.columns import ANCHOR
 from tests.support.plan_nodes import Node as PlanNode
 from tests.support.plan_nodes import bolt, source
@@ -104,7 +104,7 @@ class Reader:
         options = kind.source_options
         assert options is not None
         columns = [StructField("value", BinaryType())]
-        if options.anchored or (options.sealed_stage is not None and options.sealed_stage.stage.carry):
+        if options.anchored or (options.sealed_stage is not None and options.sealed_stage.stage.leaving_form):
             columns.append(StructField(ANCHOR, LongType()))
         return Rows(self.session, StructType(columns), self)
 
@@ -125,10 +125,10 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     return made
 
 
-def stream_of(session: Session, carry: Carry = Carry.PACKED, name: str = "s") -> Stream:
+def stream_of(session: Session, carry: AnchorForm = AnchorForm.PACKED, name: str = "s") -> Stream:
     none: Any = None
     of_session: Any = session
-    session.streams[name] = Stream(name, "g", True, 1, none, of_session, carry=carry)
+    session.streams[name] = Stream(name, "g", True, 1, none, of_session, root_form=carry)
     return session.streams[name]
 
 
@@ -173,7 +173,7 @@ def test_what_is_read_shows_its_stream_and_describes_its_hidden_column(session: 
     tracked = node(session, stream_of(session))
     rows = built(tracked, anchored=True)
     assert rows.made_by[0].options == {STREAM_OPTION: "s"}
-    assert rows.about == {"stream": "s", "carry": str(Carry.PACKED), "subscriptions": ""}
+    assert rows.about == {"stream": "s", "carry": str(AnchorForm.PACKED), "subscriptions": ""}
     assert session.sources[-1].name() == "windhover"
     assert tracked.options is not None
     assert not tracked.options.anchored, "the next bolt extends what carries nothing yet"
@@ -192,7 +192,7 @@ def test_what_is_not_tracked_shows_nothing(session: Session) -> None:
     assert rows.made_by[0].options == {}
     assert (untracked.carrying(), untracked.names) == (untracked, ("split",))
     assert untracked.chain is not None
-    assert untracked.chain.arrives is Carry.NONE
+    assert untracked.chain.arriving_form is AnchorForm.NONE
 
 
 def test_bolts_behind_the_source_run_within_it_in_one_chain(session: Session) -> None:
@@ -202,7 +202,7 @@ def test_bolts_behind_the_source_run_within_it_in_one_chain(session: Session) ->
     assert first.id != second.id
     for one, names in ((first, ["split"]), (second, ["split", "count"])):
         assert one.chain is not None
-        assert one.chain.arrives is Carry.PACKED
+        assert one.chain.arriving_form is AnchorForm.PACKED
         assert [kept.name for kept in one.chain.steps] == names
         assert one.options is not None
         assert one.options.sealed_stage is not None
@@ -210,23 +210,23 @@ def test_bolts_behind_the_source_run_within_it_in_one_chain(session: Session) ->
         options = built(one).made_by[0].options
         assert (operators_in(options[BOLTS_OPTION]), options[STREAM_OPTION]) == (names, "s")
     rows = built(second, anchored=True)
-    assert rows.about["carry"] == str(Carry.PACKED)
+    assert rows.about["carry"] == str(AnchorForm.PACKED)
     assert len(rows.about["subscriptions"].split(",")) == 1
 
 
 @pytest.mark.parametrize(
     ("carry", "instances", "consumer", "expected"),
     [
-        (Carry.PACKED, [Words()], "", Carry.PACKED),
-        (Carry.PACKED, [Words()], "next", Carry.PACKED),
-        (Carry.PACKED, [Words(), Rich()], "", Carry.HOPS),
-        (Carry.WIDE, [Words()], "", Carry.WIDE),
-        (Carry.WIDE, [Rich()], "", Carry.HOPS),
-        (Carry.WIDE, [Rich()], "next", Carry.HOPS),
+        (AnchorForm.PACKED, [Words()], "", AnchorForm.PACKED),
+        (AnchorForm.PACKED, [Words()], "next", AnchorForm.PACKED),
+        (AnchorForm.PACKED, [Words(), Rich()], "", AnchorForm.HOPS),
+        (AnchorForm.WIDE, [Words()], "", AnchorForm.WIDE),
+        (AnchorForm.WIDE, [Rich()], "", AnchorForm.HOPS),
+        (AnchorForm.WIDE, [Rich()], "next", AnchorForm.HOPS),
     ],
 )
 def test_rows_carry_their_roots_or_the_hops_of_their_paths(
-    session: Session, carry: Carry, instances: list[Any], consumer: str, expected: Carry
+    session: Session, carry: AnchorForm, instances: list[Any], consumer: str, expected: AnchorForm
 ) -> None:
     """A rich bolt has any number of roots for a row."""
     of_bolts = node(session, stream_of(session, carry))
@@ -234,31 +234,37 @@ def test_rows_carry_their_roots_or_the_hops_of_their_paths(
         of_bolts = of_bolts.extended(step(f"bolt-{number}", instance))
     carrying = of_bolts.carrying(consumer)
     assert carrying.chain is not None
-    assert (carrying.chain.carry, carrying.chain.consumer) == (expected, consumer)
+    assert (carrying.chain.leaving_form, carrying.chain.consumer) == (expected, consumer)
     assert (carrying.id == of_bolts.id) is (not consumer), "each consumer's chain has an id of its own"
     other = of_bolts.carrying(consumer)
     assert (other.id == carrying.id) is (not consumer)
 
 
 @pytest.mark.parametrize(
-    ("arrives", "subscriptions", "consumer", "expected"),
+    ("arriving_form", "subscriptions", "consumer", "expected"),
     [
-        (Carry.PACKED, (5,), "", Carry.HOPS),
-        (Carry.WIDE, (5,), "", Carry.WIDE),
-        (Carry.WIDE, (5,), "next", Carry.HOPS),
-        (Carry.HOPS, (), "", Carry.HOPS),
+        (AnchorForm.PACKED, (5,), "", AnchorForm.HOPS),
+        (AnchorForm.WIDE, (5,), "", AnchorForm.WIDE),
+        (AnchorForm.WIDE, (5,), "next", AnchorForm.HOPS),
+        (AnchorForm.HOPS, (), "", AnchorForm.HOPS),
     ],
 )
 def test_behind_other_chains_a_row_that_may_be_held_carries_its_root_alone(
-    session: Session, arrives: Carry, subscriptions: tuple[int, ...], consumer: str, expected: Carry
+    session: Session,
+    arriving_form: AnchorForm,
+    subscriptions: tuple[int, ...],
+    consumer: str,
+    expected: AnchorForm,
 ) -> None:
-    stream = stream_of(session, Carry.WIDE if arrives is not Carry.PACKED else Carry.PACKED)
+    stream = stream_of(
+        session, AnchorForm.WIDE if arriving_form is not AnchorForm.PACKED else AnchorForm.PACKED
+    )
     of_session: Any = session
-    chain = Chain((step("count"),), arrives=arrives, subscriptions=subscriptions)
+    chain = Chain((step("count"),), arriving_form=arriving_form, subscriptions=subscriptions)
     behind = Node(of_session, stream, base=None, chain=chain)
     carrying = behind.carrying(consumer)
     assert carrying.chain is not None
-    assert carrying.chain.carry is expected
+    assert carrying.chain.leaving_form is expected
 
 
 # behind Spark's operators -----------------------------------------------------------------------------------
@@ -271,18 +277,18 @@ def hidden(session: Session, about: dict[str, str] | None, *, plan: Any = None) 
     return Rows(session, StructType([StructField("value", BinaryType()), column]), plan=plan)
 
 
-ABOUT = {"stream": "s", "carry": str(Carry.PACKED), "subscriptions": "5,7"}
+ABOUT = {"stream": "s", "carry": str(AnchorForm.PACKED), "subscriptions": "5,7"}
 
 
 def test_behind_operators_a_bolt_finds_its_roots_by_the_hidden_column(session: Session) -> None:
     stream = stream_of(session)
     rows: Any = hidden(session, ABOUT, plan=PlanNode("Filter", source()))
-    assert hidden_column(rows, "count") == (stream, Carry.PACKED, (5, 7))
-    behind = loose(rows, step("count"))
+    assert hidden_column(rows, "count") == (stream, AnchorForm.PACKED, (5, 7))
+    behind = node_behind_spark(rows, step("count"))
     assert behind.chain is not None
-    assert (behind.chain.arrives, behind.chain.subscriptions) == (Carry.PACKED, (5, 7))
+    assert (behind.chain.arriving_form, behind.chain.subscriptions) == (AnchorForm.PACKED, (5, 7))
     assert (behind.base, behind.stream, behind.names) == (rows, stream, ("count",))
-    assert stream.loose == {"count"}
+    assert stream.names_behind_spark == {"count"}
     made = built(behind)
     assert made.made_by[0] is rows
     assert operators_in(made.made_by[1].__name__) == ["count"]
@@ -290,7 +296,7 @@ def test_behind_operators_a_bolt_finds_its_roots_by_the_hidden_column(session: S
     assert hidden_column(no_path, "count")[2] == ()
     cut: Any = hidden(session, ABOUT, plan=PlanNode("GlobalLimit", bolt(source())))
     with pytest.raises(UsageError, match="GlobalLimit stands behind a tracked stream"):
-        loose(cut, step("count"))
+        node_behind_spark(cut, step("count"))
 
 
 def test_rows_that_have_lost_the_hidden_column_are_refused_where_their_stream_is_tracked(
@@ -299,12 +305,12 @@ def test_rows_that_have_lost_the_hidden_column_are_refused_where_their_stream_is
     columns = StructType([StructField("value", BinaryType())])
     tracked: Any = Rows(session, columns, plan=bolt(source()))
     with pytest.raises(UsageError, match="bolt 'count' stands behind operators that dropped the hidden"):
-        loose(tracked, step("count"))
+        node_behind_spark(tracked, step("count"))
     table: Any = Rows(session, columns, plan=bolt(source()))
     table.isStreaming = False
     free: Any = Rows(session, columns, plan=source(tracked=False))
     for rows in (table, free):
-        behind = loose(rows, step("count"))
+        behind = node_behind_spark(rows, step("count"))
         assert (behind.stream, behind.base, behind.names) == (None, rows, ("count",))
         made = built(behind, anchored=True)
         assert made.made_by[1].__name__ == "run"

@@ -14,15 +14,15 @@ from spout.streaming import query_plan
 from spout.streaming.application import Stream
 from spout.streaming.query_plan import (
     crosses_stages,
+    execution_of_running_query,
     is_stage,
-    is_wide,
     label,
+    may_shuffle,
     new_identity,
     operator_of,
     operators_in,
     refuse_limit,
     refuse_namesakes,
-    running,
     stays,
     stream_of,
     streams_read,
@@ -49,7 +49,7 @@ from tests.support.refusals import not_refused
     ],
 )
 def test_a_query_may_be_shuffled_by_what_stands_behind_its_last_bolt(plan: Node, wide: bool) -> None:
-    assert is_wide(plan) == wide
+    assert may_shuffle(plan) == wide
 
 
 SCAN = Node("MicroBatchScan")
@@ -153,9 +153,9 @@ def test_the_trigger_is_that_of_the_query_that_reads_the_stream() -> None:
 def test_a_query_that_spark_does_not_have_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     executions = {"q": object()}
     monkeypatch.setattr(query_plan, "execution_of", lambda _session, query: executions.get(query))
-    assert running(cast("Any", None), "q") is executions["q"]
+    assert execution_of_running_query(cast("Any", None), "q") is executions["q"]
     with pytest.raises(TrackingError, match="Spark does not know query p, so nobody can tell"):
-        running(cast("Any", None), "p")
+        execution_of_running_query(cast("Any", None), "p")
 
 
 def test_a_label_shows_bolts_and_differs_from_that_of_another_operator_with_their_names() -> None:

@@ -25,7 +25,7 @@ from spout.streaming import read_task
 from spout.streaming.consume import Share
 from spout.streaming.options import SealedStage, SourceOptions
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm
 from spout.tuples.columns import ANCHOR, SOURCE_COLUMNS
 from spout.tuples.counts import Counted, What
 from spout.tuples.messages import SPOUT
@@ -206,8 +206,8 @@ def test_rows_have_the_columns_that_are_read_and_anchors_where_somebody_needs_th
         {"offset": 6, ANCHOR: None},
     ]
     assert untracked.report is None
-    wide = read(monkeypatch, logs, runs, anchored=True, roots_carry=Carry.WIDE).batches[0]
-    assert wide.column(ANCHOR).type == Carry.WIDE.type
+    wide = read(monkeypatch, logs, runs, anchored=True, root_form=AnchorForm.WIDE).batches[0]
+    assert wide.column(ANCHOR).type == AnchorForm.WIDE.type
     anchors = wide.column(ANCHOR).to_pylist()
     assert len({str(anchor) for anchor in anchors}) == 2
     assert all(str(source(0)) in str(anchor) for anchor in anchors)
@@ -252,7 +252,7 @@ def test_copies_come_by_their_origins_before_what_is_new_and_hold_what_is_behind
     ]
     order = {source(0): LineUp(by), source(1): LineUp(by)}
     steps = (Step("careful", Careful(), pa.schema([("value", pa.binary())])),)
-    stage = SealedStage(Chain(steps, arrives=Carry.PACKED, carry=Carry.NONE).stage)
+    stage = SealedStage(Chain(steps, arriving_form=AnchorForm.PACKED, leaving_form=AnchorForm.NONE).stage)
     task = read(monkeypatch, logs, runs, order, sealed_stage=stage)
     assert task.values == [b"60", b"50", b"51"], "without an order first, then partition by partition"
     plan = BatchPlan("g", "s", 1, 2, 7, 30_000, True, tuple(sorted(runs)))
@@ -396,7 +396,7 @@ def test_each_column_of_times_has_its_highest_one_in_ms_and_the_first_records_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever its unit; a column without a time hides no other one."""
-    stage = Chain((Step("times", TwoTimes(), TwoTimes.output),), arrives=Carry.PACKED).stage
+    stage = Chain((Step("times", TwoTimes(), TwoTimes.output),), arriving_form=AnchorForm.PACKED).stage
     values = (5, 9, 9, 7, 3, 1)
     logs = {(0, False): Log({20 + number: (b"k", b"%d" % value) for number, value in enumerate(values)})}
     task = read(monkeypatch, logs, [run_of(source(0), 20, 26)], sealed_stage=SealedStage(stage))

@@ -43,7 +43,7 @@ from spout.streaming.consume import FirstRecords, KeptConsumers, RangeReader, Sh
 from spout.streaming.map_task import Received
 from spout.streaming.options import SealedStage, SourceOptions, batch_tasks
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
 from tests.support.reports import failures_in, untracked_in
@@ -544,13 +544,13 @@ class Careful(BasicBolt):
 
 @pytest.mark.parametrize(
     ("carry", "last", "told"),
-    [(Carry.NONE, b"bad", [0, 1, 2]), (Carry.NONE, b"c", []), (Carry.PACKED, b"c", [0, 1, 2])],
+    [(AnchorForm.NONE, b"bad", [0, 1, 2]), (AnchorForm.NONE, b"c", []), (AnchorForm.PACKED, b"c", [0, 1, 2])],
 )
 def test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_tasks(
-    monkeypatch: pytest.MonkeyPatch, carry: Carry, last: bytes, told: list[int]
+    monkeypatch: pytest.MonkeyPatch, carry: AnchorForm, last: bytes, told: list[int]
 ) -> None:
     steps = (Step("careful", Careful(), pa.schema([("value", pa.binary())])),)
-    narrow = Chain(steps, arrives=Carry.PACKED, carry=carry).stage
+    narrow = Chain(steps, arriving_form=AnchorForm.PACKED, leaving_form=carry).stage
     found = read(
         monkeypatch, b"a", b"b", last, order={SOURCE: LineUp("key")}, sealed_stage=SealedStage(narrow)
     )
@@ -567,7 +567,7 @@ def test_a_record_that_fails_holds_back_its_own_partition_alone(
     sources = (SOURCE, SOURCE + 1, SOURCE + 2)
     line_ups = {SOURCE: LineUp(by), SOURCE + 1: LineUp(by), SOURCE + 2: LineUp(by)}
     steps = (Step("careful", Careful(), pa.schema([("value", pa.binary())])),)
-    narrow = SealedStage(Chain(steps, arrives=Carry.PACKED, carry=Carry.NONE).stage)
+    narrow = SealedStage(Chain(steps, arriving_form=AnchorForm.PACKED, leaving_form=AnchorForm.NONE).stage)
     found = read(monkeypatch, b"a", b"bad", b"c", order=line_ups, sources=sources, sealed_stage=narrow)
     assert found.values == [b"a"] * 3
     waits = {cause.message: roots for cause, roots in found.failed.items() if cause.error == HELD}
@@ -629,7 +629,9 @@ def test_behind_bolts_the_highest_time_is_known_of_a_chunk_of_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """O1503: they may emit any number of rows for a record."""
-    narrow = Chain((Step("timed", Timed(), Timed.output),), arrives=Carry.PACKED, carry=Carry.NONE).stage
+    narrow = Chain(
+        (Step("timed", Timed(), Timed.output),), arriving_form=AnchorForm.PACKED, leaving_form=AnchorForm.NONE
+    ).stage
     values = (b"7", b"9", b"8", b"", b"6")
     found = read(monkeypatch, *values, sealed_stage=SealedStage(narrow)).report
     assert found.highest_times == (HighestTime("at", 9_000, SourceRun(SOURCE, 0, 2)),)

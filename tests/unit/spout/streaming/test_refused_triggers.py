@@ -65,8 +65,8 @@ def answered_by(driver: LinkedDriver, trigger: str) -> threading.Thread:
     """Answer the question for the trigger once it comes, in a thread."""
 
     def answer() -> None:
-        eventually(driver.link.asks_for_trigger, 60)
-        driver.link.put_trigger(driver.link.asks_for_trigger()[0], trigger)
+        eventually(driver.link.processes_waiting_for_trigger, 60)
+        driver.link.put_trigger(driver.link.processes_waiting_for_trigger()[0], trigger)
 
     thread = threading.Thread(target=answer)
     thread.start()
@@ -95,7 +95,7 @@ def test_a_query_that_would_end_too_early_takes_no_group_and_says_the_cure(
     finally:
         answering.join(60)
         runner._driver_link.close()
-        runner._log.close()
+        runner._kafka_log.close()
 
 
 def test_the_cure_names_what_ends_a_query_and_the_version_that_needs_no_cure() -> None:
@@ -116,7 +116,7 @@ def test_a_driver_that_says_no_trigger_is_waited_for_in_vain_and_not_for_ever(
             runner.plan(BEGINNING, None)
     finally:
         runner._driver_link.close()
-        runner._log.close()
+        runner._kafka_log.close()
 
 
 def test_the_driver_answers_once_spark_has_the_query(
@@ -144,7 +144,7 @@ def test_the_driver_answers_once_spark_has_the_query(
     serving.step()
     assert asked == [], "nobody asks"
     planner.ask_for_trigger()
-    eventually(driver.link.asks_for_trigger)
+    eventually(driver.link.processes_waiting_for_trigger)
     with caplog.at_level(logging.DEBUG):
         for _ in range(4):
             serving.step()

@@ -245,9 +245,9 @@ def test_a_batch_that_runs_again_waits_until_spark_has_workers(world: World) -> 
     runner = world.runner(awaits_workers=True)
     beginning = threading.Thread(target=runner.begin_batch, args=(FIRST,))
     beginning.start()
-    eventually(world.driver.link.asks_for_workers)
+    eventually(world.driver.link.processes_waiting_for_workers)
     assert not world.planner.is_open
-    world.driver.link.put_workers(world.driver.link.asks_for_workers()[0])
+    world.driver.link.answer_that_workers_run(world.driver.link.processes_waiting_for_workers()[0])
     beginning.join(60)
     assert world.planner.is_open
 
@@ -304,7 +304,7 @@ def test_a_batch_that_is_not_published_in_time_ends_the_query(
     runner = world.runner()
     runner.plan(BEGINNING, None)
     if failure:
-        world.driver.link.set_follower(failure)
+        world.driver.link.set_follower_failure(failure)
     with pytest.raises(TrackingError, match=failure or "nothing of it was acked or failed"):
         runner.plan(FIRST, None)
     assert (failure or "nothing of it was acked or failed") in world.status().error
@@ -454,8 +454,8 @@ def test_a_trigger_is_looked_at_once(driver: LinkedDriver) -> None:
     runner = Runner(options, scripted, refused_triggers=Noted(OneTimeTrigger="why"))
     planning = threading.Thread(target=runner.plan, args=(BEGINNING, None))
     planning.start()
-    eventually(driver.link.asks_for_trigger)
-    driver.link.put_trigger(driver.link.asks_for_trigger()[0], "ProcessingTimeTrigger")
+    eventually(driver.link.processes_waiting_for_trigger)
+    driver.link.put_trigger(driver.link.processes_waiting_for_trigger()[0], "ProcessingTimeTrigger")
     planning.join(60)
     runner.plan(BEGINNING, None)
     assert looks == ["ProcessingTimeTrigger"]

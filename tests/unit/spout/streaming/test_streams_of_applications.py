@@ -18,7 +18,7 @@ from spout.streaming import application as application_module
 from spout.streaming import keeper
 from spout.streaming.application import ERRORS_KEPT, Application, OwnFolder, Stream, WorkDone
 from spout.streaming.keeper import KeptStream, start_a_worker
-from spout.tuples.anchors import Carry
+from spout.tuples.anchors import AnchorForm
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import StreamId
@@ -122,14 +122,14 @@ def read(made: Application, group: str = "g", *, tracked: bool = True, session: 
 def test_a_stream_has_what_its_query_needs_and_the_first_one_starts_the_keeper(made: Any) -> None:
     assert (made.streams, made.sunk, made.started, made.follower) == ({}, set(), {}, None)
     session = session_of()
-    first = made.new_stream(session, TOPICS, "g", tracked=True, carry=Carry.WIDE)
+    first = made.new_stream(session, TOPICS, "g", tracked=True, root_form=AnchorForm.WIDE)
     second = read(made, "h")
     assert list(made.streams) == [first.id, second.id]
     assert (len(first.id), first.id != second.id) == (12, True)
-    assert (first.group, first.tracked, first.partitions, first.carry) == ("g", True, 3, Carry.WIDE)
-    assert (first.session, second.carry, first.publisher) == (
+    assert (first.group, first.tracked, first.partitions, first.root_form) == ("g", True, 3, AnchorForm.WIDE)
+    assert (first.session, second.root_form, first.publisher) == (
         session,
-        Carry.PACKED,
+        AnchorForm.PACKED,
         Publisher.made[0],
     )
     [keeper] = NotedKeeper.made
@@ -303,11 +303,11 @@ class Kept:
     def __init__(self) -> None:
         self.looks = 0
 
-    def asks_for_workers(self) -> list[str]:
+    def processes_waiting_for_workers(self) -> list[str]:
         self.looks += 1
         return []
 
-    asks_for_trigger = epoch_questions = lambda self: []
+    processes_waiting_for_trigger = epoch_questions = lambda self: []
 
 
 def test_the_keeper_looks_again_and_again_until_the_context_has_ended(

@@ -14,7 +14,7 @@ import pytest
 import spout
 from acker.config.topics import parse
 from acker.errors import UsageError
-from spout.streaming.application import classic, refuse_connect, refuse_workers
+from spout.streaming.application import refuse_connect, refuse_workers, require_classic
 from spout.streaming.stream import let_workers_be_this_python
 
 TOPICS = parse(
@@ -193,7 +193,7 @@ def test_what_is_no_bolt_or_no_hook_is_refused_where_it_is_named(
 
 def test_what_is_no_classic_session_is_refused_by_its_class() -> None:
     with pytest.raises(UsageError, match=r"SimpleNamespace is no classic Spark session.*Spark Connect does"):
-        classic(SimpleNamespace())
+        require_classic(SimpleNamespace())
 
 
 @pytest.mark.parametrize(

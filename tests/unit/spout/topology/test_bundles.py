@@ -12,7 +12,7 @@ from acker.errors import TupleError
 from spout.topology.bundles import BUNDLES, ROWS_MAX, Bundling, PlacedRows, unbundled, unbundled_with_places
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for
-from spout.tuples.anchors import PATHS_TYPE, Carry, fingerprint_of, hops_column
+from spout.tuples.anchors import PATHS_TYPE, AnchorForm, fingerprint_of, hops_column
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
 from spout.tuples.places import Places
 from spout.tuples.tuple import Delivery
@@ -242,7 +242,7 @@ def test_places_leave_without_a_column_and_arrive_as_one(key: int) -> None:
     assert by_task(bundles.slice(2), schema) == by_task(Bundling(2).bundle([with_column]), schema)
     assert by_task(bundles.slice(0, 2), schema) == by_task(bundles.slice(2), schema)
     [arrived] = unbundled(Bundling(1).bundle([load]), schema)
-    assert places.fingerprint() == fingerprint_of(Carry.HOPS, arrived.column(ANCHOR))
+    assert places.fingerprint() == fingerprint_of(AnchorForm.HOPS, arrived.column(ANCHOR))
 
 
 def test_columns_of_other_streams_arrive_as_nulls() -> None:
@@ -260,7 +260,7 @@ def test_places_with_one_number_at_a_hop_are_those_with_an_array_of_it(key: int)
     one, many = (each.children(parents, 8, np.array([0, 0, 1, 0])) for each in (one, many))
     assert list(one) == list(many)
     assert one.column() == many.column()
-    assert one.fingerprint() == many.fingerprint() == fingerprint_of(Carry.HOPS, one.column())
+    assert one.fingerprint() == many.fingerprint() == fingerprint_of(AnchorForm.HOPS, one.column())
     assert one.numbers().tolist() == many.numbers().tolist()
     assert list(one[1:3]) == list(many)[1:3]
     left = [naming([0, 1, 0, 1], places=each) for each in (one, many)]

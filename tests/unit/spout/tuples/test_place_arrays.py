@@ -14,8 +14,8 @@ from acker.identity import I64, mix64
 from spout.tuples.anchors import (
     ORDINAL_BITS,
     ORDINALS_MAX,
+    AnchorForm,
     Anchors,
-    Carry,
     Fingerprint,
     fingerprint,
     fingerprint_of,
@@ -91,8 +91,8 @@ def test_arrays_of_places_are_what_the_list_is(hops: list[tuple[int, I64 | int]]
     assert fast.numbers().tolist() == [place_number(delivery) for (delivery,) in slow]
     assert column_of(fast).equals(hops_column(slow))
     assert column_of(slow).equals(hops_column(slow))
-    assert fast.fingerprint() == fingerprint_of(Carry.HOPS, hops_column(slow))
-    arrived = places_of(Anchors(Carry.HOPS, column_of(fast)))
+    assert fast.fingerprint() == fingerprint_of(AnchorForm.HOPS, hops_column(slow))
+    arrived = places_of(Anchors(AnchorForm.HOPS, column_of(fast)))
     assert isinstance(arrived, Places)
     assert list(arrived) == list(slow)
     assert only_roots(fast).tolist() == only_roots(slow).tolist() == [delivery.root for (delivery,) in slow]
@@ -115,7 +115,7 @@ def test_rows_of_several_subscriptions_arrive_as_arrays(keys: tuple[int, ...]) -
     assert arrived[0] == sent[0]
     assert column_of(arrived).equals(hops_column(sent))
     assert arrived.numbers().tolist() == [place_number(delivery) for (delivery,) in sent]
-    assert arrived.fingerprint() == fingerprint_of(Carry.HOPS, hops_column(sent))
+    assert arrived.fingerprint() == fingerprint_of(AnchorForm.HOPS, hops_column(sent))
 
 
 @pytest.mark.parametrize("path", [(), ((3, 5),), ((3, 5), (HIGH_KEY, 0))])
@@ -147,13 +147,13 @@ DEEP = Delivery(4, ((1, 2), (3, 0)))
 def test_rows_that_are_not_alike_arrive_as_a_list(rows: list[Deliveries]) -> None:
     column = hops_column(rows)
     assert uniform_places(column) is None
-    arrived = places_of(Anchors(Carry.HOPS, column))
+    arrived = places_of(Anchors(AnchorForm.HOPS, column))
     assert isinstance(arrived, list)
     assert arrived == rows
 
 
 def test_rows_without_anchors_have_no_places() -> None:
-    assert places_of(Anchors(Carry.NONE, pa.nulls(2, pa.int64()))) == [(), ()]
+    assert places_of(Anchors(AnchorForm.NONE, pa.nulls(2, pa.int64()))) == [(), ()]
 
 
 def test_a_row_has_a_root_if_all_its_places_are_below_one() -> None:
@@ -166,13 +166,13 @@ def test_a_row_has_a_root_if_all_its_places_are_below_one() -> None:
 
 @pytest.mark.parametrize("ordinals", [[0, 0, 0], [1, 2, 3], [0, 1, ORDINALS_MAX - 1]])
 @pytest.mark.parametrize("subscriptions", [(), (7,), (7, HIGH_KEY)])
-@pytest.mark.parametrize("carry", [Carry.PACKED, Carry.WIDE])
+@pytest.mark.parametrize("carry", [AnchorForm.PACKED, AnchorForm.WIDE])
 def test_narrow_columns_have_the_root_and_the_ordinal_of_each_row(
-    carry: Carry, subscriptions: tuple[int, ...], ordinals: list[int]
+    carry: AnchorForm, subscriptions: tuple[int, ...], ordinals: list[int]
 ) -> None:
     roots = [3, 0, 1 << 38]
     column = packed(roots, ordinals)
-    if carry is Carry.WIDE:
+    if carry is AnchorForm.WIDE:
         column = wide_column(column, pa.array([1, 2, None]), pa.array([4, 5, None]))
     anchors = Anchors(carry, column, subscriptions)
     assert anchors.roots().tolist() == roots
@@ -184,7 +184,7 @@ def test_narrow_columns_have_the_root_and_the_ordinal_of_each_row(
     assert list(places_of(anchors)) == list(anchors.deliveries()) == expected
     assert column.type == carry.type
     again = anchors.descendants_column(np.array([1, 0]), np.array([8, 9]))
-    if carry is Carry.PACKED:
+    if carry is AnchorForm.PACKED:
         assert again.to_pylist() == [8, 9]
         return
     assert again.to_pylist() == [
@@ -205,19 +205,21 @@ def test_as_many_tuples_as_there_are_numbers_may_be_emitted_for_one() -> None:
 
 
 def descendants(
-    carry: Carry, parents: list[int], subscription: int = 0, roots: Sequence[int] = (3, 8)
+    carry: AnchorForm, parents: list[int], subscription: int = 0, roots: Sequence[int] = (3, 8)
 ) -> Descendants:
     """Make tuples that descend from two rows that arrived, each with the ordinal 1 on a subscription 6."""
     column = packed(roots, [1] * len(roots))
     anchors = Anchors(carry, column, (6,))
-    if carry is Carry.HOPS:
+    if carry is AnchorForm.HOPS:
         anchors = Anchors(carry, hops_column([place(root, (6, 1)) for root in roots]))
     return Descendants(anchors, np.array(parents, np.int64), lambda: places_of(anchors), subscription)
 
 
-@pytest.mark.parametrize("carry", [Carry.PACKED, Carry.HOPS])
+@pytest.mark.parametrize("carry", [AnchorForm.PACKED, AnchorForm.HOPS])
 @pytest.mark.parametrize("parents", [[], [0, 0, 1], [1, 0, 1, 1, 0], [1, 1]])
-def test_descendants_have_the_places_of_their_rows_until_they_leave(parents: list[int], carry: Carry) -> None:
+def test_descendants_have_the_places_of_their_rows_until_they_leave(
+    parents: list[int], carry: AnchorForm
+) -> None:
     """Then each is numbered among those of its row."""
     arrived = [place(3, (6, 1)), place(8, (6, 1))]
     found = descendants(carry, parents, 9)
@@ -227,7 +229,7 @@ def test_descendants_have_the_places_of_their_rows_until_they_leave(parents: lis
     ordinals = [parents[:row].count(parent) for row, parent in enumerate(parents)]
     column = column_of(found, carry, "it")
     rows = list(zip(parents, ordinals, strict=True))
-    if carry is Carry.HOPS:
+    if carry is AnchorForm.HOPS:
         sent = [place((3, 8)[parent], (6, 1), (9, ordinal)) for parent, ordinal in rows]
         assert column.equals(hops_column(sent))
     else:
@@ -235,7 +237,7 @@ def test_descendants_have_the_places_of_their_rows_until_they_leave(parents: lis
 
 
 def test_what_descends_from_descendants_descends_from_the_rows_that_arrived() -> None:
-    before = descendants(Carry.HOPS, [1, 0, 1])
+    before = descendants(AnchorForm.HOPS, [1, 0, 1])
     found = children_of(before, np.array([2, 2, 1]), 9, ordinals_for_children(before, np.array([2, 2, 1]), 3))
     assert isinstance(found, Descendants)
     assert found.parents.tolist() == [1, 1, 0]
@@ -250,7 +252,7 @@ def test_descendants_of_rows_that_are_not_tracked_have_no_places() -> None:
     for beyond in (-4, 3):  # else a loop over them would not end
         with pytest.raises(IndexError):
             found[beyond]
-    assert column_of(found, Carry.PACKED, "it").equals(pa.nulls(3, pa.int64()))
+    assert column_of(found, AnchorForm.PACKED, "it").equals(pa.nulls(3, pa.int64()))
 
 
 @pytest.mark.parametrize("parents", sorted(set(permutations([0, 0, 1, 2, 2]))))
@@ -264,7 +266,7 @@ def test_rows_are_numbered_among_those_of_their_parent_in_order(parents: tuple[i
         numbers = ordinals_for_children(places, given, 4)
         assert not isinstance(numbers, int)
         assert numbers.tolist() == expected
-    assert ordinals_for_children(descendants(Carry.PACKED, [0, 1]), given, 4) == 0
+    assert ordinals_for_children(descendants(AnchorForm.PACKED, [0, 1]), given, 4) == 0
 
 
 # -- fingerprints
@@ -289,7 +291,7 @@ ROWS: list[Deliveries] = [(ONE,), (ONE, OTHER), (), (DEEP,), place(0)]
 
 def hops_of(rows: Sequence[Deliveries]) -> Fingerprint:
     """Return the fingerprint of a column of hops."""
-    return fingerprint_of(Carry.HOPS, hops_column(rows))
+    return fingerprint_of(AnchorForm.HOPS, hops_column(rows))
 
 
 def test_a_column_of_hops_has_the_fingerprint_of_its_parts_and_of_any_other_order() -> None:
@@ -325,6 +327,6 @@ def test_each_part_of_a_path_is_in_its_fingerprint(changed: Deliveries) -> None:
 def test_a_narrow_column_has_the_fingerprint_of_its_numbers() -> None:
     column = packed([3, 0], [1, 2])
     expected = fingerprint(2, np.asarray(column))
-    assert fingerprint_of(Carry.PACKED, column) == expected
+    assert fingerprint_of(AnchorForm.PACKED, column) == expected
     wide = wide_column(column, pa.array([1, 2]), pa.array([4, 5]))
-    assert fingerprint_of(Carry.WIDE, wide) == expected
+    assert fingerprint_of(AnchorForm.WIDE, wide) == expected

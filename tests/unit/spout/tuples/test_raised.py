@@ -36,7 +36,7 @@ from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Stream
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, AnchorForm, Anchors
 from spout.tuples.failures import Cause, FailTuple, RejectTuple, cause_of, cause_of_output
 from spout.tuples.raised import (
     KINDS_MAX,
@@ -151,13 +151,13 @@ LINES = (b"raise a", b"raise b", b"raise c")
 
 def in_pass(bolt: AnyBolt, *hooks: TaskHook) -> StagePass:
     """Make a tracked pass of one bolt."""
-    return Chain((Step("it", bolt, WORD, hooks),), arrives=Carry.PACKED).stage
+    return Chain((Step("it", bolt, WORD, hooks),), arriving_form=AnchorForm.PACKED).stage
 
 
 def fed(run: TaskRun, lines: Sequence[bytes] = LINES) -> TaskReport:
     """Return what a task reports of lines, each a root of its own."""
     rows = ArrowRows(pa.RecordBatch.from_pydict({"value": list(lines)}))
-    run.feed(rows, Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS)))
+    run.feed(rows, Anchors(AnchorForm.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS)))
     run.finish()
     return run.report()
 

@@ -315,7 +315,7 @@ def test_a_new_owner_finds_what_waits_and_mends_what_was_written_over(world: Wor
             elif input_id_of(root.source) != 9 and home_of(root) == number:
                 mends[root] = "UNREADABLE"
         assert mends == {
-            mend.root: mend.due.dead if mend.due is not None and mend.due.dead else mend.due
+            mend.root: mend.entry.dead if mend.entry is not None and mend.entry.dead else mend.entry
             for mend in restored.mends
         }
         assert {

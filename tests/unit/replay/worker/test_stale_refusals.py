@@ -26,7 +26,7 @@ def test_a_copy_dies_by_the_reason_of_its_last_refusal(happens: Callable[[Refusa
     happens(refusals)
     refusals.record_refused_copy(INPUT, OFFSET, "too large", is_too_old=False)
     refusals.decide_about_suspects(INPUT)
-    assert refusals.why_dies_by_offset == {OFFSET: "too large"}
+    assert refusals.why_refused_by_dying_offset == {OFFSET: "too large"}
     assert refusals.why_copy_waits(OFFSET) is None
 
 
@@ -36,5 +36,5 @@ def test_a_copy_that_is_too_old_still_waits() -> None:
     refusals.end_search(INPUT)
     refusals.record_refused_copy(INPUT, OFFSET, "too old", is_too_old=True)
     refusals.decide_about_suspects(INPUT)
-    assert refusals.why_dies_by_offset == {}
+    assert refusals.why_refused_by_dying_offset == {}
     assert refusals.why_copy_waits(OFFSET) == "too old"

@@ -161,8 +161,7 @@ class KeyedCollector:
             bolt: the bolt's name.
             held: the tuples.
             check_values: raises if the values of an emission do not fit the bolt's `output`;
-            unset: do
-                not check.
+                nothing is checked if it is None.
             fields: names of the fields of `output`; None: unknown, and a mapping is kept as it is.
             tracebacks: keeps the tracebacks of the exceptions by which tuples fail.
         """

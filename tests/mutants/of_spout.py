@@ -2274,7 +2274,7 @@ MUTANTS = (
         "a-range-goes-on-behind-an-end-that-comes-too-early",
         "spout/streaming/consume.py",
         "if end_offset is not None and end_offset >= self._end_offset:",
-        "if end_offset is not None and (is_new or end_offset >= self._end):",
+        "if end_offset is not None and (is_new or end_offset >= self._end_offset):",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early",
         "records that a follower or a new leader does not know as committed yet would be settled as absent",

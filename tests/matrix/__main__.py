@@ -13,7 +13,7 @@ import typer
 
 from tests.brokers.judging import passes_on_broker
 from tests.matrix.checkpoints import run_chain
-from tests.matrix.pythons import PYTHONS, make_python_environment, run_on_python
+from tests.matrix.pythons import PYTHONS, make_python_environment, newest_python, run_on_python
 from tests.matrix.rows import write_row
 from tests.matrix.versions import QUICK, RELEASES, RING, make_environment, run_tests
 from tests.support.servers.kafka_releases import RELEASES as KAFKA_RELEASES
@@ -30,6 +30,10 @@ def matrix(
         list[str] | None,
         typer.Option("--python", help="A version, such as 3.13, or a program; may be repeated."),
     ] = None,
+    newest_python_here: Annotated[
+        bool,
+        typer.Option("--newest-python", help="The newest Python behind 3.11 that this machine has."),
+    ] = False,
     quick: Annotated[bool, typer.Option(help="Only what takes two minutes; no row is written.")] = False,
     checkpoint: Annotated[
         bool,
@@ -48,9 +52,17 @@ def matrix(
     fell, or if a version cannot be had; such a version gets no row.
     """
     has_failed = False
-    is_whole = not (spark or pythons or quick or checkpoint)
+    is_whole = not (spark or pythons or newest_python_here or quick or checkpoint)
+    is_of_python = bool(pythons) or newest_python_here
     # of the tests; the checkpoint goes through the last release, too, which is that of uv.lock
-    sparks = spark or ([] if pythons else list(RELEASES[:-1]))
+    sparks = spark or ([] if is_of_python else list(RELEASES[:-1]))
+    pythons = list(PYTHONS) if is_whole else list(pythons or ())
+    if newest_python_here:
+        newest = newest_python()
+        if newest is None:
+            typer.echo(f"Python {', '.join(PYTHONS)}: NOT RUN: this machine has none of them")
+        else:
+            pythons.append(str(newest))
     with TemporaryDirectory() as temporary:
         kept = folder or Path(temporary)
         kept.mkdir(parents=True, exist_ok=True)
@@ -58,8 +70,8 @@ def matrix(
             has_failed |= not _passes_from_version_to_version(spark or list(RELEASES), kept)
         for version in [] if checkpoint else sparks:
             has_failed |= not _passes_on_spark(version, kept, is_quick=quick)
-        for version in PYTHONS if is_whole else pythons or ():
-            has_failed |= not _passes_on_python(version, kept)
+        for version in pythons:
+            has_failed |= not _passes_on_python(version, kept, is_quick=quick)
         for release in KAFKA_RELEASES if is_whole else ():
             has_failed |= not passes_on_broker(release, kept, has_row=True)
     raise typer.Exit(int(has_failed))
@@ -83,18 +95,21 @@ def _passes_on_spark(version: str, folder: Path, *, is_quick: bool) -> bool:
     return not outcome.exit_code
 
 
-def _passes_on_python(version: str, folder: Path) -> bool:
-    """Run the tests on a Python; return whether all passed, False also if uv cannot get this Python."""
+def _passes_on_python(version: str, folder: Path, *, is_quick: bool) -> bool:
+    """Run the tests on a Python; return whether all passed, False also if uv cannot get this Python.
+
+    `is_quick`: only the quick ones, and no row is written.
+    """
     try:
         python = make_python_environment(folder, version)
     except subprocess.CalledProcessError as error:
         return _cannot_be_had("Python", version, error)
-    outcome = run_on_python(python, folder)
+    outcome = run_on_python(python, folder, is_quick=is_quick)
     typer.echo(f"Python {outcome.version}: {outcome.counts or 'no tests ran'}")
     if outcome.exit_code:
         for log in sorted(folder.glob(f"python-{outcome.version}*.log")):
             typer.echo(log.read_text(encoding="utf-8"), err=True)
-    else:
+    elif not is_quick:
         write_row("Python", outcome)
     return not outcome.exit_code
 

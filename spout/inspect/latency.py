@@ -352,18 +352,27 @@ class CompletionLog(LogFigures):
                 self._first_emission_ms = emitted_ms
             for source, start, end in init.runs:
                 if input_id_of(source) in self._inputs:
-                    self._add_cohort(source, TimedCohort(start, end, emitted_ms, init.timeout_ms))
+                    self._add_cohorts(source, start, end, emitted_ms, init.timeout_ms)
 
-    def _add_cohort(self, source: int, cohort: TimedCohort) -> None:
-        """Add roots that were emitted together, without those that an earlier init has named."""
+    def _add_cohorts(self, source: int, start: int, end: int, emitted_ms: int, timeout_ms: int) -> None:
+        """Add the positions [start, end), emitted together, without those that an earlier init has named.
+
+        A process that does not know that they were announced may have named them again.
+        """
         cohorts = self._cohorts_by_source.setdefault(source, [])
-        # they stay sorted; the cohort before this index may reach into the new one
-        index = bisect_right(cohorts, cohort.start, key=lambda earlier: earlier.start)
-        start = max(cohort.start, cohorts[index - 1].end) if index else cohort.start
-        if start >= cohort.end:
-            return  # announced again by a process that does not know that it was
-        cohort.start = start
-        cohorts.insert(index, cohort)
+        # Cohorts are sorted and share no position, so that each root counts once. Of new positions
+        # [0, 10) beside a cohort of [3, 5) two cohorts are made, [0, 3) and [5, 10).
+        first_index = bisect_right(cohorts, start, key=lambda cohort: cohort.end)
+        end_index = bisect_left(cohorts, end, key=lambda cohort: cohort.start)
+        merged_cohorts: list[TimedCohort] = []
+        for earlier in cohorts[first_index:end_index]:
+            if start < earlier.start:
+                merged_cohorts.append(TimedCohort(start, earlier.start, emitted_ms, timeout_ms))
+            merged_cohorts.append(earlier)
+            start = earlier.end
+        if start < end:
+            merged_cohorts.append(TimedCohort(start, end, emitted_ms, timeout_ms))
+        cohorts[first_index:end_index] = merged_cohorts
         del cohorts[:-COHORTS_MAX]
 
     def _count_verdicts(self, verdicts: Verdicts, decided_ms: int) -> None:

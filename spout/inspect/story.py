@@ -258,21 +258,10 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
     only a history has; copies since.
     """
     emissions = evidence.emissions
-    # 1. a row for each emission, and which losses these rows show, by root and time of emission
-    loss_by_root = {loss.root: loss for loss in evidence.history}
-    shown_losses: set[tuple[str, int]] = set()
-    for emission in emissions:
-        if emission.loss is not None:
-            shown_losses.add((emission.place, emission.loss.emitted_ms))
+    # 1. a row for each emission
+    loss_by_emission, losses_without_emission = losses_of_history(evidence)
     rows: list[dict[str, Any]] = []
-    for emission in emissions:
-        # after a rewind it is unknown without the verdict of which generation a loss is
-        is_rewound = not emission.copy and generation_of(emission.root.position) > 0
-        loss = None
-        if emission.state in (SETTLED, UNKNOWN) and not is_rewound:
-            loss = loss_by_root.get(emission.place)
-        if loss is not None:
-            shown_losses.add((loss.root, loss.emitted_ms))
+    for emission, loss in zip(emissions, loss_by_emission, strict=True):
         rows.append(_row_of(emission, loss, now_ms))
 
     # 2. the losses that only a history has, before and since the present emission of the record
@@ -280,9 +269,7 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
     present_since_ms = _present_since_ms(emissions[record_indices[-1]]) if record_indices else None
     rows_before: list[dict[str, Any]] = []
     rows_since: list[dict[str, Any]] = []
-    for loss in _merged(evidence.history):
-        if (loss.root, loss.emitted_ms) in shown_losses:
-            continue
+    for loss in losses_without_emission:
         is_since = present_since_ms is not None and loss.emitted_ms >= present_since_ms
         (rows_since if is_since else rows_before).append(_row_of_loss(loss))
 
@@ -298,6 +285,46 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
             *rows[present_end:],
         ]
     )
+
+
+class HistoryLosses(NamedTuple):
+    """The losses of a record's histories, told apart by whether the log has their emission.
+
+    Attributes:
+        by_emission: for each emission, in the order of `Evidence.emissions`, how a history says that
+            it was lost; None: a verdict says it, it is open, or no history has it.
+        without_emission: all others, in their order. An entry may stand for those that a history
+            has left out.
+    """
+
+    by_emission: Sequence[Loss | None]
+    without_emission: Sequence[Loss]
+
+
+def losses_of_history(evidence: Evidence) -> HistoryLosses:
+    """Return which loss of the histories is of which emission.
+
+    A history names a root by its place alone. After a rewind the record is emitted again at the
+    same place, so a loss at that place may be of a former generation.
+    """
+    loss_by_root = {loss.root: loss for loss in evidence.history}
+    by_emission: list[Loss | None] = []
+    shown_losses: set[tuple[str, int]] = set()  # by root and time of emission
+    for emission in evidence.emissions:
+        # after a rewind it is unknown without the verdict of which generation a loss is
+        is_rewound = not emission.copy and generation_of(emission.root.position) > 0
+        loss = None
+        if emission.state in (SETTLED, UNKNOWN) and not is_rewound:
+            loss = loss_by_root.get(emission.place)
+        by_emission.append(loss)
+        if loss is not None:
+            shown_losses.add((loss.root, loss.emitted_ms))
+        if emission.loss is not None:
+            shown_losses.add((emission.place, emission.loss.emitted_ms))
+    without_emission = [
+        loss for loss in _merged(evidence.history) if (loss.root, loss.emitted_ms) not in shown_losses
+    ]
+    return HistoryLosses(by_emission, without_emission)
 
 
 def _with_repeats(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from acker.kafka.port import Record
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.verdict import Verdict
 from replay.records.due import Loss, left_out_by
-from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_letter_of
+from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_letter_of, losses_of_history
 
 LANES_MAX: Final = 20
 """How many attempts are drawn, the latest ones; the table of events has all."""
@@ -90,15 +90,15 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     It lacks events without a time, and emissions that only repeat the one beside them.
     """
     # 1. lanes: one of each emission that the log has, and one of each loss that only a history has
-    loss_by_root = {loss.root: loss for loss in evidence.history if not left_out_by(loss)}
-    lanes = [
-        _lane_of(evidence, emission, loss_by_root.get(emission.place), now_ms)
-        for emission in evidence.emissions
+    loss_by_emission, losses_without_emission = losses_of_history(evidence)
+    lanes: list[Lane] = []
+    for emission, loss in zip(evidence.emissions, loss_by_emission, strict=True):
+        lanes.append(_lane_of(evidence, emission, loss, now_ms))
+    # an entry for several losses has no time of its own
+    single_losses = [loss for loss in losses_without_emission if not left_out_by(loss)]
+    lanes += [
+        Lane(loss.attempt, loss.root, loss.reason.value, _events_of_loss(loss)) for loss in single_losses
     ]
-    roots_in_log = {emission.place for emission in evidence.emissions}
-    for root, loss in loss_by_root.items():
-        if root not in roots_in_log:
-            lanes.append(Lane(loss.attempt, root, loss.reason.value, _events_of_loss(loss)))
     repeated_roots = {row["root"] for row in attempts_of(evidence, now_ms) if row["repeats"]}
     lanes = [lane for lane in lanes if lane.root not in repeated_roots]
 

@@ -14,7 +14,7 @@ from acker.errors import TopicError
 from acker.identity import acker_partition, root_edge, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, pack_positions, pack_values
+from acker.wire.events import Acks, Init, SourceRun, pack_positions, pack_values
 from spout.inspect.latency import CompletionLog, TimedCohort, quantile, shares_timed_out, time_bounds
 from spout.planning.journal import BEGINNING, Journal
 from tests.support.memory.cluster import NoFaults
@@ -295,3 +295,21 @@ def test_verdicts_are_read_though_the_first_records_of_the_inits_are_none(read_m
         list(found.read_all())
         (row,) = found.rows(world.now_ms)
         assert (row["emitted"], row["acked"], found.notes()) == (10, 10, [])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_root_that_several_inits_name_counts_once(seed: int) -> None:
+    """Their runs may begin before those of an earlier init, reach into them, or enclose them."""
+    random_numbers = random.Random(seed)
+    world = World()
+    source = source_of(1, 0)
+    named: set[int] = set()
+    producer = world.log.producer()
+    for _ in range(6):
+        start = random_numbers.randrange(20)
+        run = SourceRun(source, start, start + random_numbers.randrange(1, 12))
+        named.update(range(run.start, run.end))
+        init = Init("g", "session", 1, 0, world.now_ms, 30_000, 3, "sentences", "", (run,))
+        producer.send(Outgoing("_ack_init", acker_partition(source, 0, 3), wire_codec().encode(init)))
+    producer.flush(0)
+    assert row_of(world)["emitted"] == len(named)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.verdict import Verdict
 from replay.records.due import Loss
-from spout.inspect.story import attempts_of
+from replay.records.headers import Lineage
+from spout.inspect.story import Evidence, OpenRange, TracedEmission, attempts_of
 from spout.inspect.trail import EvidenceReader
 from spout.ui.timeline import SCALE, EventKind, Lane, Timeline, timeline_of
 from tests.support.odd_times import ODD_TIMES_MS
@@ -17,6 +20,8 @@ from tests.support.worlds.order_world import OrderWorld
 from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
 
 YAML = yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}")
+
+PLACE = "words/0@7"
 
 
 def timeline(world: World, place: str = "sentences/0@3") -> Timeline:
@@ -149,3 +154,39 @@ def test_a_time_behind_the_first_emission_is_no_event(time_ms: int) -> None:
     is_drawn = 0 < time_ms < world.now_ms
     assert (EventKind.WRITTEN in kinds(found.lanes[0])) == is_drawn
     assert found.end_ms < world.now_ms + 60_000
+
+
+PENDING_RANGE = OpenRange(
+    source_of(1, 0), position_at(1, 7), np.array([0]), "g", "session", 1, 50_000, 0,
+    carried=False, deadline_ms=80_000, left_ms=20_000,
+)  # fmt: skip
+
+
+def emission_after_rewind(open_range: OpenRange | None, *, is_announced: bool = False) -> TracedEmission:
+    """Return the emission of `words/0@7` after a rewind, without a verdict."""
+    root = Root(source_of(1, 0), position_at(1, 7))
+    return TracedEmission(
+        root, "words/0@7 (generation 1)", PLACE, Lineage(PLACE), copy=False, watermark=position_at(1, 5),
+        open=open_range, announced=is_announced,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "emission",
+    [
+        emission_after_rewind(PENDING_RANGE),
+        emission_after_rewind(None, is_announced=True),
+        emission_after_rewind(None),
+    ],
+    ids=["pending", "announced", "not emitted"],
+)
+def test_a_loss_before_a_rewind_is_not_that_of_the_emission_behind_it(emission: TracedEmission) -> None:
+    loss = Loss(1, Verdict.FAILED, "split", "ValueError", "boom", 10_000, age_ms=500, root=PLACE)
+    evidence = Evidence(PLACE, "words", "g", None, written=True, emissions=[emission], history=[loss])
+    drawn = timeline_of(evidence, 60_000)
+    assert [(lane.root, lane.state) for lane in drawn.lanes if lane.root == PLACE] == [(PLACE, "FAILED")]
+    (present,) = [lane for lane in drawn.lanes if lane.root != PLACE]
+    assert present.state == emission.state
+    assert EventKind.FAILED not in kinds(present)
+    rows = attempts_of(evidence, 60_000)
+    assert sorted(row["state"] for row in rows) == sorted(lane.state for lane in drawn.lanes)

@@ -37,14 +37,14 @@ class Effect:
         start: the processes that must start again.
         reload: those that take the change on SIGHUP; a start is as good.
         also: what else an operator does, as a sentence without its full stop; empty: nothing.
-        never: why the key is not changed while the input or the topics are in use, and what to do
+        why_refused: why the key is not changed while the input or the topics are in use, and what to do
             instead; empty: it may be changed.
     """
 
     start: tuple[Process, ...] = ()
     reload: tuple[Process, ...] = ()
     also: str = ""
-    never: str = ""
+    why_refused: str = ""
 
     def text(self) -> str:
         """Return in one line which processes must start again after a change, and what else to do.
@@ -54,8 +54,8 @@ class Effect:
         >>> Effect(start=(Process.QUERY,), reload=(Process.REPLAY,), also="run X").text()
         'query, replay worker (SIGHUP); run X'
         """
-        if self.never:
-            return f"never: {self.never}"
+        if self.why_refused:
+            return f"never: {self.why_refused}"
         names = [str(process) for process in self.start]
         names += [f"{process} (SIGHUP)" for process in self.reload]
         processes = ", ".join(names) or "nobody"
@@ -67,8 +67,8 @@ class Effect:
         >>> Effect(start=(Process.QUERY,), reload=(Process.REPLAY,), also="run X").sentences()
         ['Restart the query.', 'SIGHUP is enough for the replay workers.', 'Run X.']
         """
-        if self.never:
-            return ["Do not change it in use.", _sentence(self.never)]
+        if self.why_refused:
+            return ["Do not change it in use.", _sentence(self.why_refused)]
         sentences = []
         if self.start:
             sentences.append(f"Restart {_named(self.start)}.")
@@ -113,7 +113,7 @@ _OF_SCHEDULE: Final = Effect(reload=(Process.REPLAY,), also=_CHECK)
 EFFECTS: Final[Mapping[str, Effect]] = {
     "kafka": Effect(start=_ALL, also="they stay on the same cluster: another one has other offsets"),
     "acker.partitions": Effect(
-        never="a root's partition is computed from it; drain all groups, then begin under another"
+        why_refused="a root's partition is computed from it; drain all groups, then begin under another"
         " acker.topic_prefix"
     ),
     "acker.topic_prefix": Effect(
@@ -159,16 +159,16 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "replay.limits.breaker_dead_min": _OF_REPLAY,
     "replay.limits.breaker_settled_min": _OF_REPLAY,
     "inputs.<name>.id": Effect(
-        never="another id is another input, and lost records that wait under the former id would not be"
+        why_refused="another id is another input, and lost records that wait under the former id would not be"
         " emitted again; give the former id back, or add a new input and remove this one when nothing of it"
         " is pending"
     ),
     "inputs.<name>.group": Effect(
-        never="ackers keep the input's id for its group; add a new input with an id of its own, and remove"
+        why_refused="ackers keep the input's id for its group; add a new input with an id of its own, and remove"
         " this one when nothing of it is pending"
     ),
     "inputs.<name>.topic": Effect(
-        never="the group's history is of the former topic; add a new input with an id of its own, and remove"
+        why_refused="the group's history is of the former topic; add a new input with an id of its own, and remove"
         " this one when nothing of it is pending"
     ),
     "inputs.<name>.partitions": Effect(
@@ -211,7 +211,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "inputs.<name>.retry.max_abandoned": _OF_SCHEDULE,
     "inputs.<name>.retry.causes": _OF_SCHEDULE,
     "inputs.<name>.replay_topic": Effect(
-        never="copies of the former topic would not be emitted; give the former name back"
+        why_refused="copies of the former topic would not be emitted; give the former name back"
     ),
     "inputs.<name>.dead_letter.topic": Effect(
         start=(Process.PAGE,),

@@ -277,7 +277,7 @@ class _SeenPosition(NamedTuple):
     since_ms: int
 
 
-class LateReaders:
+class StandingReaders:
     """Knows which readers stand, from outside: only from the positions up to which they have read;
     pure.
 

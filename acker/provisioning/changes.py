@@ -61,7 +61,7 @@ def changes_between(former: Topics, newer: Topics) -> list[Change]:
 
 def summary(changes: Iterable[Change]) -> list[str]:
     """Return lines on all changes together: who must start again, and for whom SIGHUP is enough."""
-    allowed = [change.effect for change in changes if not change.effect.never]
+    allowed = [change.effect for change in changes if not change.effect.why_refused]
     starting = {process for effect in allowed for process in effect.start}
     reloading = {process for effect in allowed for process in effect.reload}
     # a process that must start again for one change takes all others with it

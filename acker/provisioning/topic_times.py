@@ -96,7 +96,7 @@ def in_seconds_ms(duration_ms: int) -> int:
     return math.ceil(duration_ms / 1000) * 1000
 
 
-def long_needs(topics: Topics) -> Iterator[Finding]:
+def long_retention_findings(topics: Topics) -> Iterator[Finding]:
     """Yield a warning for each tracked input that may need a record for longer than Kafka's default."""
     for input in topics.inputs.values():
         need_ms = longest_need_ms(input)

@@ -52,13 +52,13 @@ class ReplayService:
         limits: ReplayLimits | None = None,
         report: Report = lambda _event: None,
         note_operation: Callable[[str], None] = lambda _operation: None,
-        written: Written | None = None,
+        on_written: Written | None = None,
         clock_ms: SteadyMs = steady_ms,
     ) -> None:
         """Prepare a worker; it sends no request to the cluster before the first step.
 
         `note_operation` is called with the name of each operation that a step
-        begins; a watchdog sees by it what hangs. `written` is called for each
+        begins; a watchdog sees by it what hangs. `on_written` is called for each
         copy and each dead letter, once it is committed. `clock_ms` measures
         for how long the broker does not answer.
         """
@@ -70,7 +70,7 @@ class ReplayService:
             jitter=jitter,
             report=report,
             note_operation=note_operation,
-            on_written=written,
+            on_written=on_written,
         )
         self._topics = topics
         self._worker = self._make_worker(topics, limits=self._limits)

@@ -169,13 +169,15 @@ def dlq_stats(
 
         letter_filter = _filter(cause, operator, reason, key, since, until, handled=with_handled)
         letter_filter = replace(letter_filter, notes=True)  # to count dropped records, too
+        # all questions from here on take the time of one at most
         log.share_deadline()
         with _letters_read(topics, log, inputs, places=None, letter_filter=letter_filter) as letters:
             rows = letters.counts(wall_ms())
-        why_none = [] if letters.total else _no_worker_notes(topics, log)
+        # without a match it may be that no worker lives to write letters
+        notes_on_workers = [] if letters.total else _no_worker_notes(topics, log)
     write(rows, STATS, output)
     _print_missing(letters, shown_count=letters.total)
-    print_notes([*letters.cuts, *why_none], config)
+    print_notes([*letters.cuts, *notes_on_workers], config)
     return 0
 
 
@@ -203,6 +205,7 @@ def dlq_replay(
     from replay.handling.redrive import AT_ONCE, DIED_MAX, RedriveLimits
     from replay.records.letters import LetterAction
 
+    # --again: letters that were handled before match, too
     letter_filter = _filter(cause, operator, reason, key, since, until, handled=again)
     limits = RedriveLimits(
         at_once=at_once or AT_ONCE,
@@ -406,6 +409,7 @@ def _cancelled_by_interrupt(redrive: Redrive) -> Iterator[None]:
         redrive.cancel()
         signal.signal(signal.SIGINT, former_handler)
         note = b"cancelled as soon as this transaction is written; Ctrl-C ends it at once\n"
+        # print may be what the signal interrupts, and must not be called again inside itself
         os.write(_STDERR, note)
 
     former_handler = signal.signal(signal.SIGINT, cancel)
@@ -472,10 +476,12 @@ def _print_letter(letter: dict[str, Any]) -> None:
     """Print the details of a letter, a line for each, and behind them its history as a table."""
     from spout.inspect.letter_rows import HISTORY, bytes_text, field_text
 
-    lists = ("stack", "history", "headers", "windhover")
+    # these have lines of their own below; the headers in `windhover` are in JSON alone
+    shown_apart = ("stack", "history", "headers", "windhover")
     for name, value in letter.items():
+        # empty values are left out; an empty key or payload is shown
         is_shown = value not in ("", 0) or name in ("key", "payload")
-        if name not in lists and is_shown:
+        if name not in shown_apart and is_shown:
             say(f"{name.replace('_', ' '):>14}  {field_text(letter, name)}")
     for header in letter["headers"]:
         say(f"{'header':>14}  {header['name']}: {bytes_text(header['value'])}")

@@ -138,7 +138,10 @@ def roots(
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
 ) -> int:
-    """List open roots, the oldest first; --exit-code: 5 if one is open, 3 if some are unknown alone."""
+    """List open roots, the oldest first.
+
+    --exit-code: 5 if a root is open, 3 if none is and some are unknown.
+    """
     from acker.errors import Unreachable
 
     older_than_ms = parse_duration("--older-than", older_than)
@@ -148,12 +151,12 @@ def roots(
 
         inputs = _inputs_of(topics, group)
         picture = stack.enter_context(root_picture(log, topics, inputs))
-        total = 0
+        open_count = 0
         unknown_notes: list[str] = []  # on acker partitions of which all or some roots are unknown
-        for _ in _rounds(log, watch):
+        for _ in _rounds(log, watch):  # once, or with --watch again and again
             # 1. the roots, and what is unknown of them
             open_roots = picture.open_roots(older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
-            total = open_roots.total
+            open_count = open_roots.total
             unknown_notes = [
                 f"acker partition {partition} has no State: its roots are unknown"
                 for partition in open_roots.unknown
@@ -166,18 +169,19 @@ def roots(
             ]
             # 2. the table
             brokers = missing_brokers(log, topics)
+            # clears the screen with --watch, and names missing brokers
             _begin_output(brokers, watch, output, config)
             write(open_roots.rows, ROOTS, output)
             # 3. the notes
-            hidden_count = total - len(open_roots.rows)
+            hidden_count = open_count - len(open_roots.rows)
             notes = [f"{hidden_count:,} more are not shown; see --limit"] if hidden_count else []
             notes += [*unknown_notes, *missing_members(log, topics, topics.acker.group, brokers)]
             groups = dict.fromkeys(row["group"] for row in open_roots.rows)
             print_notes([*notes, *missing_queries(log, topics, groups, wall_ms(), brokers)], config)
             if output is OutputFormat.TABLE:
                 and_unknown = ", and those that are unknown" if unknown_notes else ""
-                say(f"{total:,} open root{'' if total == 1 else 's'}{and_unknown}")
-    if exit_code and total:
+                say(f"{open_count:,} open root{'' if open_count == 1 else 's'}{and_unknown}")
+    if exit_code and open_count:
         return FOUND
     return Unreachable.exit_code if exit_code and unknown_notes else 0
 

@@ -44,7 +44,6 @@ from spout.cli.common import (
     Config,
     Execute,
     File,
-    fenced_pause_text,
     loaded,
     named_role,
     not_default,
@@ -54,6 +53,7 @@ from spout.cli.common import (
     say_lines,
     system_user,
     wall_ms,
+    when_fenced_workers_go_on,
 )
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
@@ -198,7 +198,7 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
 
 
 def _print_error(text: str, exit_code: int) -> int:
-    """Print an error on stderr, and return the exit code; that stderr takes nothing is ignored."""
+    """Print an error on stderr, and return the exit code; that stderr takes nothing is ignored_lines."""
     with suppress(OSError):
         say_lines(f"windhover: {cut(text)}".split("\n"), err=True)
     return exit_code
@@ -273,22 +273,23 @@ def validate(
         return _validate_change(file, newer)
     from acker.provisioning.describe import describe
 
-    ignored: list[str] = []
-    topics = _validated(file, ignored)
+    # a line for each key without a meaning; _load_and_try adds them
+    ignored_lines: list[str] = []
+    topics = _load_and_try(file, ignored_lines)
     say_lines(describe(topics))
-    _print_warnings(topics, ignored)
+    _print_warnings(topics, ignored_lines)
     return 0
 
 
-def _validated(file: Path, ignored: list[str]) -> Topics:
+def _load_and_try(file: Path, ignored_lines: list[str]) -> Topics:
     """Load a topics.yaml, and try its settings with each kind of Kafka client.
 
-    A line for each key without a meaning is added to `ignored`. Raises `ConfigError`: a client
+    A line for each key without a meaning is added to `ignored_lines`. Raises `ConfigError`: a client
     refuses a setting.
     """
     from acker.config.kafka_bounds import needs_trial
 
-    topics = loaded(file, warn=ignored.append)
+    topics = loaded(file, warn=ignored_lines.append)
     if needs_trial(topics.kafka):
         from spout.doctor.client_kinds import refused_by_clients
 
@@ -305,36 +306,38 @@ def _validate_change(file: Path, newer: Path) -> int:
     """
     from acker.provisioning.changes import changes_between, summary
 
-    ignored: list[str] = []
+    # a line for each key without a meaning; _load_and_try adds them
+    ignored_lines: list[str] = []
     former_topics = loaded(file)
-    newer_topics = _validated(newer, ignored)
+    newer_topics = _load_and_try(newer, ignored_lines)
     changes = changes_between(former_topics, newer_topics)
-    allowed_changes = [change for change in changes if not change.effect.never]
+    # why_refused: this key is not changed while the input or the topics are in use
+    allowed_changes = [change for change in changes if not change.effect.why_refused]
     say_lines(change.line() for change in allowed_changes)
     say_lines(summary(changes) if changes else [f"{newer} means the same as {file}"])
-    _print_warnings(newer_topics, ignored)
-    refused_lines = [f"{newer}: {change.line()}" for change in changes if change.effect.never]
+    _print_warnings(newer_topics, ignored_lines)
+    refused_lines = [f"{newer}: {change.line()}" for change in changes if change.effect.why_refused]
     if refused_lines:
         raise ConfigError("\n".join(refused_lines))
     return 0
 
 
-def _print_warnings(topics: Topics, ignored: Iterable[str]) -> None:
+def _print_warnings(topics: Topics, ignored_lines: Iterable[str]) -> None:
     """Print warnings of what is allowed in a topics.yaml, but has an effect that may surprise.
 
-    `ignored` are lines about keys without a meaning.
+    `ignored_lines` are lines about keys without a meaning.
     """
     from acker.config.kafka_settings import missing_files
-    from acker.provisioning.topic_times import long_needs
+    from acker.provisioning.topic_times import long_retention_findings
 
-    for line in ignored:
+    for line in ignored_lines:
         say(f"warning: {line}")
     for name in missing_files(topics.kafka):
         say(
             f"warning: kafka.{name}: is not on this machine, so it was not tried; the machines of"
             " your processes need it"
         )
-    for need in long_needs(topics):
+    for need in long_retention_findings(topics):
         say(f"warning: {need.topic}: {need.text}")
     for name, input in topics.inputs.items():
         if input.ordered and not input.fails_on_loss():
@@ -504,7 +507,8 @@ def replay_run(
                 jitter=random.SystemRandom().random,
                 report=lambda event: log_event(f"replay.{event.name}", **event.fields),
                 note_operation=note_operation,
-                written=None if spans is None else lost_root_spans(spans),
+                # None: no tracing is configured
+                on_written=None if spans is None else lost_root_spans(spans),
             )
 
         def reload(service: ReplayService) -> None:
@@ -534,8 +538,12 @@ def replay_resume(
     partition_names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended_pauses)
     for why in sorted({pause.why for pause in ended_pauses.values()}):
         say(f"it was paused: {Untrusted(why)}")
-    when = "when a replay worker lives" if worker_notes else fenced_pause_text(topics)
-    say(f"{name} goes on in {partition_names}, {when}" if ended_pauses else f"{name} is not paused")
+    if ended_pauses:
+        # resume has fenced the workers of these partitions: they go on after a pause
+        when = "when a replay worker lives" if worker_notes else when_fenced_workers_go_on(topics)
+        say(f"{name} goes on in {partition_names}, {when}")
+    else:
+        say(f"{name} is not paused")
     print_notes(worker_notes, config)
     return 0
 
@@ -592,7 +600,7 @@ def replay_drop(
             )
             return 0
         dropped_count = dropping.drop(why, system_user())
-    go_on = f"replay workers go on there {fenced_pause_text(topics)}"
+    go_on = f"replay workers go on there {when_fenced_workers_go_on(topics)}"
     say(f"{dropped_count:,} roots are dropped; {go_on}")
     return 0
 
@@ -758,8 +766,10 @@ def _serve(
     from spout.runtime.step_watch import StepWatch
 
     systemd = endpoints.SystemdNotifier(os.environ)
-    # ends the process if one step of the service takes longer than `hung_ms`
+    # ends the process if one operation takes longer than `hung_ms`, or its end after a signal
+    # longer than `stop_ms`
     steps = StepWatch(service_name, limits.hung_ms, limits.stop_ms, log_event, alive=systemd.alive)
+    # `age_s`: since the last step ended; `quiet_s`: since the loop began an operation
     collector = metrics.StatusCollector(service_name, metrics_of, lambda: steps.age_s)
     health = endpoints.Health(lambda: steps.quiet_s, limits.live_ms / 1_000)
 

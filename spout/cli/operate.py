@@ -85,10 +85,10 @@ def offsets_reset(
     """Let an input begin at another place; offsets from there on are emitted. Safe with open trees."""
     place, at_ms = _parsed_place(to)  # `at_ms` None: it is no time
     with opened(config, "offsets-reset") as (topics, log):
-        from spout.inspect.operate import moves, run_to_end, tracked_input
+        from spout.inspect.operate import moves_of_rewind, run_to_end, tracked_input
 
         moved_input = tracked_input(topics, name)
-        planned_moves = moves(log, moved_input, place, at_ms=at_ms, partitions=partition or ())
+        planned_moves = moves_of_rewind(log, moved_input, place, at_ms=at_ms, partitions=partition or ())
         for move in planned_moves:
             say(str(move))
         say(_IDENTITY)
@@ -239,6 +239,11 @@ def _group_session(
     """Return the session that a command begins to take a group; it is not taken yet.
 
     Prints on stderr what it waits for, such as the group's owner.
+
+    Args:
+        take_over: also from a query that lives.
+        without_store: also from a query that writes exactly once, whose store the command does not open.
+        rewind: partitions that begin a new generation.
     """
     from spout.group.presence import Who
     from spout.inspect.operate import GroupSession
@@ -252,7 +257,7 @@ def _group_session(
         log,
         topics,
         group,
-        new_id=uuid.uuid4().hex[:16],
+        new_id=uuid.uuid4().hex[:16],  # the id of this session
         rewind=rewind,
         take_over=take_over,
         without_store=without_store,

@@ -70,7 +70,7 @@ T = TypeVar("T")
 _ANSWERS: Final = re.compile(r"ApiKey (\w+) \(-?\d+\) Versions \d+\.\.(\d+)")
 
 
-class _RequestVersions(logging.Handler):
+class _VersionLogHandler(logging.Handler):
     """Collects what librdkafka logs of the kinds of requests that a broker answers.
 
     Attributes:
@@ -281,9 +281,10 @@ class BrokerProbe:
 
     def _versions(self) -> Reading[Mapping[str, int]]:
         """Read from librdkafka's log, which alone has them, which requests the broker answers."""
-        request_versions = _RequestVersions()
+        version_handler = _VersionLogHandler()
         logger = logging.Logger("doctor")
-        logger.addHandler(request_versions)
+        logger.addHandler(version_handler)
+        # with this setting the client logs which versions of requests the broker answers
         debug = {"debug": "feature", "log_level": 7, "logger": logger}
         admin = self._client.make_client(AdminClient, {}, debug, self._background)
         try:
@@ -291,10 +292,10 @@ class BrokerProbe:
         except KafkaException as error:
             problem = self._client.error(error.args[0], "asking for what it answers")
             return Reading(unknown=str(problem))
-        admin.poll(1.0)  # serves the log
-        if not request_versions.versions:
+        admin.poll(1.0)  # hands the lines of the log to the logger
+        if not version_handler.versions:
             return Reading(unknown="the client does not log it")
-        return Reading(request_versions.versions)
+        return Reading(version_handler.versions)
 
     def _cluster_operations(self) -> frozenset[AclOperation]:
         future: Future[Any] = self._admin.describe_cluster(
@@ -363,9 +364,9 @@ class BrokerProbe:
         return Reading(ahead_ms)
 
     def _drivers_ahead_ms(self) -> int | None:
-        """Return by how much the worst of the drivers' clocks is ahead of ours; None: unknown.
+        """Return by how many ms the driver's clock that differs most is ahead of ours.
 
-        The broker dates the signs of life, and each has the time by its driver's clock.
+        Below 0: it is behind; None: unknown. A sign of life has two times: its driver's, and the broker's.
         """
         topics = self._topics
         with closing(self._log()) as log:
@@ -376,13 +377,15 @@ class BrokerProbe:
             ]
             clocks = watch_clocks(log, places, self._wall_ms)
             if clocks.here_ahead_ms is None:
+                # no record had the broker's time: drivers are compared with this machine itself
                 return clocks.driver_ahead_ms
+            # with a wrong clock of ours a query that lives would count as gone
             broker_now_ms = self._wall_ms() - clocks.correction_ms
             groups = {input.group for input in topics.inputs.values() if input.tracked}
             queries = [live_query(log, topics, group, broker_now_ms) for group in groups]
         # by the broker's clock a driver 5 s ahead and we 2 s: the driver is 3 s ahead of us
-        aheads_ms = [query.ahead_ms for query in queries if query.ahead_ms is not None]
-        ahead_of_us_ms = [ahead_ms - clocks.here_ahead_ms for ahead_ms in aheads_ms]
+        ahead_of_broker_ms = [query.ahead_ms for query in queries if query.ahead_ms is not None]
+        ahead_of_us_ms = [ahead_ms - clocks.here_ahead_ms for ahead_ms in ahead_of_broker_ms]
         return max(ahead_of_us_ms, key=abs, default=None)
 
     def _reading_or_none(self, question: Callable[[], int | None]) -> Reading[int]:

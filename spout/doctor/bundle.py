@@ -53,7 +53,7 @@ def write_bundle(path: Path, sources: BundleSources, environ: Mapping[str, str])
 
     Raises `UsageError`: the file is there already, or it or a log cannot be written or read.
     """
-    parts = dict(_parts(sources, environ))
+    parts = dict(_archive_files(sources, environ))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -73,22 +73,23 @@ def write_bundle(path: Path, sources: BundleSources, environ: Mapping[str, str])
     return list(parts)
 
 
-def _parts(sources: BundleSources, environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+def _archive_files(sources: BundleSources, environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     """Yield name and text of each file of the archive, without secrets."""
     try:
         text = sources.file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
-        text = ""
+        text = ""  # topics.yaml of the archive then has no line of the file
     redactor = Redactor(text, environ)
 
-    def document(value: Any) -> str:
+    def as_json(value: Any) -> str:
+        """Return a value as JSON without secrets, with a line end."""
         return encoded(redactor.value(value), OutputFormat.JSON) + "\n"
 
-    yield "results.json", document([result.row() for result in sources.results])
-    yield "versions.json", document(_versions(sources.now_ms))
+    yield "results.json", as_json([result.row() for result in sources.results])
+    yield "versions.json", as_json(_versions(sources.now_ms))
     yield "topics.yaml", encoded(redacted_topics(text, redactor), OutputFormat.YAML)
-    yield "status.json", document(_ask_broker(sources, _status))
-    yield "topics.json", document(_ask_broker(sources, _topics))
+    yield "status.json", as_json(_ask_broker(sources, _status))
+    yield "topics.json", as_json(_ask_broker(sources, _topics))
     for number, log in enumerate(sources.logs, 1):
         lines = redacted_log(_last_lines(log), redactor)
         yield f"logs/{number}-{log.name}", "\n".join([*lines, ""])

@@ -58,7 +58,7 @@ Servers = Sequence[tuple[str, int]]
 class _EndedTask(NamedTuple):
     """A task, and where it ran."""
 
-    end: TaskEnd
+    task_end: TaskEnd
     task: ExecutorTask
 
 
@@ -166,15 +166,16 @@ class _Tasks:
             time.sleep(0.1)
         return executor_wait.count > 0
 
-    def _collect(self, sent: Sequence[Future[_EndedTask | None]]) -> None:
+    def _collect(self, futures: Sequence[Future[_EndedTask | None]]) -> None:
         """Wait for tasks, and keep their answers; a task that does not end in time is cancelled."""
-        _, running = wait(sent, ROUND_S)
+        _, running = wait(futures, ROUND_S)
         if running:
+            # it ends all jobs of this application, so each future ends soon
             self._context.cancelAllJobs()
-        for future in sent:
+        for future in futures:
             ended = future.result()
-            if ended is not None:
-                executor = (ended.end.executor, ended.end.host)
+            if ended is not None:  # None: it ran on no executor
+                executor = (ended.task_end.executor, ended.task_end.host)
                 self._tasks_by_executor.setdefault(executor, []).append(ended.task)
 
     def _run_task(self, hold_s: float) -> _EndedTask | None:

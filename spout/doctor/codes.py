@@ -115,7 +115,7 @@ SET_TOPIC: Final = (
     " --entity-name {topic} --add-config {setting}"
 )
 
-ADD_COPIES: Final = (
+ADD_REPLICAS: Final = (
     "kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute"
     " --reassignment-json-file copies.json"
 )
@@ -178,7 +178,9 @@ RIGHTS: Final = CheckCode(
 )  # fmt: skip
 TOPICS: Final = CheckCode("WH024", "topics", "as topics.yaml has them", "windhover topics create {file}")
 RETENTION: Final = CheckCode("WH025", "retention", "records stay as long as they may be needed", SET_TOPIC)
-COPIES: Final = CheckCode("WH026", "min.insync.replicas", "each write is on two of three brokers", SET_TOPIC)
+REPLICAS: Final = CheckCode(
+    "WH026", "min.insync.replicas", "each write is on two of three brokers", SET_TOPIC
+)
 SIZES: Final = CheckCode("WH027", "message sizes", "each topic takes what is written to it", SET_TOPIC)
 CLOCKS: Final = CheckCode("WH028", "clocks", "within 2 s of this machine's", "chronyc tracking")
 GROUPS: Final = CheckCode(

@@ -221,12 +221,14 @@ def skew_of(tasks: Iterable[ExecutorTask]) -> int:
     A task begins after it was sent and ends before its answer is back. If by the executor's
     clock it ended 3 s after the driver had the answer, that clock is at least 3 s ahead.
     """
+    # the clock is ahead by `ahead_ms` at least, or `behind_ms` (0 or below) behind
     ahead_ms = 0
     behind_ms = 0
     for task in tasks:
         if task.answer is not None:
             ahead_ms = max(ahead_ms, task.answer.ended_ms - task.received_ms)
             behind_ms = min(behind_ms, task.answer.began_ms - task.sent_ms)
+    # the one that is further from 0; 0: the clocks may agree
     return ahead_ms if ahead_ms > -behind_ms else behind_ms
 
 

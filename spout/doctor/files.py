@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from acker.config.topics import Topics
 from acker.errors import WindhoverError
-from acker.provisioning.topic_times import long_needs
+from acker.provisioning.topic_times import long_retention_findings
 from spout.distribution import is_windhover
 from spout.doctor.codes import CHECKPOINT, HORIZON, NAMES, SPARK, TOPICS_FILE, CheckResult
 from spout.doctor.on_executor import version_of
@@ -118,10 +118,11 @@ def judge_files(facts: FileFacts) -> Iterator[CheckResult]:
     yield from _judge_spark(facts)
     yield from _judge_names(facts)
     if facts.topics is not None:
-        needs = list(long_needs(facts.topics))
-        for need in needs:
-            yield HORIZON.warning(f"topic {need.topic}", need.text)
-        if not needs:
+        # inputs that may need a record for longer than Kafka keeps it by default
+        findings = list(long_retention_findings(facts.topics))
+        for finding in findings:
+            yield HORIZON.warning(f"topic {finding.topic}", finding.text)
+        if not findings:
             yield HORIZON.ok(facts.file, "no record may be needed for longer")
 
 

@@ -18,12 +18,12 @@ from acker.kafka.port import MissingBroker, Operation, Resource, Right
 from acker.provisioning.roles import Role, rights, rights_text
 from acker.provisioning.topic_specs import Finding, Level
 from spout.doctor.codes import (
-    ADD_COPIES,
+    ADD_REPLICAS,
     CLOCKS,
-    COPIES,
     GROUPS,
     LOGIN,
     REACHABLE,
+    REPLICAS,
     REQUESTS,
     RETENTION,
     RIGHTS,
@@ -49,14 +49,14 @@ REQUESTS_NEEDED: Final[Mapping[str, int]] = {
 }
 """By kind of request the version that the broker must answer; Kafka 2.8 answers all of them."""
 
-_TOPIC_CODES: Final = (TOPICS, RETENTION, COPIES, SIZES)
+_TOPIC_CODES: Final = (TOPICS, RETENTION, REPLICAS, SIZES)
 _ALL_CODES: Final = (REACHABLE, LOGIN, REQUESTS, RIGHTS, *_TOPIC_CODES, CLOCKS, GROUPS)
 """What is judged of a broker, in the order of the results where it does not answer."""
 
 _CODES_BY_SETTING: Final[Mapping[str, CheckCode]] = {
     "retention.ms": RETENTION,
     "retention.bytes": RETENTION,
-    "min.insync.replicas": COPIES,
+    "min.insync.replicas": REPLICAS,
     "max.message.bytes": SIZES,
 }
 
@@ -104,16 +104,18 @@ class BrokerFacts:
 
 
 def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterator[CheckResult]:
-    """Judge what a broker says; a right that our user lacks for `role` is a failure.
+    """Judge what a broker answers, check by check. A right that our user lacks for `role` is a failure.
 
-    None: nobody says for which role our user is, and a lack is a warning.
+    Without a role (None) the rights of each role are judged, and one that is missing is a warning.
     """
     if facts.cluster.unknown:
         code = LOGIN if facts.is_refused else REACHABLE
-        if facts.is_refused:
+        if facts.is_refused:  # a broker that refuses the login was reached
             yield REACHABLE.ok(facts.bootstrap, "answers")
-        port = re.search(r":(\d+)(?:,|$)", facts.bootstrap)
-        cure = code.cure.format(bootstrap=facts.bootstrap, port=port[1] if port else 9092)
+        # the port of the first server that names one; else Kafka's default port
+        port_match = re.search(r":(\d+)(?:,|$)", facts.bootstrap)
+        port = port_match[1] if port_match else 9092
+        cure = code.cure.format(bootstrap=facts.bootstrap, port=port)
         yield code.failed(facts.bootstrap, facts.cluster.unknown, cure=cure)
         # without an answer nothing else can be judged
         for other_code in _ALL_CODES:
@@ -200,12 +202,13 @@ def missing_rights(allowed: Allowed, needed: Iterable[Right]) -> tuple[list[Righ
 
 def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
     """Judge the settings and copies of all topics; each code without a fault is OK."""
-    yield from _judge_copies(facts)
+    yield from _judge_replicas(facts)
     if facts.findings.value is None:
         for code in _TOPIC_CODES:
             yield code.unknown(facts.bootstrap, facts.findings.unknown)
         return
-    codes_with_faults = {COPIES} if facts.copies else set[CheckCode]()
+    # _judge_replicas has reported them already
+    codes_with_faults = {REPLICAS} if facts.copies else set[CheckCode]()
     for finding in _joined_findings(facts.findings.value):
         result = _judge_finding(facts, finding)
         codes_with_faults.add(result.code)
@@ -230,14 +233,14 @@ def _judge_finding(facts: BrokerFacts, finding: Finding) -> CheckResult:
         )
     elif finding.replicas:
         expected = f"{finding.replicas} copies, made as {TOPICS.docs} says"
-        cure = ADD_COPIES.format(bootstrap=facts.bootstrap)
+        cure = ADD_REPLICAS.format(bootstrap=facts.bootstrap)
     else:
         cure = TOPICS.cure.format(file=shlex.quote(facts.file))
     result_of_level = code.failed if finding.level is Level.ERROR else code.warning
     return result_of_level(f"topic {finding.topic}", finding.text, expected=expected, cure=cure)
 
 
-def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
+def _judge_replicas(facts: BrokerFacts) -> Iterator[CheckResult]:
     """Warn of topics with copies that are not in sync; topics that lack as many share a result."""
     topics_by_copies: dict[tuple[int, int], list[str]] = {}
     for topic, copies in facts.copies.items():
@@ -246,7 +249,7 @@ def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
         effect = "one more broker that stops may stop all writes"
         if in_sync == 0:
             effect = "nothing is written or read"
-        yield COPIES.warning(
+        yield REPLICAS.warning(
             f"topic {', '.join(sorted(topics))}",
             f"{in_sync} of {expected} copies are in sync: {effect}",
             expected=f"{expected} copies in sync",
@@ -255,14 +258,17 @@ def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
 
 
 def _joined_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Join findings that several topics share into one; each setting keeps one for each topic."""
-    findings_by_text: dict[tuple[str, ...], list[Finding]] = {}
+    """Join findings with the same text into one that names all their topics.
+
+    A finding about a setting is joined with none of another topic, since its cure names the topic.
+    """
+    findings_by_key: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        own_topic = finding.topic if finding.setting else ""
-        key = (finding.level.name, finding.text, finding.setting, own_topic)
-        findings_by_text.setdefault(key, []).append(finding)
+        topic_of_setting = finding.topic if finding.setting else ""
+        key = (finding.level.name, finding.text, finding.setting, topic_of_setting)
+        findings_by_key.setdefault(key, []).append(finding)
     joined = []
-    for shared in findings_by_text.values():
+    for shared in findings_by_key.values():
         topics = ", ".join(finding.topic for finding in shared)
         joined.append(replace(shared[0], topic=topics))
     return joined

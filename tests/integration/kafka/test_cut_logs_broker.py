@@ -22,7 +22,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Bound, Outgoing, TopicPartition
 from acker.provisioning.provision import create_topics
 from spout.group.sources import PlannerSpec
-from spout.inspect.operate import GroupSession, moves, run_to_end
+from spout.inspect.operate import GroupSession, moves_of_rewind, run_to_end
 from spout.local.embedded import EmbeddedBroker
 from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning_process.planner import Planner
@@ -106,7 +106,7 @@ class Installation:
 
     def reset(self) -> None:
         """Do as `windhover offsets reset --to earliest`."""
-        plan = moves(self.log, self.topics.input("lines"), "earliest")
+        plan = moves_of_rewind(self.log, self.topics.input("lines"), "earliest")
         log = KafkaLog(self.topics.kafka)
         operation = GroupSession(log, self.topics, self.group, new_id="r", rewind=plan)
         run_to_end(operation, now_ms)

@@ -19,7 +19,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.provisioning.provision import create_topics
 from spout.group.starting import COMMITTED_BY
-from spout.inspect.operate import GroupSession, moves, run_to_end
+from spout.inspect.operate import GroupSession, moves_of_rewind, run_to_end
 from spout.local.embedded import EmbeddedBroker
 from spout.runtime.child import Child
 from tests.support.waiting import committed, eventually
@@ -67,7 +67,7 @@ class Site:
     def reset(self, to: str) -> None:
         """Do as `windhover offsets reset lines --to TO --execute`."""
         at_ms = int(datetime.fromisoformat(to).timestamp() * 1000)
-        plan = moves(self.log, self.topics.input("lines"), "earliest", at_ms=at_ms)
+        plan = moves_of_rewind(self.log, self.topics.input("lines"), "earliest", at_ms=at_ms)
         operation = GroupSession(
             KafkaLog(self.topics.kafka), self.topics, self.group, new_id="r", rewind=plan
         )

@@ -32,7 +32,7 @@ from replay.worker.service import ReplayService
 from spout.group.opening import GrantEpoch
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
-from spout.inspect.operate import GroupSession, RewindTarget, moves
+from spout.inspect.operate import GroupSession, RewindTarget, moves_of_rewind
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning_process.planner import Planner
 from spout.publishing.fold import BatchOutcome, LateNote
@@ -208,7 +208,7 @@ class World:
 
     def rewind(self, to: RewindTarget) -> None:
         """Let the input begin at another place, as `windhover offsets reset` does."""
-        plan = moves(self.log, self.topics.input("sentences"), to)
+        plan = moves_of_rewind(self.log, self.topics.input("sentences"), to)
         operation = GroupSession(self.cluster.log(), self.topics, "g", new_id="op", rewind=plan)
         while not operation.step(self.now_ms):
             self.run(100)

@@ -44,7 +44,7 @@ from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.exactly_once.kafka_store import KafkaStore
 from spout.group.sources import PlannerSpec, topic_names
-from spout.inspect.operate import GroupSession, moves, run_to_end
+from spout.inspect.operate import GroupSession, moves_of_rewind, run_to_end
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.planning_process.planner import Planner
@@ -306,5 +306,5 @@ def play_reset(topics: Topics, stagehand: Stagehand) -> None:
     # answers soon, and the right to read is not needed. A question is one, and changes nothing.
     stagehand.write(stagehand.names.init, Take(found.group, "q?", 0, now_ms(), 1, ()))
     with closing(KafkaLog(topics.kafka)) as log:
-        plan = moves(log, found, "earliest")
+        plan = moves_of_rewind(log, found, "earliest")
         run_to_end(GroupSession(log, topics, found.group, new_id=uuid.uuid4().hex[:16], rewind=plan), now_ms)

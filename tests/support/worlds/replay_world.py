@@ -260,7 +260,7 @@ class World:
         client = client or Client(self.cluster, faults or NoFaults())
         service = ReplayService(
             client, of or topics(), jitter=lambda: jitter, limits=limits, report=self.events.append,
-            written=written, clock_ms=lambda: self.now_ms - self.clock_set_ms,
+            on_written=written, clock_ms=lambda: self.now_ms - self.clock_set_ms,
         )  # fmt: skip
         self._clients[id(service)] = client
         return service

@@ -109,6 +109,6 @@ def test_an_attempt_that_is_refused_refuses_no_list_of_waits_besides() -> None:
 
 
 def test_what_is_never_changed_says_so_in_place_of_who_restarts() -> None:
-    assert Effect(never="make an input of a new name").text() == "never: make an input of a new name"
+    assert Effect(why_refused="make an input of a new name").text() == "never: make an input of a new name"
     assert Effect(start=(Process.QUERY,)).text() == "query"
     assert Effect().text() == "nobody"

@@ -14,8 +14,8 @@ from acker.kafka.standing import (
     INTERVAL_MS_MAX,
     QUEUED_MAX,
     REPEAT_MS,
-    LateReaders,
     StandingPartitions,
+    StandingReaders,
     StandingWatch,
 )
 from tests.support.memory.clients import MemoryReader
@@ -235,7 +235,7 @@ def test_a_reader_that_catches_up_slowly_does_not_stand_for_who_looks_by_any_clo
     step_ms: int, moves: bool
 ) -> None:
     """D3003: who looks knows the positions alone; by a first look a late one may stand."""
-    readers = LateReaders(STANDS_MS)
+    readers = StandingReaders(STANDS_MS)
     positions, ends, now_ms = {A: 5}, {A: 1_000}, 10_000_000
     readers.find_standing({}, {}, {}, now_ms)
     named: list[bool] = []

@@ -143,7 +143,7 @@ def test_a_running_worker_takes_what_the_table_says_that_it_takes(key: str) -> N
     former, newer = file_of(document()), with_value(key, OTHER_VALUES[key])
     worker = ReplayService(MemoryLog(MemoryCluster(), NoFaults()), former, jitter=lambda: 0.0)
     starts = any(Process.REPLAY in change.effect.start for change in changes_between(former, newer))
-    if starts or (EFFECTS[key].never and key.startswith("acker.")):
+    if starts or (EFFECTS[key].why_refused and key.startswith("acker.")):
         with pytest.raises(Disagreement, match="start it again"):
             worker.take_topics(newer)
     else:
@@ -193,7 +193,7 @@ def test_a_name_that_took_its_topic_along_is_refused() -> None:
         change.path: change for change in changes_between(file_of(inputs(a=ONE)), file_of(inputs(b=ONE)))
     }
     assert set(paths) == {"inputs.b", "inputs.b.topic", "inputs.b.replay_topic", "inputs.b.dead_letter.topic"}
-    assert paths["inputs.b.topic"].effect.never
+    assert paths["inputs.b.topic"].effect.why_refused
     assert paths["inputs.b.topic"].what == "a -> b"
 
 
@@ -205,7 +205,7 @@ def test_a_name_that_took_its_topic_along_is_refused() -> None:
 def test_an_input_with_another_id_is_refused_by_its_name_or_by_what_it_reads(newer: dict[str, Any]) -> None:
     """D2107."""
     changes = changes_between(file_of(inputs(a=ONE)), file_of(newer))
-    (refused,) = [change for change in changes if change.effect.never]
+    (refused,) = [change for change in changes if change.effect.why_refused]
     assert refused.what == "1 -> 3"
     assert refused.path.endswith(".id")
 

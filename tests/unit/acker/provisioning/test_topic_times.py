@@ -11,7 +11,12 @@ from acker.config.settings import Input, Retry
 from acker.config.topics import parse
 from acker.kafka.port import TopicInfo
 from acker.provisioning.topic_specs import Finding, Level
-from acker.provisioning.topic_times import backoff_horizon_ms, long_needs, longest_need_ms, short_retention
+from acker.provisioning.topic_times import (
+    backoff_horizon_ms,
+    long_retention_findings,
+    longest_need_ms,
+    short_retention,
+)
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import Backoff, LostEmission, Policy, Replay, delay_ms, dispose
 
@@ -132,7 +137,7 @@ def test_without_a_broker_a_need_beyond_kafkas_default_is_a_warning() -> None:
 
     def warned(inputs: str) -> list[str]:
         topics = parse(f"inputs: {{{inputs}}}", file="topics.yaml", environ={})
-        return [finding.text for finding in long_needs(topics)]
+        return [finding.text for finding in long_retention_findings(topics)]
 
     slow = "a: {id: 1, group: g, timeout: 2d, retry: {attempts: 3, max_abandoned: 1}}"
     (long,) = warned(slow)

@@ -14,10 +14,10 @@ from acker.provisioning.topic_specs import Finding, Level, required_topics, topi
 from spout.doctor import codes
 from spout.doctor.codes import (
     CLOCKS,
-    COPIES,
     GROUPS,
     LOGIN,
     REACHABLE,
+    REPLICAS,
     REQUESTS,
     RETENTION,
     RIGHTS,
@@ -71,7 +71,7 @@ def test_a_missing_broker_is_the_first_result_and_copies_that_lack_are_a_warning
         "broker 3",
     )
     assert "is missing, the other brokers do not see it" in results[0].observed
-    copies = [(result.subject, result.health) for result in results if result.code is COPIES]
+    copies = [(result.subject, result.health) for result in results if result.code is REPLICAS]
     assert copies == [("topic c", CheckHealth.WARNING), ("topic a, b", CheckHealth.WARNING)]
     assert "--under-replicated-partitions" in results[0].cure
 
@@ -143,7 +143,7 @@ def test_without_a_role_a_missing_right_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("setting", "code"),
     [
-        ("retention.ms=-1", RETENTION), ("min.insync.replicas=2", COPIES),
+        ("retention.ms=-1", RETENTION), ("min.insync.replicas=2", REPLICAS),
         ("max.message.bytes=1048588", SIZES), ("cleanup.policy=delete", TOPICS), ("", TOPICS),
     ],
 )  # fmt: skip
@@ -181,7 +181,16 @@ def test_what_the_broker_does_not_answer_could_not_be_told() -> None:
     )  # fmt: skip
     found = wrong(facts)
     assert {health for _, health in found} == {CheckHealth.UNKNOWN}
-    assert {code for code, _ in found} == {REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS}
+    assert {code for code, _ in found} == {
+        REQUESTS,
+        RIGHTS,
+        TOPICS,
+        RETENTION,
+        REPLICAS,
+        SIZES,
+        CLOCKS,
+        GROUPS,
+    }
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from acker.config.limits import STANDS_MS
 from acker.errors import Unreachable
 from acker.identity import acker_partition, source_of
 from acker.kafka.port import TopicPartition
-from acker.kafka.standing import LateReaders
+from acker.kafka.standing import StandingReaders
 from spout.doctor.monitor import (
     NEAR_CRITICAL,
     MonitorReport,
@@ -233,7 +233,7 @@ def test_a_replay_worker_that_does_not_read_on_is_critical(world: World) -> None
 
 def test_who_catches_up_is_not_taken_for_one_that_stands_by_who_looks_again(world: World) -> None:
     """The page knows that a position moves; a command that looks once does not."""
-    late = LateReaders()
+    late = StandingReaders()
     place = TopicPartition("_ack_ack", 0)
     first = [each.position for each in late.find_standing({place: 0}, {place: 90}, {place: 100}, 0)]
     moving = [

@@ -15,7 +15,7 @@ from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
 from replay.records.letters import Filter, LetterAction
 from spout.inspect.dead_letters import carry_out, filters_of_inputs
-from spout.inspect.operate import GroupSession, RewindTarget, moves
+from spout.inspect.operate import GroupSession, RewindTarget, moves_of_rewind
 from tests.support.worlds.exact_world import ExactStart, ExactWorld
 
 LINES = ("a b", "c", "d")
@@ -34,7 +34,7 @@ def reset(
     world: ExactWorld, to: RewindTarget = "earliest", *, at_ms: int | None = None, without_store: bool = True
 ) -> None:
     """Reset the offsets of the input."""
-    plan = moves(world.log, world.topics.input("sentences"), to, at_ms=at_ms)
+    plan = moves_of_rewind(world.log, world.topics.input("sentences"), to, at_ms=at_ms)
     log = world.cluster.log()
     operation = GroupSession(log, world.topics, "g", new_id="op", rewind=plan, without_store=without_store)
     world.past_the_store(operation)

@@ -14,7 +14,7 @@ import pytest
 
 from acker.identity import offset_of, source_of
 from acker.kafka.port import Outgoing, Transactions
-from spout.inspect.operate import RewindTarget, moves
+from spout.inspect.operate import RewindTarget, moves_of_rewind
 from spout.inspect.overview import Overview
 from spout.planning.journal import BEGINNING
 from tests.support.worlds.planning import World, batch, positions
@@ -71,7 +71,7 @@ def test_a_reset_goes_no_further_than_an_open_transaction(
     opened = open_transaction(behind)
     world = opened.world
     at_ms = world.now_ms + 60_000 if is_time else None
-    plan = moves(world.log, world.topics.input("sentences"), to, at_ms=at_ms, partitions=partitions)
+    plan = moves_of_rewind(world.log, world.topics.input("sentences"), to, at_ms=at_ms, partitions=partitions)
     assert {move.place.partition: move.offset for move in plan}[0] == first
 
 

@@ -189,7 +189,7 @@ class Silent(LogFigures):
 
 def test_figures_of_a_part_say_so_where_nothing_more_comes() -> None:
     assert list(Silent().read_all()) == [0.4]
-    (note,) = Silent().partial_note()
+    (note,) = Silent().partial_notes()
     assert note.startswith("the figures are of a part: of one of the topics 40 % are read")
 
 

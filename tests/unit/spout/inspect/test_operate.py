@@ -15,7 +15,7 @@ from acker.errors import (
 from acker.identity import position_at
 from acker.kafka.port import TopicPartition
 from spout.group.presence import SILENT_MS_MAX
-from spout.inspect.operate import GroupSession, Move, RewindTarget, inputs_of, moves, tracked_input
+from spout.inspect.operate import GroupSession, Move, RewindTarget, inputs_of, moves_of_rewind, tracked_input
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import READY_STEPS_MAX, STEP_MS, World, batch, positions
@@ -45,7 +45,7 @@ def do(world: World, operation: GroupSession) -> None:
 
 def reset(world: World, to: RewindTarget, *, at_ms: int | None = None, take_over: bool = False) -> list[Move]:
     """Rewind the one input."""
-    plan = moves(world.log, world.topics.inputs["sentences"], to, at_ms=at_ms)
+    plan = moves_of_rewind(world.log, world.topics.inputs["sentences"], to, at_ms=at_ms)
     log, new_id = world.cluster.log(), f"op-{to}"
     do(world, GroupSession(log, world.topics, "g", new_id=new_id, rewind=plan, take_over=take_over))
     return plan
@@ -150,7 +150,9 @@ def test_an_offset_that_the_log_does_not_hold_is_named_with_what_it_became(to: i
     world = World()
     running(world)
     world.log.delete_before({TopicPartition("sentences", 0): 4})
-    move = next(each for each in moves(world.log, world.topics.inputs["sentences"], to) if each.source == A)
+    move = next(
+        each for each in moves_of_rewind(world.log, world.topics.inputs["sentences"], to) if each.source == A
+    )
     assert (move.offset, move.requested) == (first, to)
     assert str(move).endswith(f"; {to} was asked for, and the log has 4 to 10 here")
 
@@ -160,7 +162,9 @@ def test_an_offset_that_the_log_holds_is_named_as_it_is(to: RewindTarget) -> Non
     world = World()
     running(world)
     world.log.delete_before({TopicPartition("sentences", 0): 4})
-    move = next(each for each in moves(world.log, world.topics.inputs["sentences"], to) if each.source == A)
+    move = next(
+        each for each in moves_of_rewind(world.log, world.topics.inputs["sentences"], to) if each.source == A
+    )
     assert "asked" not in str(move)
 
 
@@ -170,7 +174,7 @@ def test_a_reset_of_one_partition_leaves_the_others_where_they_are() -> None:
     world.produce(10, partition=1)
     planner, _ = running(world)
     world.kill(planner)
-    plan = moves(world.log, world.topics.inputs["sentences"], 7, partitions=[1])
+    plan = moves_of_rewind(world.log, world.topics.inputs["sentences"], 7, partitions=[1])
     assert [str(move.place) for move in plan] == [str(TopicPartition("sentences", 1))]
     do(world, GroupSession(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan))
     committed = world.log.committed("g", [TopicPartition("sentences", number) for number in range(2)])
@@ -189,7 +193,7 @@ def test_a_reset_of_a_partition_that_there_is_not_is_refused(partitions: list[in
     """O366: with those that there are."""
     world = World()
     with pytest.raises(UsageError, match=rf"has no partition {partitions[-1]}; it has 0 to 1"):
-        moves(world.log, world.topics.inputs["sentences"], "earliest", partitions=partitions)
+        moves_of_rewind(world.log, world.topics.inputs["sentences"], "earliest", partitions=partitions)
 
 
 def test_a_reset_is_safe_while_trees_are_open() -> None:
@@ -236,7 +240,7 @@ def test_a_reset_without_execute_changes_nothing_and_shows_what_would_be_emitted
     world = World()
     planner, _ = running(world)
     world.run(5_000)
-    plan = moves(world.log, world.topics.inputs["sentences"], 4)
+    plan = moves_of_rewind(world.log, world.topics.inputs["sentences"], 4)
     assert [str(move) for move in plan] == [
         "sentences/0: 10 to 4, 6 offsets are emitted again",
         "sentences/1: nothing committed, begins at 0; 4 was asked for, and the log has 0 to 0 here",
@@ -253,7 +257,9 @@ def test_a_reset_to_a_time_begins_at_the_first_record_from_then_on() -> None:
     world.produce(3)
     world.run(60_000)
     world.produce(3)
-    [first, other] = moves(world.log, world.topics.inputs["sentences"], "", at_ms=world.now_ms - 30_000)
+    [first, other] = moves_of_rewind(
+        world.log, world.topics.inputs["sentences"], "", at_ms=world.now_ms - 30_000
+    )
     assert (first.offset, other.offset) == (3, 0)
 
 

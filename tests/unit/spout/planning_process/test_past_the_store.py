@@ -6,7 +6,7 @@ import pytest
 
 from acker.errors import SessionRefused
 from spout.group.presence import SILENT_MS_MAX
-from spout.inspect.operate import GroupSession, moves
+from spout.inspect.operate import GroupSession, moves_of_rewind
 from spout.planning.journal import BEGINNING
 from tests.support.worlds.planning import World, batch
 
@@ -42,7 +42,7 @@ def run_to_end(world: World, operation: GroupSession) -> None:
 def test_a_release_and_a_reset_are_refused_and_abandon_nothing(resets: bool, take_over: bool) -> None:
     """D3206: they do so only where they are to take the group without its store."""
     world = killed_with_a_batch()
-    rewind = moves(world.log, world.topics.input("sentences"), "earliest") if resets else ()
+    rewind = moves_of_rewind(world.log, world.topics.input("sentences"), "earliest") if resets else ()
     refused = GroupSession(
         world.cluster.log(), world.topics, "g", new_id="op1", rewind=rewind, take_over=take_over
     )

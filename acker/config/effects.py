@@ -159,17 +159,17 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "replay.limits.breaker_dead_min": _OF_REPLAY,
     "replay.limits.breaker_settled_min": _OF_REPLAY,
     "inputs.<name>.id": Effect(
-        why_refused="another id is another input, and lost records that wait under the former id would not be"
-        " emitted again; give the former id back, or add a new input and remove this one when nothing of it"
-        " is pending"
+        why_refused="another id is another input, and lost records that wait under the former id would not"
+        " be emitted again; give the former id back, or add a new input and remove this one when nothing of"
+        " it is pending"
     ),
     "inputs.<name>.group": Effect(
-        why_refused="ackers keep the input's id for its group; add a new input with an id of its own, and remove"
-        " this one when nothing of it is pending"
+        why_refused="ackers keep the input's id for its group; add a new input with an id of its own, and"
+        " remove this one when nothing of it is pending"
     ),
     "inputs.<name>.topic": Effect(
-        why_refused="the group's history is of the former topic; add a new input with an id of its own, and remove"
-        " this one when nothing of it is pending"
+        why_refused="the group's history is of the former topic; add a new input with an id of its own, and"
+        " remove this one when nothing of it is pending"
     ),
     "inputs.<name>.partitions": Effect(
         also="it counts only when the topic is made; give a topic that exists more partitions with"

@@ -346,7 +346,7 @@ def append_loss(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     return _shortened(extended_history)
 
 
-def left_out_by(loss: Loss) -> int:
+def left_out_count(loss: Loss) -> int:
     """Return how many left-out losses an entry of a history represents; 0: it is a real loss."""
     # a real loss has a root; and a bolt may raise an exception of this name
     if loss.error != LEFT_OUT or loss.root:
@@ -366,7 +366,7 @@ def left_out_entry(last_left_out: Loss, count: int) -> Loss:
 
 def left_out_of(history: tuple[Loss, ...]) -> int:
     """Return how many losses a history has left out."""
-    return sum(map(left_out_by, history))
+    return sum(map(left_out_count, history))
 
 
 def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
@@ -380,7 +380,7 @@ def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
         return history  # it fits as it is
     # If the history was shortened before, its second entry is no loss: it says
     # how many were left out. It is replaced.
-    left_out_count = left_out_by(later_losses[0])
+    left_out_count = left_out_count(later_losses[0])
     first_kept_index = 1 if left_out_count else 0  # in later_losses
     last_left_out = later_losses[0]
     # Room for the new entry. An entry that it replaces still counts: that leaves

@@ -81,18 +81,18 @@ def check_once(
     # 1. from which values on the state is WARNING or CRITICAL
     new_ms = parse_duration("--dead-within", dead_within, "15m or 1h")
     warning = Thresholds(
-        stuck=oldest_warning,
+        stuck_timeouts=oldest_warning,
         pending=pending_warning,
         dead=dead_warning,
         new_ms=new_ms,
     )
     # what came too late, other members of a group and wrong clocks are a WARNING at most
     critical = Thresholds(
-        stuck=oldest_critical,
+        stuck_timeouts=oldest_critical,
         pending=pending_critical,
         dead=dead_critical,
         new_ms=new_ms,
-        near=monitor.NEAR_CRITICAL,
+        near_share=monitor.NEAR_CRITICAL,
         late=False,
         strangers=False,
         filling=NEARLY_FULL_SHARE,
@@ -117,7 +117,7 @@ def check_once(
     except WindhoverError as error:
         unknown = monitor.MonitorState.UNKNOWN
         problem = monitor.MonitorProblem(unknown, "unknown", str(error))
-        report = monitor.MonitorReport(unknown, [problem], figures=[], inputs=0)
+        report = monitor.MonitorReport(unknown, [problem], figures=[], input_count=0)
 
     # 3. commands in the problems name the topics.yaml, unless it is the default one
     problems: list[monitor.MonitorProblem] = []

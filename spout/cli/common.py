@@ -159,7 +159,7 @@ def print_notes(notes: Iterable[str], config: Path) -> None:
         say(f"note: {with_configs(note, not_default(config))}", err=True)
 
 
-def fenced_pause_text(topics: Topics) -> str:
+def when_fenced_workers_go_on(topics: Topics) -> str:
     """Return when replay workers that this command has fenced go on: "at most 11 s from now"."""
     fenced_s = topics.replay.limits.fenced_pause_ms // 1_000
     return f"at most {fenced_s + 1} s from now"

@@ -128,7 +128,7 @@ def dlq_list(
     columns = LIST if with_handled else LIST[:-1]  # the last column says who has handled a letter
     write(rows, columns, output)
     _print_missing(letters, shown_count=len(rows))
-    print_notes([*letters.cuts, *why_none], config)
+    print_notes([*letters.left_unread, *why_none], config)
     return FOUND if exit_code and letters.total else 0
 
 
@@ -177,7 +177,7 @@ def dlq_stats(
         notes_on_workers = [] if letters.total else _no_worker_notes(topics, log)
     write(rows, STATS, output)
     _print_missing(letters, shown_count=letters.total)
-    print_notes([*letters.cuts, *notes_on_workers], config)
+    print_notes([*letters.left_unread, *notes_on_workers], config)
     return 0
 
 
@@ -331,7 +331,7 @@ def _handle_letters(
                 sample = letters.sample()
             write(sample, LIST[:-1], OutputFormat.TABLE)
             _print_missing(letters, shown_count=len(sample))
-            print_notes(letters.cuts, config)
+            print_notes(letters.left_unread, config)
             matching_text = _letter_count(letters.total)
             say(f"{matching_text} would be {action.lower()}; with --execute it is done")
             return 0

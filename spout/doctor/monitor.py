@@ -167,7 +167,7 @@ def _figures(
     timeout_s = input.timeout_ms / 1000 or None  # None: the input has no timeout
 
     def oldest_limit_s(limits: Thresholds) -> float | None:
-        return timeout_s and limits.stuck * timeout_s
+        return timeout_s and limits.stuck_timeouts * timeout_s
 
     letters = new_letters(input, warning.new_ms, now_ms)
     yield figure("pending", input.pending, "", lambda limits: limits.pending * input.pending_max)

@@ -31,7 +31,7 @@ from acker.wire.checks import read_verdicts
 from acker.wire.events import Lost, SourceRun, Verdicts, positions
 from acker.wire.passed_calls import read_passed_calls
 from acker.wire.verdict import LostVerdict, Verdict
-from replay.records.due import Loss, history_of, left_out_by
+from replay.records.due import Loss, history_of, left_out_count
 from replay.records.headers import parse_lineage
 from replay.records.letters import Letter, parse_letter
 from replay.records.places import record_place, run_places
@@ -724,7 +724,7 @@ def _group_of_loss(input: Input, loss: Loss) -> FailureGroup:
 
 def _last_failure_in(history: Sequence[Loss]) -> Loss | None:
     """Return the last loss of a history that was a failure; None: it has none."""
-    failures = [loss for loss in history if loss.error != HELD and not left_out_by(loss)]
+    failures = [loss for loss in history if loss.error != HELD and not left_out_count(loss)]
     return failures[-1] if failures else None
 
 

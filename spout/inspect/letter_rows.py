@@ -11,7 +11,7 @@ from acker.notation import EMPTY, NULL, cut_shown, parse_bytes, parse_text, show
 from acker.units import TIME_MS_MAX, TIME_MS_MIN, time_text
 from acker.untrusted import Untrusted
 from replay.policy.disposition import DeadReason
-from replay.records.due import LEFT_OUT, Loss, left_out_by
+from replay.records.due import LEFT_OUT, Loss, left_out_count
 from spout.inspect.tables import UNKNOWN, Column, Row, count, cut_message, cut_to, span
 
 NO_TIME_MS: Final = -1
@@ -116,7 +116,7 @@ def loss_row(loss: Loss) -> dict[str, Any]:
         "attempt": loss.attempt,
         "emitted": moment(loss.emitted_ms),
         "root": name_field(loss.root),
-        "reason": LEFT_OUT if left_out_by(loss) else loss.reason.value,
+        "reason": LEFT_OUT if left_out_count(loss) else loss.reason.value,
         # 0: the session's clock did not move meanwhile, so nobody knows how long it took
         "age_ms": loss.age_ms or None,
         "operator": name_field(loss.operator),

@@ -56,7 +56,7 @@ class Move:
         return f"{self._what_happens()}; {self.requested:,} was asked for, and {log}"
 
     def _what_happens(self) -> str:
-        """Return where the partition moves_of_rewind from and to, and what that means for its records."""
+        """Return where the partition moves from and to, and what that means for its records."""
         place = f"{self.place.topic}/{self.place.partition}"
         if self.committed is None:
             return f"{place}: nothing committed, begins at {self.offset:,}"
@@ -152,7 +152,7 @@ def moves_of_rewind(
 
 
 def _moves_of_cut_logs(log: Log, input: Input) -> list[Move]:
-    """Return moves_of_rewind of partitions of the replay topic whose logs were cut, to the first lost offsets.
+    """Return moves of partitions of the replay topic whose logs were cut, to the first lost offsets.
 
     A log is cut where a broker without the last records became its leader: the group has committed
     90, and from 70 on the log has other records or none, so it begins again at 70. Others go on
@@ -176,7 +176,7 @@ def _moves_of_cut_logs(log: Log, input: Input) -> list[Move]:
 
 
 class GroupSession:
-    """A session that takes a group over, rewinds it if there are moves_of_rewind, and ends.
+    """A session that takes a group over, rewinds it if there are moves, and ends.
 
     Call `step` until it returns True, then `finish`; `run_to_end` does both.
     """

@@ -67,8 +67,8 @@ from spout.inspect.readings import (
     Reading,
     if_it_lives,
     joined,
-    late_counts,
     partition_state,
+    too_late_counts,
 )
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import (
@@ -243,7 +243,7 @@ def _parts_of_note(row: Mapping[str, Any], pause: str) -> list[str]:
 def late_notes(snapshot: Snapshot, topics: Topics) -> Iterator[str]:
     """Yield for each group with something that came too late what it was, and what moved its watermark."""
     for group in dict.fromkeys(state.group for state in snapshot.partitions):
-        counts = late_counts(snapshot.views, group).value
+        counts = too_late_counts(snapshot.views, group).value
         if counts is not None and counts.newest_note is not None:
             yield late_text(group, counts, counts.newest_note, topics)
 

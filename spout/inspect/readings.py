@@ -214,7 +214,7 @@ class SourceProgress:
         generation_start: the first position of its present generation.
         emitted_to: behind the last emitted position.
         ranges: the open ranges, in no order.
-        whole_to_ms: wall time since which more may have been emitted, as no State has it; None: none was.
+        complete_to_ms: wall time up to which the States have all; None: they have all now.
         recreated: the topic, if it was created again since its records were emitted; else empty.
     """
 
@@ -222,7 +222,7 @@ class SourceProgress:
     generation_start: int
     emitted_to: int
     ranges: Sequence[OpenRange]
-    whole_to_ms: int | None = None
+    complete_to_ms: int | None = None
     recreated: str = ""
 
     @property
@@ -277,8 +277,8 @@ def source_progress(
     generations: list[SourceGeneration] = []
     ranges: list[OpenRange] = []
     # a State is as good as new while no record has come since that it lacks
-    whole_to_ms = min((view.at_ms for view in readable if view.is_behind), default=None)
-    times_ms = [] if whole_to_ms is None else [whole_to_ms]
+    complete_to_ms = min((view.at_ms for view in readable if view.is_behind), default=None)
+    times_ms = [] if complete_to_ms is None else [complete_to_ms]
     for state_view in readable:
         generation = state_view.sources().get(source)
         if generation is not None:
@@ -291,7 +291,7 @@ def source_progress(
 
     if not generations:
         nothing_emitted = SourceProgress(
-            was_emitted=False, generation_start=0, emitted_to=0, ranges=(), whole_to_ms=whole_to_ms
+            was_emitted=False, generation_start=0, emitted_to=0, ranges=(), complete_to_ms=complete_to_ms
         )
         return Reading(nothing_emitted, as_of_ms=as_of_ms)
     newest = max(generations, key=lambda generation: generation.generation)
@@ -304,23 +304,26 @@ def source_progress(
         generation_start=generation_start,
         emitted_to=emitted_to,
         ranges=ranges,
-        whole_to_ms=whole_to_ms,
+        complete_to_ms=complete_to_ms,
         recreated=newest.topic if is_recreated else "",
     )
     return Reading(progress, as_of_ms=as_of_ms)
 
 
-def late_counts(views: Sequence[Reading[AckerView]], group: str) -> Reading[LateCounts]:
-    """Join what came too late of a group in all acker partitions; its note is the newest."""
+def too_late_counts(views: Sequence[Reading[AckerView]], group: str) -> Reading[LateCounts]:
+    """Return how many roots and rows of a group came too late, summed over all acker partitions.
+
+    Its note is the newest one.
+    """
     total = LateCounts()
     for number, view in enumerate(views):
         if view.unknown or view.value is None:
             return Reading(unknown=view.unknown or NO_STATE.format(number))
-        if view.value.owner(group) is None:  # no session of the group has come to this acker yet
+        if view.value.owner(group) is None:  # no session has owned it here, so nothing came too late
             continue
         counts = view.value.too_late.get(group)
         if counts is None:
-            # a former version writes it for no group, this one for `GROUPS_MAX` groups
+            # State of a former version has counts of no group, that of this one of at most GROUPS_MAX
             why = LEFT_OUT_OF_STATE if view.value.too_late else FORMER_STATE
             return Reading(unknown=why.format(number))
         notes = [note for note in (total.newest_note, counts.newest_note) if note is not None]
@@ -436,40 +439,48 @@ def partition_state(
     ends: Ends,
     waiting: Reading[Waiting],
     dead: Reading[Dead],
-    lives: LiveProcesses,
+    processes: LiveProcesses,
     now_ms: int,
 ) -> PartitionState:
-    """Return the state of a partition of an input; None for its number: how many there are is unknown.
+    """Return the state of a partition of an input.
 
+    `partition` None: its partitions cannot be counted, so one state is of the whole input.
     `views` are those of all acker partitions, and `now_ms` is wall time.
     """
     # what the ackers have: of the records themselves, and of their copies
-    progress: Reading[SourceProgress] = Reading(unknown=ends.end.unknown)
-    copies = progress
+    records_progress: Reading[SourceProgress] = Reading(unknown=ends.end.unknown)
+    copies_progress = records_progress
     if partition is not None:
-        progress = source_progress(views, source_of(input.id, partition), ends.topic_id)
-        copies = source_progress(views, source_of(input.id, partition, replay=True), ends.copies_topic_id)
-    emitted_to = progress.then(_emitted_to_offset)
-    pending = joined(lambda records, replayed: int(records.pending + replayed.pending), progress, copies)
-    whole_to_ms = progress.then(lambda source: source.whole_to_ms).value
-    age_ms = 0 if whole_to_ms is None else now_ms - whole_to_ms
-    why_old = why_state_is_old(lives.ackers, lives.missing_brokers)
+        source_of_records = source_of(input.id, partition)
+        source_of_copies = source_of(input.id, partition, replay=True)
+        records_progress = source_progress(views, source_of_records, ends.topic_id)
+        copies_progress = source_progress(views, source_of_copies, ends.copies_topic_id)
+    emitted_to = records_progress.then(_emitted_to_offset)
+    pending = joined(
+        lambda records, replayed: int(records.pending + replayed.pending),
+        records_progress,
+        copies_progress,
+    )
+    complete_to_ms = records_progress.then(lambda source: source.complete_to_ms).value
+    # how long the States lack something; 0: they have all now
+    age_ms = 0 if complete_to_ms is None else now_ms - complete_to_ms
+    why_old = why_state_is_old(processes.ackers, processes.missing_brokers)
 
-    def by_now(reading: Reading[U]) -> Reading[U]:
+    def unknown_if_old(reading: Reading[U]) -> Reading[U]:
         """Return a figure; where it is 0 of an old State, it is unknown: there may be more by now."""
         return without_old_zero(reading, age_ms, why_old)
 
-    def of_pending(use: Callable[..., int]) -> Reading[int]:
-        """Return a figure of the pending roots: 0 is known where some are pending."""
-        figure = joined(use, progress, copies)
-        return figure if pending.value else by_now(figure)
+    def joined_figure(use: Callable[..., int]) -> Reading[int]:
+        """Return a figure of the pending roots; where none is pending in an old State, 0 is unknown."""
+        figure = joined(use, records_progress, copies_progress)
+        return figure if pending.value else unknown_if_old(figure)
 
     def oldest_ms(*, in_state: bool) -> Reading[int]:
-        def older(records: SourceProgress, replayed: SourceProgress) -> int:
+        def older_of_both(records: SourceProgress, replayed: SourceProgress) -> int:
             age_ms = records.oldest_ms(now_ms, in_state=in_state)
             return max(age_ms, replayed.oldest_ms(now_ms, in_state=in_state))
 
-        return of_pending(older)
+        return joined_figure(older_of_both)
 
     # what waits, and what died
     partition_id = input.id, -1 if partition is None else partition  # nothing waits in partition -1
@@ -481,41 +492,43 @@ def partition_state(
         waits_for = blocked.then(lambda records: _waits_for_text(records, now_ms))
     own_dead = dead.then(lambda records: records.get(partition, _NO_DEAD))
 
-    late = late_counts(views, input.group)
-    too_late = late.then(lambda counts: counts.roots)
-    dropped_rows = late.then(lambda counts: counts.rows)
+    counts_of_group = too_late_counts(views, input.group)
+    too_late = counts_of_group.then(lambda counts: counts.roots)
+    dropped_rows = counts_of_group.then(lambda counts: counts.rows)
     if not pending.value:  # else the row says how old its figures are
-        too_late = by_now(too_late)
-        dropped_rows = by_now(dropped_rows)
+        too_late = unknown_if_old(too_late)
+        dropped_rows = unknown_if_old(dropped_rows)
 
-    blocking = by_now(progress.then(lambda source: source.blocking))
-    stopped = "" if lives.is_read else input.stopped
-    why = _recreated_text(input, progress, copies)
-    if why is None:
-        why = _why_commit_waits(blocking, emitted_to, ends.committed, lives, now_ms, stopped)
+    blocking = unknown_if_old(records_progress.then(lambda source: source.blocking))
+    stopped = "" if processes.is_read else input.stopped
+    why_commit_waits = _recreated_text(input, records_progress, copies_progress)
+    if why_commit_waits is None:
+        why_commit_waits = _why_commit_waits(blocking, emitted_to, ends.committed, processes, now_ms, stopped)
+    emitted = records_progress.then(lambda source: source.emitted_to - source.generation_start)
     return PartitionState(
         source=f"{input.name}/{'?' if partition is None else partition}",
         group=input.group,
-        emitted=by_now(progress.then(lambda source: source.emitted_to - source.generation_start)),
-        emitted_to=by_now(emitted_to),
+        emitted=unknown_if_old(emitted),
+        emitted_to=unknown_if_old(emitted_to),
         end=ends.end,
-        pending=by_now(pending),
+        pending=unknown_if_old(pending),
         pending_max=input.max_spout_pending,
         oldest_ms=oldest_ms(in_state=False),
-        in_state=of_pending(lambda records, replayed: records.in_state + replayed.in_state),
+        in_state=joined_figure(lambda records, replayed: records.in_state + replayed.in_state),
         oldest_in_state_ms=oldest_ms(in_state=True),
         blocking=blocking.then(lambda range: int(offset_of(range.first))),
-        why=why,
+        why=why_commit_waits,
         committed=ends.committed,
-        lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, due),
+        lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies_progress, pending, due),
         replays_due=due,
+        # the name in JSON for what is blocked
         held=blocked.then(lambda records: records.blocked),
         waits_for=waits_for,
         dead_letters=own_dead.then(lambda records: len(records.offsets)),
-        as_of_ms=_age_of_oldest(progress, copies, now_ms),
-        query_lives=lives.query,
-        ackers=lives.ackers,
-        replay_workers=lives.replay_workers,
+        as_of_ms=_age_of_oldest(records_progress, copies_progress, now_ms),
+        query_lives=processes.query,
+        ackers=processes.ackers,
+        replay_workers=processes.replay_workers,
         replays_wait=waiting.then(lambda replays: _why_replays_stop(input, partition, replays)),
         too_late=too_late,
         dropped_rows=dropped_rows,
@@ -526,8 +539,8 @@ def partition_state(
         is_old=age_ms >= OLD_MS,
         why_old=why_old,
         start=ends.start,
-        progress=progress,
-        copies=copies,
+        progress=records_progress,
+        copies=copies_progress,
         copies_end=ends.copies_end,
         due_at=waiting.then(lambda replays: replays.offsets.get(partition_id, NOTHING_WAITS)),
         copies_due_at=waiting.then(lambda replays: replays.copies.get(partition_id, NOTHING_WAITS)),
@@ -558,19 +571,23 @@ def _age_of_oldest(
 
 
 def _lag(
-    start: int,
-    end: int,
+    log_start: int,
+    log_end: int,
     copies_end: int,
     emitted_to: int | None,
-    copies: SourceProgress,
-    pending: int,
-    due: int,
+    copies_progress: SourceProgress,
+    pending_count: int,
+    due_count: int,
 ) -> int:
-    """Return how many records are not done: not emitted yet, pending, or due for a replay."""
-    first_not_emitted = start if emitted_to is None else emitted_to
-    not_emitted = max(0, end - first_not_emitted)
-    copies_not_emitted = max(0, copies_end - int(offset_of(copies.emitted_to)))
-    return not_emitted + copies_not_emitted + pending + due
+    """Return how many records are not done: not emitted yet, pending, or due for a replay.
+
+    `log_start`, `log_end` and `copies_end` are offsets of the topic and of its replay topic.
+    `emitted_to` is the offset behind the last emitted record; None: none was emitted.
+    """
+    first_not_emitted = log_start if emitted_to is None else emitted_to
+    not_emitted = max(0, log_end - first_not_emitted)
+    copies_not_emitted = max(0, copies_end - int(offset_of(copies_progress.emitted_to)))
+    return not_emitted + copies_not_emitted + pending_count + due_count
 
 
 def _waits_for_text(blocked: BlockedRecords, now_ms: int) -> str:
@@ -600,32 +617,40 @@ def _why_commit_waits(
     blocking: Reading[OpenRange],
     emitted_to: Reading[int],
     committed: Reading[int],
-    lives: LiveProcesses,
+    processes: LiveProcesses,
     now_ms: int,
     stopped: str,
 ) -> Reading[str]:
     """Describe what blocks the commit; empty: all that was emitted is committed.
 
-    `stopped` says why the input is stopped on purpose; empty: it is not.
+    Args:
+        blocking: the open range with the lowest position; no value: nothing is open.
+        emitted_to: the offset behind the last emitted record; no value: none was emitted.
+        committed: the group's offset; no value: it has none.
+        processes: which of them live.
+        now_ms: wall time.
+        stopped: why the input is stopped on purpose; empty: it is not.
     """
     if blocking.value is not None:
-        return joined(lambda range, _emitted: _why_open(range, lives, now_ms), blocking, emitted_to)
+        # emitted_to adds nothing to the text: if it is unknown, so is the reason
+        return joined(lambda range, _emitted: _why_open(range, processes, now_ms), blocking, emitted_to)
 
     # `blocking` has no value: it is joined so that where it is unknown, so is the reason
     def why_not_committed(_blocking: None, emitted_to: int | None, committed: int | None) -> str:
         if emitted_to is None or committed is None or committed >= emitted_to:
             return ""
         settled = "all is settled, and not committed yet"
-        if lives.missing_brokers or stopped:
+        # while a broker is missing it is unknown whether a query lives; a stopped input needs none
+        if processes.missing_brokers or stopped:
             return settled
         return f"{settled}; if it stays so, no query of the group runs"
 
     return joined(why_not_committed, blocking, emitted_to, committed)
 
 
-def _why_open(range: OpenRange, lives: LiveProcesses, now_ms: int) -> str:
+def _why_open(range: OpenRange, processes: LiveProcesses, now_ms: int) -> str:
     """Describe how long a range is open, and when it times out."""
-    timeout = timeout_text(range, lives.query, lives.ackers)
+    timeout = timeout_text(range, processes.query, processes.ackers)
     if timeout == CLOCK_STOPPED:
         timeout += ": no query lives"
     where = f" {HELD_BY_SPARK}" if range.in_state else ""

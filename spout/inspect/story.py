@@ -23,7 +23,7 @@ from acker.wire.events import Lost
 from acker.wire.lateness import TooLate
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
-from replay.records.due import LEFT_OUT, Due, Loss, left_out_by, left_out_entry
+from replay.records.due import LEFT_OUT, Due, Loss, left_out_count, left_out_entry
 from replay.records.headers import Lineage
 from replay.records.letters import Letter
 from replay.worker.fetch import Absence
@@ -127,19 +127,22 @@ class TracedEmission:
 
     @property
     def loss(self) -> Loss | None:
-        """How it was lost, if a verdict says that it was; the error is the verdict's, with its parents."""
+        """How its verdict says that it was lost; None: no verdict says so.
+
+        The error has its base classes.
+        """
         lost = self.verdict.lost if self.verdict is not None else None
         if lost is None:
             return None
         return Loss(
-            self.lineage.attempt,
-            lost.reason,
-            lost.operator,
-            lost.error,
-            lost.message,
-            lost.emitted_wall,
+            attempt=self.lineage.attempt,
+            reason=lost.reason,
+            operator=lost.operator,
+            error=lost.error,
+            message=lost.message,
+            emitted_ms=lost.emitted_wall,
             age_ms=max(0, lost.decided_at - lost.emitted_at),
-            root=self.name,
+            root=self.name,  # with the generation; histories have the place
         )
 
     @property
@@ -227,15 +230,16 @@ def is_letter_of(letter: Letter, emission: TracedEmission) -> bool:
 
     After a rewind the record is emitted again at the same place, and may have a letter of the
     generation before. Without the verdict of the emission nobody can tell the two letters apart, so
-    none is taken for its own.
+    none counts as its own.
     """
+    # a generation above 0: the record was emitted before, at the same place
     is_rewound = not emission.copy and generation_of(emission.root.position) > 0
     if is_rewound and emission.loss is None:
         return False
-    return may_follow(letter.history, emission)
+    return may_come_from(letter.history, emission)
 
 
-def may_follow(history: Sequence[Loss], emission: TracedEmission) -> bool:
+def may_come_from(history: Sequence[Loss], emission: TracedEmission) -> bool:
     """Return whether a copy or letter with this history may come of an emission that was lost.
 
     It may if the history has a loss of the same place and time. Without a history it may, too; and
@@ -248,14 +252,12 @@ def may_follow(history: Sequence[Loss], emission: TracedEmission) -> bool:
 
 
 def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
-    """Return a row for each emission; if its record was not read, the row comes from the history.
+    """Return a row for each emission, and for each loss that only a history has.
 
-    A blocked record is emitted again in every `hold`: what is between two emissions that the same record
-    blocked `repeats` them, and need not be shown.
+    They are in this order: the record in former generations; losses from then that only a history
+    has; copies from then; the present emission; later losses that only a history has; later copies.
 
-    The rows are in this order: emissions of the record in former generations; losses of then that
-    only a history has; copies of then, and the present emission of the record; losses since that
-    only a history has; copies since.
+    Column `repeats`: a blocked row whose neighbours the same record blocked. It need not be shown.
     """
     emissions = evidence.emissions
     # 1. a row for each emission
@@ -265,25 +267,25 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
         rows.append(_row_of(emission, loss, now_ms))
 
     # 2. the losses that only a history has, before and since the present emission of the record
-    record_indices = [index for index, emission in enumerate(emissions) if not emission.copy]
-    present_since_ms = _present_since_ms(emissions[record_indices[-1]]) if record_indices else None
+    indices_of_record = [index for index, emission in enumerate(emissions) if not emission.copy]
+    present_since_ms = _present_since_ms(emissions[indices_of_record[-1]]) if indices_of_record else None
     rows_before: list[dict[str, Any]] = []
     rows_since: list[dict[str, Any]] = []
     for loss in losses_without_emission:
         is_since = present_since_ms is not None and loss.emitted_ms >= present_since_ms
-        (rows_since if is_since else rows_before).append(_row_of_loss(loss))
+        if is_since:
+            rows_since.append(_row_of_loss(loss))
+        else:
+            rows_before.append(_row_of_loss(loss))
 
     # 3. all of them in order; the emissions of former generations of the record are the first
-    former_end = max(0, len(record_indices) - 1)
-    present_end = record_indices[-1] + 1 if record_indices else 0
-    return _with_repeats(
-        [
-            *rows[:former_end],
-            *rows_before,
-            *rows[former_end:present_end],
-            *rows_since,
-            *rows[present_end:],
-        ]
+    former_end = max(0, len(indices_of_record) - 1)
+    present_end = indices_of_record[-1] + 1 if indices_of_record else 0
+    rows_of_former = rows[:former_end]
+    rows_up_to_present = rows[former_end:present_end]
+    rows_of_copies_since = rows[present_end:]
+    return _with_repeats_column(
+        [*rows_of_former, *rows_before, *rows_up_to_present, *rows_since, *rows_of_copies_since]
     )
 
 
@@ -307,7 +309,7 @@ def losses_of_history(evidence: Evidence) -> HistoryLosses:
     A history names a root by its place alone. After a rewind the record is emitted again at the
     same place, so a loss at that place may be of a former generation.
     """
-    loss_by_root = {loss.root: loss for loss in evidence.history}
+    loss_by_place = {loss.root: loss for loss in evidence.history}
     by_emission: list[Loss | None] = []
     shown_losses: set[tuple[str, int]] = set()  # by root and time of emission
     for emission in evidence.emissions:
@@ -315,19 +317,18 @@ def losses_of_history(evidence: Evidence) -> HistoryLosses:
         is_rewound = not emission.copy and generation_of(emission.root.position) > 0
         loss = None
         if emission.state in (SETTLED, UNKNOWN) and not is_rewound:
-            loss = loss_by_root.get(emission.place)
+            loss = loss_by_place.get(emission.place)
         by_emission.append(loss)
         if loss is not None:
             shown_losses.add((loss.root, loss.emitted_ms))
         if emission.loss is not None:
             shown_losses.add((emission.place, emission.loss.emitted_ms))
-    without_emission = [
-        loss for loss in _merged(evidence.history) if (loss.root, loss.emitted_ms) not in shown_losses
-    ]
+    losses = _with_one_left_out_entry(evidence.history)
+    without_emission = [loss for loss in losses if (loss.root, loss.emitted_ms) not in shown_losses]
     return HistoryLosses(by_emission, without_emission)
 
 
-def _with_repeats(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_repeats_column(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows with a column `repeats`: one record blocked it and both neighbours."""
     # the message of a blocked emission names the record that blocks it; empty: it is not blocked
     blocked_by = [row["message"] if row["error"] == HELD else "" for row in rows]
@@ -339,41 +340,43 @@ def _with_repeats(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows_with_repeats
 
 
-def _present_since_ms(present: TracedEmission) -> int | None:
-    """Return since when what was lost is of the present generation, wall time.
+def _present_since_ms(present_emission: TracedEmission) -> int | None:
+    """Return from which wall time on a loss that only a history has is of the present generation.
 
-    0: there is no former generation. None: nobody knows, so what was lost counts as of former ones.
+    0: there is no former generation, so all losses are of the present one. None: no loss of the
+    present emission was read, so all of them count as losses of former generations.
     """
-    if not generation_of(present.root.position):
+    if not generation_of(present_emission.root.position):
         return 0
-    return None if present.loss is None else present.loss.emitted_ms
+    return None if present_emission.loss is None else present_emission.loss.emitted_ms
 
 
-def _merged(history: Sequence[Loss]) -> Sequence[Loss]:
+def _with_one_left_out_entry(history: Sequence[Loss]) -> Sequence[Loss]:
     """Return the losses of several joined histories, with one entry for those that all have left out.
 
     A history has the first loss and the last ones; an entry stands for those between, and counts
     them. What one history has left out, another may have.
     """
-    losses = [loss for loss in history if not left_out_by(loss)]
+    losses = [loss for loss in history if not left_out_count(loss)]
     if len(losses) == len(history):
         return losses
-    entry = [loss for loss in history if left_out_by(loss)][-1]
+    entry = [loss for loss in history if left_out_count(loss)][-1]
     listed_count = 0
     for loss in losses[1:]:
         is_last_left_out = (loss.emitted_ms, loss.attempt) == (entry.emitted_ms, entry.attempt)
         if loss.error != HELD and (loss.emitted_ms < entry.emitted_ms or is_last_left_out):
             listed_count += 1
-    missing_count = left_out_by(entry) - listed_count
+    missing_count = left_out_count(entry) - listed_count
     if missing_count <= 0:
         return losses
     return [*losses[:1], left_out_entry(entry, missing_count), *losses[1:]]
 
 
 def _row_of(emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> dict[str, Any]:
-    """Return the row of an emission; `loss_in_history` says in place of a verdict how it was lost.
+    """Return the row of an emission.
 
-    None: its verdict, or that it is open, says what became of it.
+    `loss_in_history` is how a later history has it; then the row is that of this loss, since no
+    verdict was read. None: the row is of its verdict, or of its state if it has none.
     """
     if loss_in_history is not None:
         return _row_of_loss(loss_in_history)
@@ -395,6 +398,7 @@ def _row_of(emission: TracedEmission, loss_in_history: Loss | None, now_ms: int)
         row = _row_of_loss(emission.loss)
     if emission.verdict is not None:
         row |= {"settled": moment(emission.verdict.at_ms), "verdict": emission.verdict.place}
+    # an emission with a verdict is not open
     return row | {"left_ms": open_range.left_ms if open_range else None}
 
 
@@ -403,7 +407,8 @@ def _row_of_loss(loss: Loss) -> dict[str, Any]:
     return {
         "attempt": loss.attempt,
         "root": name_field(loss.root),
-        "state": LEFT_OUT if left_out_by(loss) else loss.reason.value,
+        # LEFT_OUT: the entry stands for several losses that a full history lacks
+        "state": LEFT_OUT if left_out_count(loss) else loss.reason.value,
         "emitted": moment(loss.emitted_ms),
         "age_ms": loss.age_ms or None,  # 0: nobody knows, since the session's clock did not move
         "left_ms": None,

@@ -165,12 +165,16 @@ class VerdictCounts:
 
         A step is unknown where not all of its verdicts were counted yet.
         """
+        # the step in which `now_ms` lies is not over: it is left out
         end_step = now_ms // RATES_EVERY_MS
         first_step = end_step - SERIES_MS // RATES_EVERY_MS
         counted_to_step = self.counted_to_ms // RATES_EVERY_MS
-        self._counts = {key: counts for key, counts in self._counts.items() if key[1] >= first_step}
+        # the key is an input and a step of RATES_EVERY_MS
+        self._counts = {
+            (name, step): counts for (name, step), counts in self._counts.items() if step >= first_step
+        }
 
-        def points(name: str, verdict: Verdict) -> list[int | None]:
+        def counts_by_step(name: str, verdict: Verdict) -> list[int | None]:
             counts: list[int | None] = []
             for step in range(first_step, end_step):
                 of_step = self._counts.get((name, step), Counter[Verdict]())
@@ -180,9 +184,9 @@ class VerdictCounts:
         return {
             name: RateSeries(
                 first_ms=first_step * RATES_EVERY_MS,
-                acked=points(name, Verdict.ACKED),
-                failed=points(name, Verdict.FAILED),
-                timed_out=points(name, Verdict.TIMED_OUT),
+                acked=counts_by_step(name, Verdict.ACKED),
+                failed=counts_by_step(name, Verdict.FAILED),
+                timed_out=counts_by_step(name, Verdict.TIMED_OUT),
             )
             for name in names
         }

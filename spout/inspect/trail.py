@@ -71,7 +71,7 @@ from spout.inspect.story import (
     PassedHere,
     TracedEmission,
     is_letter_of,
-    may_follow,
+    may_come_from,
 )
 from spout.inspect.tables import UNKNOWN
 from spout.planning.session import SessionName
@@ -315,17 +315,17 @@ class EvidenceReader:
                 evidence = self._read_once(followed, infos)
             except OutOfRange:  # an acker has shortened a log that was just being read
                 continue
-            if evidence_before is not None or not _is_nowhere(evidence):
+            if evidence_before is not None or not _has_no_later_record(evidence):
                 return evidence
             evidence_before = evidence
         return self._read_once(followed, infos)
 
-    def _read_once(self, followed: InputRecord, infos: Mapping[str, TopicInfo | None]) -> Evidence:
+    def _read_once(self, followed: InputRecord, info_by_topic: Mapping[str, TopicInfo | None]) -> Evidence:
         """Read everything about a record once, in the steps of `read_evidence`.
 
-        `infos` are by the name of the topic; None: it is missing.
+        `info_by_topic` are by the name of the topic; None: it is missing.
         """
-        missing = frozenset(name for name, info in infos.items() if info is None)
+        missing = frozenset(name for name, info in info_by_topic.items() if info is None)
         wait_ms = self._limits.operation_timeout_ms
         log_reader = Tails(self._log, wait_ms, self._records_max, missing=missing)
         input = followed.input
@@ -333,28 +333,29 @@ class EvidenceReader:
 
         # 1. the record, its copies and its dead letters
         record: Record | Absence | None = None
-        committed: int | None = None
+        # end: behind all records; stable_end: behind those of ended transactions
         end = stable_end = followed.offset + 1  # of a missing topic: as if the record were there
         if input.topic not in missing:
             end = self._log.ends([place])[place]  # first: a record may be committed in the meantime
             record, stable_end = self._record(input.topic, followed.partition, followed.offset)
         what_is_unknown = "older copies are unknown"
-        all_copies = log_reader.read_last(input.replay_topic, followed.partition, what_is_unknown)
-        copies = [copy for copy in all_copies if _lineage_of(copy).origin == str(followed)]
+        copies_of_partition = log_reader.read_last(input.replay_topic, followed.partition, what_is_unknown)
+        copies = [copy for copy in copies_of_partition if _lineage_of(copy).origin == str(followed)]
         letters, stacks = self._letters(followed, log_reader)
 
         # 2. the ackers' state of each emission
         acker = self._topics.acker
         ack_topics = AckTopicSearch(log_reader, acker.topics, acker.partitions)
-        emission_reader = _EmissionReader(self._view_reader, ack_topics, log_reader, infos)
+        emission_reader = _EmissionReader(self._view_reader, ack_topics, log_reader, info_by_topic)
         emissions = emission_reader.read_all(followed, copies, is_written=followed.offset < end)
 
         # 3. verdicts, and what waits; 4. of a root that timed out, what was acked
         roots = [emission.root for emission in emissions]
         verdicts = ack_topics.find_verdicts(roots)
-        dues, fold = ack_topics.find_dues(roots)
+        dues, due_fold = ack_topics.find_dues(roots)
         emissions = [self._with_verdict(emission, verdicts, ack_topics) for emission in emissions]
-        # of former generations the ackers have nothing: only what a verdict or a note says counts
+        # for a former generation the ackers have no state, so an emission without a verdict or a note is
+        # left out
         emissions = [
             emission
             for emission in emissions
@@ -362,15 +363,17 @@ class EvidenceReader:
         ]
         emissions = _by_generation(emissions)
 
+        # None: unknown, since there is no verdict or no _ack_due
         taken_over: bool | None = None
         if emissions and self._topics.ack_topics.due not in missing:
             last_root = emissions[-1].root
-            progress = fold.progress.get(ack_topics.acker_of(last_root))
+            progress = due_fold.progress.get(ack_topics.acker_of(last_root))
             taken_over = _taken_over(verdicts.verdicts.get(last_root), progress)
+        committed: int | None = None
         if input.topic not in missing:
             committed = self._log.committed(input.group, [place]).get(place)
-        pause = fold.paused().get(input.id)
-        without_note = [
+        pause = due_fold.paused().get(input.id)
+        missing_without_note = [
             name for name in sorted(missing) if not any(name in note for note in log_reader.notes)
         ]
         histories = [history_of(copy.headers) for copy in copies]
@@ -389,7 +392,7 @@ class EvidenceReader:
             taken_over=taken_over,
             committed=committed,
             history=_joined_history(histories),
-            notes=[*log_reader.notes, *(MISSING.format(name) for name in without_note)],
+            notes=[*log_reader.notes, *(MISSING.format(name) for name in missing_without_note)],
             paused=pause.why if pause else "",
             missing=sorted(missing),
             uncommitted=stable_end <= followed.offset < end,
@@ -399,18 +402,19 @@ class EvidenceReader:
     def _with_verdict(
         self, emission: TracedEmission, root_verdicts: RootVerdicts, ack_topics: AckTopicSearch
     ) -> TracedEmission:
-        """Return an emission with its verdict, what was too late of it, and calls that passed.
+        """Return an emission with its verdict, what a watermark dropped of it, and its passed calls.
 
-        One that timed out gets how many batches acked a part of it, too, since somebody asks who
-        was late.
+        These are calls of bolts that hung or died on it, and passed when they were repeated. For a
+        root that timed out, it also has how many batches acked a part of it: how far it came.
         """
         root = emission.root
         if root in root_verdicts.verdicts:
             emission = replace(emission, verdict=root_verdicts.verdicts[root])
         loss = emission.loss
         if loss is not None and loss.reason is Verdict.TIMED_OUT:
-            value = ack_topics.value_of_settled(root, loss.emitted_ms)
-            emission = replace(emission, batches=value.batch_count if value else None)
+            # None: not all acks of the root were read
+            root_value = ack_topics.value_of_settled(root, loss.emitted_ms)
+            emission = replace(emission, batches=root_value.batch_count if root_value else None)
         too_late = root_verdicts.too_late.get(root)
         if too_late is not None:
             emission = replace(emission, late=too_late, late_by=self._late_by(too_late))
@@ -654,7 +658,7 @@ class _EmissionReader:
         source = source_of(input.id, followed.partition, replay=False)
         copies_source = source_of(input.id, followed.partition, replay=True)
         view = self._view(Root(source, position_at(0, followed.offset)))
-        first_position, self.is_recreated = self._first_present(view, source, input.topic)
+        first_position, self.is_recreated = self._first_position_now(view, source, input.topic)
         present = generation_of(first_position)
         has_present = is_written or not self.is_recreated
         emissions: list[TracedEmission] = []
@@ -665,7 +669,7 @@ class _EmissionReader:
             if is_former or root.position >= first_position:
                 emission = self._emission(input, root, Lineage(str(followed)), str(followed))
                 emissions.append(replace(emission, former=is_former))
-        first_of_copies, _ = self._first_present(view, copies_source, input.replay_topic)
+        first_of_copies, _ = self._first_position_now(view, copies_source, input.replay_topic)
         generation_of_copies = generation_of(first_of_copies)
         for copy in copies:
             root = Root(copies_source, position_at(generation_of_copies, copy.offset))
@@ -674,15 +678,16 @@ class _EmissionReader:
             emissions.append(replace(emission, history=history_of(copy.headers)))
         return emissions
 
-    def _first_present(self, view: AckerView | None, source: int, topic: str) -> tuple[int, bool]:
-        """Return the first position in a source's log now, and whether its topic is a new one.
+    def _first_position_now(self, view: AckerView | None, source: int, topic: str) -> tuple[int, bool]:
+        """Return the first position of a source's present log, and whether its topic was created again.
 
-        Of a source that no acker has in its State, all positions are in it.
+        (0, False) if no acker has the source in its State.
         """
         latest = view.sources().get(source) if view else None
         if latest is None:
             return 0, False
         info = self._infos[topic]
+        # without an id the topic counts as the one of before
         return first_present(latest, "" if info is None else info.id)
 
     def _emission(self, input: Input, root: Root, lineage: Lineage, place: str) -> TracedEmission:
@@ -751,13 +756,15 @@ def _by_generation(emissions: Sequence[TracedEmission]) -> list[TracedEmission]:
     earlier_copies = copies
     copies_of_present: list[TracedEmission] = []
     if present.loss is not None:
-        earlier_copies = [copy for copy in copies if not may_follow(copy.history, present)]
-        copies_of_present = [copy for copy in copies if may_follow(copy.history, present)]
+        earlier_copies = [copy for copy in copies if not may_come_from(copy.history, present)]
+        copies_of_present = [copy for copy in copies if may_come_from(copy.history, present)]
     return [*former, *earlier_copies, present, *copies_of_present]
 
 
-def _is_nowhere(evidence: Evidence) -> bool:
-    """Return whether the last emission was lost and taken over, and what became of it was not read.
+def _has_no_later_record(evidence: Evidence) -> bool:
+    """Return whether the last emission was lost and accepted, and no later record of it was read.
+
+    Neither its entry nor its dead letter was; a copy would be the last emission itself.
 
     A replay worker may have written its copy or letter while one topic was read after another.
     """

@@ -127,14 +127,14 @@ class _WaitingRoot(NamedTuple):
     """One root that waits.
 
     Attributes:
-        offset: of its record in its own topic; -1: that of a copy, whose origin is unknown.
-        copy: offset of that copy on the replay topic; -1: it is none.
+        record_offset: of its record in its own topic; -1: it is a copy, and its origin is unknown.
+        copy_offset: of that copy on the replay topic; -1: it is none.
         origin: of an ordered input ``topic/partition@offset`` of the record; else None.
     """
 
     partition_id: PartitionId
-    offset: int
-    copy: int
+    record_offset: int
+    copy_offset: int
     due_ms: int
     is_blocked: bool
     is_aside: bool = False
@@ -170,17 +170,19 @@ class WaitingRoots:
         self._verdict_places = [TopicPartition(names.verdict, number) for number in numbers]
         self._due_topic = names.due
         places = [TopicPartition(names.due, number) for number in numbers]
+        # damaged records are passed over
         self._due_follower = Follower(log, places, read_max, on_damage=pass_damage)
         # by verdict partition: lost roots that no worker has taken over, in the order of the log
         self._lost_by_partition: dict[int, deque[_LostRoot]] = {number: deque() for number in numbers}
-        # reads the verdicts that no worker has taken over, and where it began or is
+        # reads the verdicts that no worker has accepted; None: no read has opened it
         self._verdict_follower: Follower | None = None
+        # by partition: the offset behind the last verdict that it has read, at first where it begins
         self._verdict_offsets: dict[TopicPartition, int] = {}
         # by verdict partition: when its worker wrote its last progress
         self._progress_times: dict[int, WriterTime] = {}
         ordered_inputs = frozenset(input.id for input in topics.inputs.values() if input.ordered)
-        self._entries = _ShownEntries(ordered_inputs)
-        self._fold = DueFold(self._entries.read_entry, self._entries)
+        self._shown_entries = _ShownEntries(ordered_inputs)
+        self._due_fold = DueFold(self._shown_entries.read_entry, self._shown_entries)
 
     def read(self) -> Waiting:
         """Read what is new, and return what waits.
@@ -199,13 +201,13 @@ class WaitingRoots:
         if not self._due_follower.is_whole:
             raise NotWhole(not_whole(self._due_topic, self._due_follower))
         # 2. up to where each worker has taken verdicts over
-        what = "what is lost and not taken over"
-        starts = all_answers(self._log.bounds(Bound.START, self._verdict_places), what)
-        ends = all_answers(self._log.bounds(Bound.STABLE_END, self._verdict_places), what)
+        what_is_unknown = "what is lost and not taken over"
+        starts = all_answers(self._log.bounds(Bound.START, self._verdict_places), what_is_unknown)
+        ends = all_answers(self._log.bounds(Bound.STABLE_END, self._verdict_places), what_is_unknown)
         committed = self._log.committed(self._group, self._verdict_places)
         # a worker that has written no progress begins at its group's commit
         progress_by_place = {
-            place: self._fold.progress.get(place.partition) or Progress(committed.get(place, 0), 0)
+            place: self._due_fold.progress.get(place.partition) or Progress(committed.get(place, 0), 0)
             for place in self._verdict_places
         }
         next_offsets = {
@@ -219,15 +221,15 @@ class WaitingRoots:
                 lost_roots.append(_LostRoot(record.offset, index, root))
             self._verdict_offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
         # 4. what each worker has taken over, and what it has not
-        due_by_partition = Counter(partition for partition, _ in self._entries.waiting)
+        due_by_partition = Counter(partition for partition, _ in self._shown_entries.waiting)
         partitions: list[ReplayPartition] = []
         for place, progress in progress_by_place.items():
             lost_roots = self._lost_by_partition[place.partition]
             # of the verdict at `next` the worker has taken over the first `skip` roots
-            first_untaken = (progress.next, progress.skip)
+            first_not_accepted = (progress.next, progress.skip)
             while lost_roots:
                 oldest = lost_roots[0]
-                if (oldest.verdict_offset, oldest.root_index) >= first_untaken:
+                if (oldest.verdict_offset, oldest.root_index) >= first_not_accepted:
                     break
                 lost_roots.popleft()
             partition = ReplayPartition(
@@ -237,16 +239,17 @@ class WaitingRoots:
                 next=next_offsets[place],
             )
             partitions.append(partition)
+        # only here: what was read stays, and the next call goes on
         if not follower.is_whole:
             raise NotWhole(not_whole(self._verdict_places[0].topic, follower))
-        entries = self._entries.waiting.values()
+        entries = self._shown_entries.waiting.values()
         return Waiting(
             due=Counter(root.partition_id for root in self._all_roots()),
-            offsets=self._offsets(lambda root: root.offset),
-            copies=self._offsets(lambda root: root.copy),
+            offsets=self._offsets(lambda root: root.record_offset),
+            copies=self._offsets(lambda root: root.copy_offset),
             blocked=self._blocked(),
             aside=Counter(root.partition_id for root in entries if root.is_aside),
-            pauses=self._fold.paused(),
+            pauses=self._due_fold.paused(),
             partitions=partitions,
             written=dict(self._progress_times),
         )
@@ -278,7 +281,7 @@ class WaitingRoots:
 
     def _all_roots(self) -> Iterator[_WaitingRoot]:
         """Yield the roots that have an entry, and those that no worker has taken over."""
-        yield from self._entries.waiting.values()
+        yield from self._shown_entries.waiting.values()
         yield from self._roots_not_taken_over()
 
     def _roots_not_taken_over(self) -> Iterator[_WaitingRoot]:
@@ -315,9 +318,9 @@ class WaitingRoots:
         counted, and none of them is the first: when it is due is not decided yet.
         """
         blocked: dict[PartitionId, BlockedRecords] = {}
-        ordered_roots = [root for root in self._entries.waiting.values() if root.origin is not None]
+        ordered_roots = [root for root in self._shown_entries.waiting.values() if root.origin is not None]
         # a copy that was put aside comes last: where it is from is still unknown
-        ordered_roots.sort(key=lambda root: OFFSET_MAX if root.offset < 0 else root.offset)
+        ordered_roots.sort(key=lambda root: OFFSET_MAX if root.record_offset < 0 else root.record_offset)
         for root in ordered_roots:
             # the first root of a partition makes its entry, with its own origin and due time
             blocker = BlockedRecords(0, root.origin or "", root.due_ms)
@@ -337,11 +340,11 @@ class WaitingRoots:
 
     def _read_record(self, record: Record) -> None:
         """Apply a record of ``_ack_due`` to what waits; keep when a worker wrote its progress."""
-        meaning = self._fold.put(record)
+        meaning = self._due_fold.put(record)
         if isinstance(meaning, Progress):
             self._progress_times[record.partition] = writer_time(record)
         elif isinstance(meaning, Flawed) and meaning.root is not None:
-            self._entries.note_flawed(record, meaning.root)
+            self._shown_entries.note_flawed(record, meaning.root)
 
 
 class _ShownEntries:
@@ -395,17 +398,20 @@ class _ShownEntries:
 def _waiting_root(
     root: Root,
     due_ms: int,
-    due: Due | None = None,
+    entry: Due | None = None,
     *,
     is_blocked: bool = False,
     is_aside: bool = False,
     origin: str | None = None,
 ) -> _WaitingRoot:
-    """Return a root that waits; `due` is its whole entry, and None: it was not read."""
+    """Return a root that waits.
+
+    `entry` is that of `_ack_due`; None: it was not decoded. `copy_offset` -1: the root is no copy.
+    """
     return _WaitingRoot(
         partition_id=(input_id_of(root.source), partition_of(root.source)),
-        offset=_record_offset(root, due),
-        copy=int(offset_of(root.position)) if is_replay(root.source) else -1,
+        record_offset=_record_offset(root, entry),
+        copy_offset=int(offset_of(root.position)) if is_replay(root.source) else -1,
         due_ms=due_ms,
         is_blocked=is_blocked,
         is_aside=is_aside,

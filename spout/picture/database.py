@@ -100,13 +100,13 @@ class Picture:
         has_limits: bool = True,
         file: Path | None = None,
     ) -> None:
-        """Make an empty one, or open the one that is kept in a file.
+        """Open an empty picture in memory, or the one in a file.
 
         Args:
-            has_payloads: whether what records themselves hold is kept.
+            has_payloads: whether payloads and headers of records are kept.
             hides_secrets: whether what looks like a secret is cut out of messages.
-            has_limits: whether what a query of a person could not read is left out, and payloads
-                beyond the limit of all together. Without limits it is for a few letters.
+            has_limits: whether a value that is too long for a query is left out, and payloads
+                beyond the limit of all together. Without limits a picture is for a few letters.
             file: where it is kept, for this process alone; None: in memory. `sqlite3.Error`: the
                 file cannot be used.
         """
@@ -118,19 +118,19 @@ class Picture:
             file or ":memory:",
             isolation_level=None,
             timeout=_LOCK_WAIT_S,
-            # who has a file sees to it that one thread at a time asks
+            # several threads use a picture in a file; its owner lets one at a time do so
             check_same_thread=file is None,
         )
         try:
             self.connection.execute("PRAGMA temp_store = MEMORY")
             if file is not None:
                 self._lock_file()
-            if not self._schema():
+            if not self._statements_in_database():  # a database without a table is new
                 self._make_tables(APPLICATION_ID if file is None else KEPT_APPLICATION_ID)
         except sqlite3.Error:
             self.connection.close()
             raise
-        # by table and column: what turns a value into the database's
+        # by table and column: the function that turns a value of a row into what SQLite stores
         self._converters: dict[str, dict[str, Callable[[Value], Value]]] = {}
         for table in TABLES.values():
             self._converters[table.name] = {
@@ -143,7 +143,7 @@ class Picture:
         self.connection.execute("BEGIN EXCLUSIVE")
         self.connection.execute("COMMIT")
 
-    def _schema(self) -> set[str]:
+    def _statements_in_database(self) -> set[str]:
         """Return the statements by which the database's tables and indexes were made."""
         query = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
         return {statement for (statement,) in self.connection.execute(query)}
@@ -159,7 +159,7 @@ class Picture:
     def has_its_tables(self) -> bool:
         """Return whether the tables are those of this version; else another one made the file."""
         (version_of_file,) = self.connection.execute("PRAGMA user_version").fetchone()
-        return version_of_file == VERSION and self._schema().issuperset(statements())
+        return version_of_file == VERSION and self._statements_in_database().issuperset(statements())
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -227,7 +227,7 @@ class Picture:
         column_names: tuple[str, ...],
         rows: Iterable[Row],
     ) -> Iterator[list[Value]]:
-        """Yield the values of rows that have these columns, as the database has them."""
+        """Yield the values of rows as the database stores them; each row has just `column_names`."""
         converters = [self._converters[table][name] for name in column_names]
         for row in rows:
             yield [convert(value) for convert, value in zip(converters, row.values(), strict=True)]
@@ -433,8 +433,9 @@ def time_column(value_ms: Value) -> str | None:
     >>> time_column(1_782_864_000_987)
     '2026-07-01 00:00:00.987'
     """
-    is_time = isinstance(value_ms, int) and TIME_MS_MIN <= value_ms <= TIME_MS_MAX
-    if not isinstance(value_ms, int) or not is_time or value_ms == _NO_TIME_MS:
+    if not isinstance(value_ms, int) or value_ms == _NO_TIME_MS:
+        return None
+    if not TIME_MS_MIN <= value_ms <= TIME_MS_MAX:
         return None
     return (_EPOCH + timedelta(milliseconds=value_ms)).isoformat(" ", "milliseconds")
 

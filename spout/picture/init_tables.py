@@ -113,14 +113,16 @@ class InitTables:
 
     def _put_sign(self, event: Take | Init | Tick, record: Record) -> None:
         """Record that a session lived when a record was written."""
-        name = Session(event.group, event.epoch, event.session)
+        session = Session(event.group, event.epoch, event.session)
         at_ms = record.timestamp_ms
-        signs = self._signs_by_session.setdefault(name, Signs(at_ms, at_ms))
+        signs = self._signs_by_session.setdefault(session, Signs(began_ms=at_ms, seen_ms=at_ms))
         signs.began_ms = min(signs.began_ms, at_ms)
         # partitions are not read in the order of time
         if at_ms >= signs.seen_ms:
             signs.seen_ms = at_ms
+            # a former version does not name its process
             signs.who = Who.read(record.headers) or signs.who
+            # with this header the session has ended in order
             signs.left_ms = at_ms if LEAVES_HEADER in dict(record.headers) else None
 
     def session_rows(self, owners: Iterable[Session], *, has_owners: bool) -> list[Row]:

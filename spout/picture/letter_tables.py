@@ -94,15 +94,16 @@ class LetterTables:
         entry = parse_letter(record, last_loss_only=not self._has_details)
         match entry:
             case Letter():
-                if self._places_by_input is None:
+                if self._places_by_input is None:  # the picture has all letters
                     self._letter_rows.append(self._letter_row(input, entry, record))
+                # it has the named letters alone, and the headers that Windhover added to them
                 elif self._is_named(input, entry):
                     self._letter_rows.append(self._letter_row(input, entry, record))
                     self._keep_added_headers(record)
             case Mark():
                 self._put_mark(input, entry)
-            case None:
-                self._put_other(input, record)
+            case None:  # neither a letter nor a mark
+                self._put_audit_or_foreign(input, record)
         if len(self._letter_rows) + len(self._mark_values) >= ROWS_BUFFERED:
             self.flush()
 
@@ -152,7 +153,7 @@ class LetterTables:
         }
 
     def _details_row(self, letter: Letter, record: Record) -> Row:
-        """Return the columns that a list of letters does not show; empty: nobody needs them."""
+        """Return the columns that only the details of a letter show; empty without `has_details`."""
         if not self._has_details:
             return {}
         return {
@@ -160,6 +161,7 @@ class LetterTables:
             "cause": letter.lineage.cause,
             "abandoned": letter.lineage.abandoned,
             "timed_out": letter.lineage.timed_out,
+            # `missing`: why there is no payload; empty: there is one
             "payload_bytes": None if letter.missing else len(record.value or b""),
             "first_emitted_at": letter.lineage.first_emitted_ms,
             "record_at": self._record_ms(letter, record),
@@ -173,15 +175,16 @@ class LetterTables:
             return None
         return self._checked_time("letters.record_at", record, letter.time.ms)
 
-    def _checked_time(self, column: str, record: Record, time_ms: int) -> int:
-        """Return `time_ms` as it is; if no calendar has it, `column` is a row of `unknown`.
+    def _checked_time(self, table_and_column: str, record: Record, time_ms: int) -> int:
+        """Return `time_ms` as it is; if no calendar has it, note a hole of the column.
 
         The writer of such a time may count microseconds.
         """
+        # -1: the record has no time
         if time_ms != _NO_TIME_MS and time_column(time_ms) is None:
             side = "after" if time_ms >= 0 else "before"
             why = f"no calendar has its time: {abs(time_ms)} ms {side} 1970"
-            self._holes.note_record(column, record, why)
+            self._holes.note_record(table_and_column, record, why)
         return time_ms
 
     def _content_row(self, letter: Letter, record: Record) -> Row:
@@ -219,7 +222,7 @@ class LetterTables:
         stored = self._picture.converted("letters", row)
         self._mark_values.append([*stored.values(), topic, partition, offset])
 
-    def _put_other(self, input: Input, record: Record) -> None:
+    def _put_audit_or_foreign(self, input: Input, record: Record) -> None:
         """Keep the audit record of a redrive; count another record as none of Windhover's."""
         if not self.put_audit(input, record):
             self.other_records += 1

@@ -204,9 +204,9 @@ class PictureLoader:
         return next((error for error in self.errors if isinstance(error, Unreachable)), None)
 
     @property
-    def cuts(self) -> Sequence[str]:
+    def left_unread(self) -> Sequence[str]:
         """What the last reading left unread because of a limit."""
-        return self._topic_reader.cuts
+        return self._topic_reader.left_unread
 
     @property
     def other_letter_records(self) -> int:
@@ -249,10 +249,12 @@ class PictureLoader:
             self._progress[partition.partition] = Progress(committed.get(partition, 0), 0)
 
     def _read_verdicts(self) -> None:
-        """Read what became of roots, also what is old and no replay worker has accepted."""
+        """Read the verdicts within the limits, and all that no replay worker has accepted, however old."""
         topic = self._topics.ack_topics.verdict
+        # by partition: records from this offset on are read though they are older than `since_ms`
         needed_from: dict[TopicPartition, int] = {}
         for number, progress in self._progress.items():
+            # the first verdict record that is not accepted whole
             needed_from[TopicPartition(topic, number)] = progress.next
         for record in self._topic_reader.records(topic, VERDICTS, needed_from):
             self._verdicts.put(record, self._progress.get(record.partition))

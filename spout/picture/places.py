@@ -54,8 +54,9 @@ class SourceNames:
         self._input_by_id = {input.id: input for input in inputs}
         self._chosen_names = None if chosen_names is None else frozenset(chosen_names)
         self.inputs = [input for input in self._input_by_id.values() if self._is_chosen(input.name)]
+        # ids of inputs that roots have, and topics.yaml lacks
         self.stranger_ids: set[int] = set()
-        # by source: a million roots have few
+        # by source; even a million roots have few sources
         self._name_by_source: dict[int, SourceName] = {}
 
     def _is_chosen(self, name: str | None) -> bool:
@@ -100,7 +101,7 @@ class SourceNames:
             row = self.source_row(source)
             if row is not None:
                 _sources, starts, ends = roots.table[roots.rows_of_source(source)].T
-                yield RowGroup(row, run_values(starts, ends))
+                yield RowGroup(row, run_rows(starts, ends))
 
     def root_row(self, source: int, position: int) -> Row | None:
         """Return the columns of `source_row` with `offset` and `generation`; None as there."""
@@ -115,11 +116,13 @@ RUN_COLUMNS: Final = ("offset", "end_offset", "generation")
 """The columns in which rows about runs of one source differ."""
 
 
-def run_values(starts: I64, ends: I64) -> list[list[int]]:
-    """Return the values of `RUN_COLUMNS` of runs of positions [start, end); arrays of shape (n,).
+def run_rows(starts: I64, ends: I64) -> list[list[int]]:
+    """Return for each run [start, end) its first offset, its end offset and its generation.
 
-    A run is of one generation, so its offsets are neighbours as its positions are.
+    These are the columns `RUN_COLUMNS`; `starts` and `ends` have the shape (n,). A run is of one
+    generation, so its offsets are neighbours as its positions are.
     """
+    # the end may be the first position of the next generation: so the offset of the last root counts
     end_offsets = ((ends - 1) & OFFSET_MAX) + 1
     values: list[list[int]] = np.column_stack(
         [starts & OFFSET_MAX, end_offsets, starts >> OFFSET_BITS]

@@ -134,7 +134,7 @@ class Query:
         self._query_ms_max = query_ms_max
         self._ends_ms = 0
         # what the authorizer refused of the statement that is compiled
-        self._refused = ""
+        self._refused_part = ""
         connection.execute("PRAGMA query_only = ON")
         # SQLite declares these two tables when they are first used, by a statement that the
         # authorizer would refuse; so they are used before it is there
@@ -161,7 +161,7 @@ class Query:
             QueryRefused: it is no SQL, it would do more than read, it takes too long or too much.
             KeyboardInterrupt: somebody has stopped it.
         """
-        self._refused = ""
+        self._refused_part = ""
         self._ends_ms = self._clock_ms() + self._query_ms_max
         try:
             with closing(self._connection.execute(sql)) as cursor:
@@ -182,8 +182,8 @@ class Query:
 
     def _why_refused(self, error: Exception) -> str:
         """Return why a statement was refused, and what to do."""
-        if self._refused:
-            return f"{self._refused} is refused: a picture can only be read, by SELECT"
+        if self._refused_part:
+            return f"{self._refused_part} is refused: a picture can only be read, by SELECT"
         if _was_interrupted(error):
             seconds = self._query_ms_max // 1000
             return (
@@ -205,8 +205,8 @@ class Query:
     ) -> int:
         """Return SQLITE_OK for what reads the picture, and SQLITE_DENY for all else.
 
-        SQLite calls it for each step of a statement that it compiles. Of a function `detail` is the
-        name; of a table that is read `name` is its name, and `detail` that of the column.
+        SQLite calls it for each step of a statement that it compiles. If a function is called,
+        `detail` is its name. If a table is read, `name` is the table, and `detail` the column.
         """
         match action:
             case sqlite3.SQLITE_SELECT | sqlite3.SQLITE_RECURSIVE:
@@ -214,15 +214,16 @@ class Query:
             case sqlite3.SQLITE_FUNCTION:
                 if (detail or "").lower() in _ALLOWED_FUNCTIONS:
                     return sqlite3.SQLITE_OK
-                self._refused = f"function {Untrusted(detail or '')}"
+                self._refused_part = f"function {Untrusted(detail or '')}"
             case sqlite3.SQLITE_READ:
-                # without a column nothing is read of it; it may be a name that the query gives
+                # without a column no value is read, as in count(*); `name` may be the query's own then
                 if (name or "").lower() in _ALLOWED_TABLES or not detail:
                     return sqlite3.SQLITE_OK
-                self._refused = f"table {Untrusted(name or '')}"
+                self._refused_part = f"table {Untrusted(name or '')}"
             case _:
                 what = _REFUSED.get(action, f"this statement (action {action})")
-                self._refused = self._refused or what
+                # what was refused before stays: it names the function or table
+                self._refused_part = self._refused_part or what
         return sqlite3.SQLITE_DENY
 
     def _is_late(self) -> bool:

@@ -75,7 +75,7 @@ class LogReading:
 
     Attributes:
         errors: what kept this reading from topics, or partitions; each is a hole, too.
-        cuts: what this reading left unread because of a limit; likewise.
+        left_unread: what this reading left unread because of a limit; likewise.
         has_answer: whether the cluster has said of any topic what it is, or that it is missing.
     """
 
@@ -87,44 +87,45 @@ class LogReading:
         holes: Holes,
         picture: Picture,
     ) -> None:
-        """Prepare to read for a picture; `clock_ms` returns the time that passes, in ms."""
+        """Prepare to read for a picture; `clock_ms` returns a time that only rises, in ms."""
         self._log = log
         self._limits = limits
         self._clock_ms = clock_ms
         self._holes = holes
         self._picture = picture
         self.errors: list[WindhoverError] = []
-        self.cuts: list[str] = []
+        self.left_unread: list[str] = []
         self.has_answer = False
         self._raises_errors = False
-        self._ends_ms = clock_ms() + limits.time_ms_max
-        self._followers: dict[str, Follower] = {}
-        self._uses: dict[str, TopicUse] = {}
+        self._deadline_ms = clock_ms() + limits.time_ms_max
+        self._follower_by_topic: dict[str, Follower] = {}
+        self._use_by_topic: dict[str, TopicUse] = {}
         # topics of which this reading has read all that there was
-        self._whole_topics: set[str] = set()
-        # by partition: where the log began, and from where it was read
-        self._start_by_place: dict[TopicPartition, int] = {}
-        self._first_by_place: dict[TopicPartition, int] = {}
+        self._topics_read_whole: set[str] = set()
+        # by partition: where its log began at the last reading
+        self._log_start_by_place: dict[TopicPartition, int] = {}
+        # by partition: the offset from which it was read
+        self._read_from_by_place: dict[TopicPartition, int] = {}
 
     def begin(self, *, raises_errors: bool = False) -> None:
-        """Begin a reading: its time counts from now on, and it has no errors and no cuts yet.
+        """Begin a reading: its time counts from now on, and it has no errors and left nothing unread yet.
 
-        `raises_errors`: the first error ends it, since its caller needs all that it reads.
+        `raises_errors`: the first error is raised, since the caller needs all records.
         """
         self._raises_errors = raises_errors
-        self._ends_ms = self._clock_ms() + self._limits.time_ms_max
-        self._whole_topics = set()
+        self._deadline_ms = self._clock_ms() + self._limits.time_ms_max
+        self._topics_read_whole = set()
         self.errors = []
-        self.cuts = []
-        self.has_answer = False
+        self.left_unread = []
+        self.has_answer = False  # True as soon as the cluster answers a question about a topic
 
     def is_whole(self, topic: str) -> bool:
         """Return whether this reading has read all that there was of a topic."""
-        return topic in self._whole_topics
+        return topic in self._topics_read_whole
 
     def places_of(self, topic: str, use: TopicUse) -> Sequence[TopicPartition]:
         """Return the partitions of a topic; none: it cannot be read, and `unknown` says why."""
-        self._uses[topic] = use
+        self._use_by_topic[topic] = use
         try:
             info = self._log.topics([topic]).get(topic)
         except WindhoverError as error:
@@ -147,8 +148,10 @@ class LogReading:
         """Yield the records of a topic that were not read yet, by partition in their order.
 
         Args:
+            use: what the topic is read for: its tables get a hole for what cannot be read.
             needed_from: by partition, the offset from which on all records are needed, however old.
-            starts: only these partitions are read, from these offsets on; None: all of them.
+            starts: only these partitions are read, from these offsets on; None: all of them. Both
+                count when the topic is first read; later calls read on.
         """
         places = self.places_of(topic, use)
         if starts is not None:
@@ -156,16 +159,16 @@ class LogReading:
         if not places:
             return
         try:
-            follower = self._followers.get(topic)
+            follower = self._follower_by_topic.get(topic)
             if follower is None:
-                follower = self._opened(places, use, needed_from or {}, starts or {})
-                self._followers[topic] = follower
+                follower = self._open_follower(places, use, needed_from or {}, starts or {})
+                self._follower_by_topic[topic] = follower
             else:
                 self._note_deleted(follower, use)
                 self._follow_new(follower, places)
-            yield from self._pieces(follower)
+            yield from self._records_within_limits(follower)
             if follower.is_whole:
-                self._whole_topics.add(topic)
+                self._topics_read_whole.add(topic)
             self._note_unread(follower, use)
         except WindhoverError as error:
             self.note_error(Hole(use.tables, str(error), topic), error)
@@ -185,7 +188,7 @@ class LogReading:
         """How long a topic may send nothing before it is given up."""
         return self._limits.patience_ms
 
-    def _opened(
+    def _open_follower(
         self,
         places: Sequence[TopicPartition],
         use: TopicUse,
@@ -199,7 +202,7 @@ class LogReading:
             named_starts: offsets before which nothing is read.
         """
         starts = self._log.bounds(Bound.START, places).offsets
-        self._start_by_place |= starts
+        self._log_start_by_place |= starts
         first_of_time = starts
         if self._limits.since_ms is not None and not use.reads_all:
             first_of_time = self._log.bounds(self._limits.since_ms, places).offsets
@@ -208,7 +211,7 @@ class LogReading:
             # what is needed is read although it is older than the time that is wanted
             offset = min(first_of_time[place], needed_from.get(place, OFFSET_MAX))
             first_offsets[place] = max(starts[place], offset, named_starts.get(place, 0))
-        self._first_by_place |= first_offsets
+        self._read_from_by_place |= first_offsets
         return Follower(
             self._log,
             places,
@@ -225,18 +228,18 @@ class LogReading:
         for place, start in starts.items():
             if start > read_to[place] and not use.may_begin_late:
                 self._holes.note_deleted(use.tables, place, read_to[place], start)
-        self._start_by_place |= starts
+        self._log_start_by_place |= starts
 
     def _follow_new(self, follower: Follower, places: Sequence[TopicPartition]) -> None:
         """Read partitions, too, that the topic has got since."""
-        new_places = [place for place in places if place not in self._first_by_place]
+        new_places = [place for place in places if place not in self._read_from_by_place]
         if new_places:
             starts = self._log.bounds(Bound.START, new_places).offsets
-            self._start_by_place |= starts
-            self._first_by_place |= starts
+            self._log_start_by_place |= starts
+            self._read_from_by_place |= starts
             follower.follow(new_places)
 
-    def _pieces(self, follower: Follower) -> Iterator[Record]:
+    def _records_within_limits(self, follower: Follower) -> Iterator[Record]:
         """Yield the records of a follower, in pieces, until all are read or a limit is reached."""
         record_count = 0
         while record_count < self._limits.records_max and not self.why_it_ends():
@@ -256,7 +259,7 @@ class LogReading:
         read_to = follower.positions()
         for place, start in self._starts_of(read_to).items():
             # one that is read from a later time on lacks nothing that was wanted
-            is_read_from_start = start == self._first_by_place.get(place)
+            is_read_from_start = start == self._read_from_by_place.get(place)
             if start > 0 and is_read_from_start and not use.may_begin_late:
                 why = f"its log begins at offset {start:,}: earlier records were deleted"
                 self._holes.note(Hole(use.tables, why, *place, 0, start))
@@ -284,7 +287,7 @@ class LogReading:
     def note_cut(self, hole: Hole) -> None:
         """Record what is left unread because of a limit, as a hole and as a note of a command."""
         self._holes.note(hole)
-        self.cuts.append(_place_and_why(hole))
+        self.left_unread.append(_place_and_why(hole))
 
     def _limit_reached(self, follower: Follower) -> str:
         """Return which limit kept this reading from records; empty: none did."""
@@ -295,7 +298,7 @@ class LogReading:
 
     def why_it_ends(self) -> str:
         """Return why no topic is read any further; empty: it is."""
-        if self._clock_ms() >= self._ends_ms:
+        if self._clock_ms() >= self._deadline_ms:
             return "the time of one reading is over"
         if self._picture.size_bytes >= self._limits.picture_bytes_max:
             return "the picture has as much as it may have; read less, by --since or --input"
@@ -303,32 +306,32 @@ class LogReading:
 
     def _starts_of(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where the logs of some partitions began when they were opened."""
-        places_with_start = places.keys() & self._start_by_place.keys()
-        return {place: self._start_by_place[place] for place in places_with_start}
+        places_with_start = places.keys() & self._log_start_by_place.keys()
+        return {place: self._log_start_by_place[place] for place in places_with_start}
 
     def note_passed_over(self) -> None:
         """Record what no reader could read of the topics so far."""
         for run in self._log.passed_over():
-            use = self._uses.get(run.topic)
+            use = self._use_by_topic.get(run.topic)
             if use is not None:
                 self._holes.note_passed_over(use.tables, run)
 
     def marks(self) -> dict[TopicPartition, ReadMark]:
         """Return how far each partition was read that was asked for in any reading."""
         marks: dict[TopicPartition, ReadMark] = {}
-        for follower in self._followers.values():
+        for follower in self._follower_by_topic.values():
             for place, position in follower.positions().items():
                 end = follower.answers.offsets.get(place)
-                start = self._start_by_place.get(place)
-                marks[place] = ReadMark(start, end, self._first_by_place.get(place), position)
+                start = self._log_start_by_place.get(place)
+                marks[place] = ReadMark(start, end, self._read_from_by_place.get(place), position)
         return marks
 
     def use_of(self, topic: str) -> TopicUse:
         """Return what a topic is read for."""
-        return self._uses[topic]
+        return self._use_by_topic[topic]
 
     def close(self) -> None:
-        for follower in self._followers.values():
+        for follower in self._follower_by_topic.values():
             follower.close()
 
 

@@ -27,7 +27,7 @@ from acker.wire.verdict import Verdict
 from replay.records.due import Progress
 from spout.picture.database import ROWS_BUFFERED, Picture, Row, RowGroup
 from spout.picture.holes import Holes
-from spout.picture.places import RUN_COLUMNS, SourceNames, run_values
+from spout.picture.places import RUN_COLUMNS, SourceNames, run_rows
 
 TABLES_OF_VERDICTS: Final = "verdicts, failures"
 
@@ -36,7 +36,7 @@ _ROOT_COLUMNS: Final = ("offset", "generation")
 
 
 @dataclass(slots=True)
-class NewRoots:
+class UnacceptedRoots:
     """Roots that were lost together, and that no replay worker has accepted.
 
     A million of them take eight megabytes here; their rows are in the database only.
@@ -70,21 +70,22 @@ class VerdictTables:
     """Fills `verdicts` and `failures` from the records of `_ack_verdict`; it gets each once."""
 
     def __init__(self, picture: Picture, names: SourceNames, holes: Holes) -> None:
+        """Begin without a row; `names` names the sources, `holes` collects what cannot be read."""
         self._picture = picture
         self._names = names
         self._holes = holes
         self._codec = wire_codec()
         self._verdict_rows: list[RowGroup] = []
         self._failure_rows: list[RowGroup] = []
-        self._row_count = 0  # in both of them
-        # by partition of the topic, in the order of its log
-        self._new_roots: dict[int, deque[NewRoots]] = {}
+        self._collected_row_count = 0  # in both of them; at ROWS_BUFFERED they are written
+        # by partition of _ack_verdict: lost roots that no replay worker has accepted, in the order of its log
+        self._unaccepted_by_partition: dict[int, deque[UnacceptedRoots]] = {}
 
     def put(self, record: Record, progress: Progress | None) -> None:
         """Collect the rows of a record of verdicts; a wrong record is a row of `unknown`.
 
         `progress` says up to where a replay worker has accepted the lost roots of its partition;
-        None: that is not known.
+        None: it is unknown.
         """
         try:
             event = self._codec.decode(record.value)
@@ -93,24 +94,28 @@ class VerdictTables:
             return
         if isinstance(event, Taken):
             return  # the answer to a session that takes its group
-        flaw = wrong_verdicts(event) if isinstance(event, Verdicts) else "it has no verdicts"
-        if flaw or not isinstance(event, Verdicts):
+        if not isinstance(event, Verdicts):
+            self._holes.note_record(TABLES_OF_VERDICTS, record, "it has no verdicts")
+            return
+        flaw = wrong_verdicts(event)
+        if flaw:
             self._holes.note_record(TABLES_OF_VERDICTS, record, flaw)
             return
         for verdict, runs in event.done():
+            # neighbouring runs of one source become one group of rows
             for source, runs_of_source in groupby(runs, itemgetter(0)):
                 source_columns = self._names.source_row(source)
                 _sources, starts, ends = np.array(list(runs_of_source), np.int64).T
                 has_roots = starts < ends  # a stranger may have written an empty run
                 if source_columns is not None:
-                    differing_values = run_values(starts[has_roots], ends[has_roots])
+                    differing_values = run_rows(starts[has_roots], ends[has_roots])
                     self._put_runs(record, RowGroup(source_columns, differing_values), verdict)
         first_index = 0
         for lost in event.lost:
             self._put_lost(record, lost)
             self._put_new_roots(record, lost, first_index, progress)
             first_index += len(positions(lost.positions))
-        if self._row_count >= ROWS_BUFFERED:
+        if self._collected_row_count >= ROWS_BUFFERED:
             self.flush()
 
     def _put_runs(self, record: Record, runs: RowGroup, verdict: Verdict) -> RowGroup:
@@ -122,13 +127,13 @@ class VerdictTables:
         }
         verdict_rows = runs.with_columns(verdict_row)
         self._verdict_rows.append(verdict_rows)
-        self._row_count += len(runs.differing_values)
+        self._collected_row_count += len(runs.differing_values)
         return verdict_rows
 
     def _put_lost(self, record: Record, lost: Lost) -> None:
         """Collect the rows of `verdicts` and `failures` about roots that were lost together.
 
-        Neighbouring roots are one row.
+        A run of neighbouring roots is one row.
         """
         lost_roots = RootSet.of_positions(lost.source, positions(lost.positions))
         for runs in self._names.rows_of_roots(lost_roots):
@@ -137,10 +142,11 @@ class VerdictTables:
                 **_cause_row(lost),
                 "is_blocked": lost.error == HELD,
                 "emitted_at": lost.emitted_wall,
-                "age_ms": lost.decided_at - lost.emitted_at,
+                "age_ms": lost.decided_at - lost.emitted_at,  # by the clock of the session
             }
+            # a row of failures has the columns of its verdict, too
             self._failure_rows.append(verdict_rows.with_columns(failure_row))
-            self._row_count += len(runs.differing_values)
+            self._collected_row_count += len(runs.differing_values)
 
     def _put_new_roots(
         self,
@@ -149,9 +155,9 @@ class VerdictTables:
         first_index: int,
         progress: Progress | None,
     ) -> None:
-        """Write rows of `waiting` about those of some lost roots that no worker has accepted.
+        """Write rows of `waiting` about those of `lost` that no replay worker has accepted.
 
-        If nobody knows up to where they are accepted, they are kept until somebody does.
+        Without `progress` it is unknown which these are: all are kept, and `write_new_roots` decides.
 
         Args:
             lost: roots that were lost together.
@@ -169,28 +175,28 @@ class VerdictTables:
             **_cause_row(lost),
             "verdict": lost.reason.value,
             "is_blocked": lost.error == HELD,
-            "is_aside": False,
+            "is_aside": False,  # only an accepted root can be put aside
             "lost_at": record.timestamp_ms,
             "acker": record.partition,
         }
-        new_roots = NewRoots(record.offset, first_index, lost_positions, common_row)
+        new_roots = UnacceptedRoots(record.offset, first_index, lost_positions, common_row)
         if progress is not None:
             self._forget_accepted(new_roots, progress)
             if not len(new_roots.positions):
                 return
-            self._show(new_roots)
-        self._new_roots.setdefault(record.partition, deque()).append(new_roots)
+            self._write_rows(new_roots)
+        self._unaccepted_by_partition.setdefault(record.partition, deque()).append(new_roots)
 
     def write_new_roots(self, progress_by_partition: Mapping[int, Progress]) -> None:
         """Bring `waiting` up to date: it has the lost roots that are not accepted.
 
         Those that are accepted are forgotten. Of a partition whose progress is unknown it has none.
         """
-        for partition, all_new_roots in self._new_roots.items():
+        for partition, all_new_roots in self._unaccepted_by_partition.items():
             progress = progress_by_partition.get(partition)
             if progress is None:
                 for new_roots in all_new_roots:
-                    self._hide(new_roots)
+                    self._delete_all_rows(new_roots)
                 continue
             # workers accept in the order of the log, so accepted roots are the first ones
             while all_new_roots:
@@ -199,18 +205,18 @@ class VerdictTables:
                     break
                 all_new_roots.popleft()
             for new_roots in all_new_roots:
-                self._show(new_roots)
+                self._write_rows(new_roots)
 
-    def _forget_accepted(self, new_roots: NewRoots, progress: Progress) -> None:
-        """Take the roots that a worker has accepted out of new roots, and out of the table."""
+    def _forget_accepted(self, new_roots: UnacceptedRoots, progress: Progress) -> None:
+        """Remove the first of `new_roots`, which a worker has accepted, here and in the table `waiting`."""
         accepted_count = new_roots.accepted_count(progress)
         self._delete_rows(new_roots, accepted_count)
         new_roots.first_index += accepted_count
         new_roots.positions = new_roots.positions[accepted_count:]
-        if new_roots.first_rowid is not None:
+        if new_roots.first_rowid is not None:  # None: the table has no rows of them
             new_roots.first_rowid += accepted_count
 
-    def _show(self, new_roots: NewRoots) -> None:
+    def _write_rows(self, new_roots: UnacceptedRoots) -> None:
         """Write the rows of new roots, unless the table has them."""
         if new_roots.first_rowid is not None:
             return
@@ -224,12 +230,12 @@ class VerdictTables:
         # SQLite gives a row the number behind the highest that the table has
         new_roots.first_rowid = newest_rowid + 1
 
-    def _hide(self, new_roots: NewRoots) -> None:
+    def _delete_all_rows(self, new_roots: UnacceptedRoots) -> None:
         """Delete the rows of new roots, which are kept, so that they can be written again."""
         self._delete_rows(new_roots, len(new_roots.positions))
         new_roots.first_rowid = None
 
-    def _delete_rows(self, new_roots: NewRoots, count: int) -> None:
+    def _delete_rows(self, new_roots: UnacceptedRoots, count: int) -> None:
         """Delete the first `count` rows of new roots, if the table has them."""
         if new_roots.first_rowid is not None and count:
             bounds = (new_roots.first_rowid, new_roots.first_rowid + count)
@@ -242,7 +248,7 @@ class VerdictTables:
         self._picture.insert_groups("failures", RUN_COLUMNS, self._failure_rows)
         self._verdict_rows = []
         self._failure_rows = []
-        self._row_count = 0
+        self._collected_row_count = 0
 
 
 def _cause_row(lost: Lost) -> Row:

@@ -18,28 +18,30 @@ class WaitingTable:
     """
 
     def __init__(self, picture: Picture, names: SourceNames, holes: Holes) -> None:
+        """Begin without an entry; `holes` collects records that cannot be read."""
         self._picture = picture
         self._names = names
         self._holes = holes
-        self._fold: DueFold[Due] = DueFold(whole_entry, self)
-        self._is_aside = due_codec().is_aside
-        # by partition and key: the row in place of the one that the table has; None: none
-        self._changes: dict[tuple[int, str], Row | None] = {}
+        # it calls `put` and `end` of this table for each entry
+        self._due_fold: DueFold[Due] = DueFold(whole_entry, self)
+        self._codec = due_codec()
+        # by partition and key: the row that replaces that of the table; None: that row is deleted
+        self._changed_rows: dict[tuple[int, str], Row | None] = {}
 
     def put_record(self, record: Record) -> None:
         """Apply a record to the fold; one that cannot be read is a row of `unknown`."""
-        meaning = self._fold.put(record)
+        meaning = self._due_fold.put(record)
         if isinstance(meaning, Flawed):
             self._holes.note_record("waiting", record, meaning.why)
-        if len(self._changes) >= ROWS_BUFFERED:
+        if len(self._changed_rows) >= ROWS_BUFFERED:
             self.flush()
 
     def put(self, record: Record, root: Root, entry: Due) -> None:
-        """Keep the entry of a root in place of one that it had: called by the fold."""
-        name = _name_of(record)
+        """Keep the row of a root's newest entry, in place of an earlier one; `_due_fold` calls it."""
+        entry_name = _name_of(record)
         root_columns = self._names.root_row(root.source, root.position)
         if root_columns is None:  # the picture is not about its input
-            self._changes[name] = None
+            self._changed_rows[entry_name] = None
             return
         last_loss = entry.history[-1] if entry.history else None
         row: dict[str, str | int | bool | None] = {
@@ -49,10 +51,10 @@ class WaitingTable:
             "due_at": entry.due_ms,
             "dead": entry.dead,
             "is_blocked": entry.last_was_blocked,
-            "is_aside": self._is_aside(record.value),
+            "is_aside": self._codec.is_aside(record.value),
             "first_emitted_at": entry.first_emitted_ms,
             "acker": record.partition,
-            "entry": name[1],
+            "entry": entry_name[1],
         }
         if last_loss is not None:
             row |= {
@@ -62,28 +64,28 @@ class WaitingTable:
                 "message": last_loss.message,
                 "lost_at": last_loss.emitted_ms + last_loss.age_ms,
             }
-        self._changes[name] = row
+        self._changed_rows[entry_name] = row
 
     def end(self, record: Record, root: Root) -> None:
         """Forget the entry of a root, which waits no more: called by the fold."""
-        self._changes[_name_of(record)] = None
+        self._changed_rows[_name_of(record)] = None
 
     def flush(self) -> None:
         """Write the changes that were collected."""
         self._picture.connection.executemany(
-            "DELETE FROM waiting WHERE acker = ? AND entry = ?", list(self._changes)
+            "DELETE FROM waiting WHERE acker = ? AND entry = ?", list(self._changed_rows)
         )
-        self._picture.insert("waiting", [row for row in self._changes.values() if row is not None])
-        self._changes = {}
+        self._picture.insert("waiting", [row for row in self._changed_rows.values() if row is not None])
+        self._changed_rows = {}
 
     @property
     def progress(self) -> dict[int, Progress]:
         """Up to where verdicts are accepted, by partition, as far as workers have said it."""
-        return self._fold.progress
+        return self._due_fold.progress
 
     def pauses(self) -> dict[int, Pause]:
         """Return the inputs whose replays are paused, by their ids."""
-        return self._fold.paused()
+        return self._due_fold.paused()
 
 
 def _name_of(record: Record) -> tuple[int, str]:

@@ -89,13 +89,13 @@ class KeptLetters:
         """
         with self._lock, self._errors_named():
             self._forget_former_topics(topics)
-            cuts: list[str] = []
+            left_unread: list[str] = []
             other_records = 0
             for input, _meant in filters:
-                cuts += self._read_new(log, topics, input)
+                left_unread += self._read_new(log, topics, input)
                 other_records += self._other_records(input)
             total = choose_letters(self._picture, filters)
-            yield LetterPicture(self._picture, total, other_records, cuts)
+            yield LetterPicture(self._picture, total, other_records, left_unread)
 
     def close(self) -> None:
         """Close the file, which stays."""
@@ -153,7 +153,7 @@ class KeptLetters:
         other_records += loader.other_letter_records
         with self._picture.transaction():
             self._write_marks(input, topic_id, {**first_offsets, **read_to}, other_records)
-        return loader.cuts
+        return loader.left_unread
 
     def _marks_of(
         self, input: Input, topic_id: str, ends: Mapping[TopicPartition, int]

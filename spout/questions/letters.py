@@ -51,13 +51,13 @@ class LetterPicture:
     Attributes:
         total: how many there are.
         other_records: how many records of their topics are no letters.
-        cuts: what was not read because of a limit.
+        left_unread: what was not read because of a limit.
     """
 
     _picture: Picture
     total: int
     other_records: int
-    cuts: Sequence[str]
+    left_unread: Sequence[str]
 
     def rows(self, rows_max: int = OFFSET_MAX) -> list[dict[str, Any]]:
         """Return letters as rows of `LIST`, of too many the last ones."""
@@ -164,7 +164,7 @@ def letters_read(
         with closing(loader), uncollected():
             loader.read_or_raise(now_ms=0)  # nothing that is read here depends on it
         total = choose_letters(picture, filters)
-        yield LetterPicture(picture, total, loader.other_letter_records, loader.cuts)
+        yield LetterPicture(picture, total, loader.other_letter_records, loader.left_unread)
 
 
 def choose_letters(picture: Picture, filters: InputFilters) -> int:

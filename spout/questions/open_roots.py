@@ -74,12 +74,12 @@ class RootPicture:
         self._loader.read_or_raise(now_ms)
         unknown, old_ms = self._unknown_ackers(now_ms)
         emitted_until = time_column(now_ms - older_than_ms)
-        run_values: BoundValues = {
+        run_rows: BoundValues = {
             "topics": json.dumps(_topics_of(self._inputs)),
             "emitted_until": emitted_until,
             "rows_max": limit,
         }
-        runs = ask_picture(self._picture, "open_roots", run_values)
+        runs = ask_picture(self._picture, "open_roots", run_rows)
         rows: list[Mapping[str, Any]] = []
         for run in runs:
             row_of_run = _row_of_run(run, now_ms, is_old=run["acker"] in old_ms)

@@ -28,7 +28,7 @@ from spout.inspect.overview import (
     silent_groups,
     silent_groups_notes,
 )
-from spout.inspect.readings import PartitionState, Reading, late_counts
+from spout.inspect.readings import PartitionState, Reading, too_late_counts
 from spout.inspect.summary import InputSummary, summaries
 from spout.inspect.tables import span
 
@@ -50,11 +50,11 @@ class Thresholds:
     """From where on a figure needs attention.
 
     Attributes:
-        stuck: the age of an open root, in its timeouts.
+        stuck_timeouts: the age of an open root, in its timeouts.
         pending: the share of the pending limit that is used.
         dead: how many new dead letters an input has; 0: their number does not matter.
         new_ms: a dead letter is new for this long.
-        near: a share of a log, from its start; a record in it that is still needed may soon be
+        near_share: a share of a log, from its start; a record in it that is still needed may soon be
             deleted.
         late: whether it matters that something came too late for its window, for as long as
             `new_ms`.
@@ -64,11 +64,11 @@ class Thresholds:
         clocks: whether it matters that a clock is wrong.
     """
 
-    stuck: float = 2.0
+    stuck_timeouts: float = 2.0
     pending: float = 1.0
     dead: int = 1
     new_ms: int = 900_000
-    near: float = 0.1
+    near_share: float = 0.1
     late: bool = True
     strangers: bool = True
     filling: float = FILLING_SHARE
@@ -173,20 +173,24 @@ def problems(
             yield Flag(f"stopped: {input_name}", text, now_ms)
     # records
     if thresholds.late:
-        yield from _late_flags(snapshot, topics, thresholds.new_ms)
+        yield from _flags_of_too_late(snapshot, topics, thresholds.new_ms)
     for summary in summaries(snapshot, topics):
         yield from _flags_of_input(summary, thresholds, now_ms)
         for state in summary.partitions:
             yield from _flags_of_partition(state, summary, thresholds, now_ms)
 
 
-def _late_flags(snapshot: Snapshot, topics: Topics, new_ms: int) -> Iterator[Flag]:
-    """Yield a flag for each group with something that came too late within the last `new_ms`."""
+def _flags_of_too_late(snapshot: Snapshot, topics: Topics, new_ms: int) -> Iterator[Flag]:
+    """Yield a flag for each group of which a root or row came too late for its window.
+
+    It came so within the last `new_ms`.
+    """
     for group in dict.fromkeys(state.group for state in snapshot.partitions):
-        counts = late_counts(snapshot.views, group).value
+        counts = too_late_counts(snapshot.views, group).value
+        # None: the counts are unknown; no note: nothing came too late
         if counts is None or counts.newest_note is None:
             continue
-        late_ms = counts.newest_note.wall
+        late_ms = counts.newest_note.wall  # when the newest loss was noted
         if snapshot.at_ms - late_ms < new_ms:
             text = late_text(group, counts, counts.newest_note, topics)
             yield Flag(f"late: {group}", text, late_ms, is_dated=True)
@@ -299,24 +303,26 @@ def _flags_of_partition(
 ) -> Iterator[Flag]:
     """Yield what is wrong with a partition: a root is open too long, or retention takes records."""
     link = f"/partition/{state.source}"
+    # roots of an input that is stopped on purpose may stay open
     oldest_ms = None if summary.stopped else state.oldest_ms.value
     timeout_ms = summary.timeout_ms  # 0: the input has none
-    if timeout_ms and oldest_ms is not None and oldest_ms > thresholds.stuck * timeout_ms:
+    if timeout_ms and oldest_ms is not None and oldest_ms > thresholds.stuck_timeouts * timeout_ms:
         text = (
             f"a root of {state.source} is open for {span(oldest_ms)}, its timeout is"
             f" {span(timeout_ms)}; see `windhover roots --group {shell_word(summary.group)}`"
         )
         yield Flag(f"stuck: {state.source}", text, now_ms - oldest_ms, link, is_dated=True)
-    start, end, needed = state.start.value, state.end.value, needed_offset(state)
+    log_start, log_end = state.start.value, state.end.value
+    first_needed = needed_offset(state)  # the lowest offset that somebody still has to read
     # at start 0 nothing was ever deleted, so nobody knows how long the log may become
-    if not start or end is None or needed is None or needed >= end:
+    if not log_start or log_end is None or first_needed is None or first_needed >= log_end:
         return
-    if needed < start:
-        deleted = f"records of {state.source} from offset {needed:,}"
+    if first_needed < log_start:
+        deleted = f"records of {state.source} from offset {first_needed:,}"
         text = f"retention has deleted {deleted} that are not done"
-    elif needed - start < (end - start) * thresholds.near:
+    elif first_needed - log_start < (log_end - log_start) * thresholds.near_share:
         text = (
-            f"{state.source}: offset {needed:,} is not done, and the log begins at {start:,}:"
+            f"{state.source}: offset {first_needed:,} is not done, and the log begins at {log_start:,}:"
             " retention may soon delete it; make `retention.ms` of the topic longer"
         )
     else:

@@ -26,6 +26,9 @@ _SHAPES: Final = {
 }
 """Top and height of each kind in a band of height 24: a second sign beside its colour."""
 
+BIN_WIDTH: Final = 30
+"""The width of a bin of a histogram."""
+
 
 def strip_paths(runs: Sequence[Run]) -> dict[BandKind, str]:
     """Return for each kind one SVG path of all its runs, which is shorter than many shapes."""
@@ -97,7 +100,7 @@ def rate_minutes(series: RateSeries) -> list[tuple[int, list[int | None]]]:
 
 
 def histogram_path(bins: Sequence[Row], name: str) -> str:
-    """Return the SVG path of one series of a histogram; a bin is 30 wide, the highest 120 high.
+    """Return the SVG path of one series of a histogram; a bin is `BIN_WIDTH` wide, the highest 120 high.
 
     `acked` has the left two thirds of each bin, and any other series the rest. All series have
     one scale, and what is not 0 is seen.
@@ -108,20 +111,22 @@ def histogram_path(bins: Sequence[Row], name: str) -> str:
     for index, bin in enumerate(bins):
         if bin[name]:
             height = max(3, 120 * bin[name] // highest)
-            path += f"M{30 * index + left} {120 - height}h{width}v{height}h-{width}z"
+            path += f"M{BIN_WIDTH * index + left} {120 - height}h{width}v{height}h-{width}z"
     return path
 
 
-def histogram_place(bins: Sequence[Row], at_ms: int) -> int:
+def histogram_x(bins: Sequence[Row], duration_ms: int) -> int:
     """Return the x of a duration in a histogram of `histogram_path`, in proportion in its bin.
 
     Of bins 0-10 ms and 10-20 ms, 5 ms has the x 15, and 10 ms has 30.
     """
     for index, bin in enumerate(bins):
         from_ms, to_ms = int(bin["from_ms"]), int(bin["to_ms"])
-        if at_ms <= to_ms:
-            return 30 * index + 30 * max(0, at_ms - from_ms) // (to_ms - from_ms)
-    return 30 * len(bins)  # it is behind the last bin
+        if duration_ms <= to_ms:
+            # a duration below the first bin is drawn at its left
+            in_bin_ms = max(0, duration_ms - from_ms)
+            return BIN_WIDTH * index + BIN_WIDTH * in_bin_ms // (to_ms - from_ms)
+    return BIN_WIDTH * len(bins)  # it is behind the last bin
 
 
 NODE_WIDTH: Final = 168

@@ -112,21 +112,21 @@ class LogPages:
         # by what somebody typed, such as "1h"; the window that was shown last is the last
         self._window_by_since: dict[str, _FailureWindow] = {}
         # each request for the page of latencies reads on; None: there was no request yet
-        self._completions: CompletionLog | None = None
+        self._completion_log: CompletionLog | None = None
         self._input_names = [input.name for input in topics.inputs.values() if input.tracked]
 
     def routes(self) -> list[tuple[str, Build]]:
         """Return what builds each page, by its address."""
         return [
-            ("/record", self.with_errors_shown(self._record_page)),
-            ("/record/{place:path}", self.with_errors_shown(self._record_page)),
-            ("/failures", self.with_errors_shown(self._failures_page)),
-            ("/letters", self.with_errors_shown(self._letters_page)),
-            ("/letter/{place:path}", self.with_errors_shown(self._letter_page)),
-            ("/latency", self.with_errors_shown(self._latency_page)),
+            ("/record", self.build_showing_errors(self._record_page)),
+            ("/record/{place:path}", self.build_showing_errors(self._record_page)),
+            ("/failures", self.build_showing_errors(self._failures_page)),
+            ("/letters", self.build_showing_errors(self._letters_page)),
+            ("/letter/{place:path}", self.build_showing_errors(self._letter_page)),
+            ("/latency", self.build_showing_errors(self._latency_page)),
         ]
 
-    def with_errors_shown(self, build: LogBuild) -> Build:
+    def build_showing_errors(self, build: LogBuild) -> Build:
         """Return what builds a page by `build`, and shows an error of it in the page.
 
         `build` returns what programs get, and puts what the page shows into its argument
@@ -167,7 +167,7 @@ class LogPages:
 
         return answer
 
-    def reachable_log(self) -> Log:
+    def log_if_reachable(self) -> Log:
         """Return the client, for what builds a page.
 
         Raises:
@@ -197,7 +197,7 @@ class LogPages:
         """Read the records that are asked for, and notes on what was not read."""
         if not query.place and not query.key:
             return [], []
-        self.reachable_log()  # raises where no broker answers
+        self.log_if_reachable()  # raises where no broker answers
         if query.place:
             return self._evidence_reader.records_at(query.place), []
         inputs = inputs_named(self._topics, [query.input] if query.input else [])
@@ -209,7 +209,7 @@ class LogPages:
         page_values |= {"template": "failures.html", "title": "Failures", "columns": FAILURES}
         page_values["since"] = since
         since_ms = named_past_ms("since", since, self._now_ms())
-        window = self._keep_window(self.reachable_log(), since, since_ms)
+        window = self._keep_window(self.log_if_reachable(), since, since_ms)
         failures = window.failures
         try:
             failures.read()
@@ -261,13 +261,13 @@ class LogPages:
         page_values["total"] = None  # unknown, until they are read
         now_ms = self._now_ms()
         filters = query.filters(self._topics, now_ms)
-        with self._reads_letters(self.reachable_log(), self._topics, filters) as letters:
+        with self._reads_letters(self.log_if_reachable(), self._topics, filters) as letters:
             rows = letters.rows(LETTERS_SHOWN)
             counted_rows = letters.counts(now_ms)
         stats_by_kind: dict[str, list[dict[str, Any]]] = {}
         for row in counted_rows:
             stats_by_kind.setdefault(row["of"], []).append(row)
-        notes = list(letters.cuts)
+        notes = list(letters.left_unread)
         hidden_count = letters.total - len(rows)
         if hidden_count:
             notes.append(f"{hidden_count:,} more are not shown: narrow the filter")
@@ -285,7 +285,7 @@ class LogPages:
         """Show all details of the letter at a place, or of the letters of the record at it."""
         place = request.path_params["place"]
         page_values["title"] = place
-        details = details_of(self.reachable_log(), self._topics, [place])
+        details = details_of(self.log_if_reachable(), self._topics, [place])
         # these have parts of the page of their own; what else a letter has is a row of one table
         lists = (
             *("stack", "history", "headers", "windhover"),
@@ -296,7 +296,10 @@ class LogPages:
         return details
 
     def _latency_page(self, request: Request, page_values: dict[str, Any]) -> Any:
-        """Show how long records of each input take, once all of the ack topics was read."""
+        """Show how long records of each input take; before all was read, how much of the ack topics was.
+
+        What is returned is the same for programs.
+        """
         page_values |= {"template": "latency.html", "title": "Latency"}
         page_values |= {"columns": LATENCY, "bolts": BOLTS}
         timeout_text = query_of(request).get("timeout", "").strip()
@@ -305,16 +308,16 @@ class LogPages:
         except ValueError as error:
             why = f"timeout {Untrusted(timeout_text)}: {error}; give 10s or 5m"
             raise UsageError(why) from error
-        log = self.reachable_log()
-        if self._completions is None:
+        log = self.log_if_reachable()
+        if self._completion_log is None:
             inputs = inputs_named(self._topics, ())
-            self._completions = CompletionLog(log, self._topics, inputs, self._read_max)
-        completions = self._completions
+            self._completion_log = CompletionLog(log, self._topics, inputs, self._read_max)
+        completions = self._completion_log
         try:
             completions.read()
         except WindhoverError:
             completions.close()
-            self._completions = None  # the next request begins anew
+            self._completion_log = None  # the next request begins anew
             raise
         if not completions.is_whole:
             return _show_progress(page_values, "the ack topics", completions.fraction_read)
@@ -344,14 +347,18 @@ def _letters_address(row: Row, since: str) -> str:
 
 
 def _group_address(query: LetterQuery, row: Row) -> str:
-    """Return the address of the letters that a row of `STATS` counts; empty: no filter has them."""
-    kind = str(row["of"])
-    field = "reason" if kind == "dead" else kind
+    """Return the address of the letters that a row of `STATS` counts.
+
+    Empty: no filter matches just these.
+    """
+    # what the row counts by, such as error, key, or dead: the reason of the letter
+    counted_by = str(row["of"])
+    field = "reason" if counted_by == "dead" else counted_by
     is_of_field = field in ("input", "error", "operator", "reason", "key")
     # the row of all others has no first letter
     if not is_of_field or not row["first"]:
         return ""
-    # only of a key a filter can say that there is none
+    # a filter can match letters without a key, and nothing else that is absent
     if row["value"] is None and field != "key":
         return ""
     if field == "reason" and row["value"] not in set(DeadReason):

@@ -21,7 +21,7 @@ from spout.inspect.readings import (
     Reading,
     SourceProgress,
     joined,
-    late_counts,
+    too_late_counts,
 )
 from spout.inspect.summary import InputSummary, summaries
 from spout.runtime.metrics import STANDS_TEXT, Key, counter, gauge, place_labels
@@ -46,7 +46,7 @@ def view_metrics(latest: LatestState, topics: Topics, now_ms: int) -> Iterator[M
     reason = _why_down(latest, now_ms)  # empty: nothing is missing
     text = "1: the last reading found every value; 0: it did not, for this reason"
     yield gauge("windhover_view_up", text, {(reason,): float(not reason)}, ["reason"])
-    if not latest.number:
+    if not latest.reading_number:
         return  # nothing was read yet
     name = "windhover_view_updated_timestamp_seconds"
     yield gauge(name, "wall time of the last reading", {(): snapshot.at_ms / 1_000}, ())
@@ -75,7 +75,7 @@ def _why_down(latest: LatestState, now_ms: int) -> str:
     has_unknown_ends = any(end.unknown for end in snapshot.ends)
     # the first that is true is the reason: the reasons below it mostly follow from it
     reasons = (
-        ("starting", not latest.number),
+        ("starting", not latest.reading_number),
         ("stale", abs(now_ms - snapshot.at_ms) >= STALE_MS),
         ("broker_away", snapshot.broker_error is not None),
         ("not_authorized", snapshot.refused is not None),
@@ -196,7 +196,7 @@ def _metrics_of_groups(snapshot: Snapshot) -> Iterator[Metric]:
     roots: dict[tuple[str, ...], Reading[int]] = {}
     rows: dict[tuple[str, ...], Reading[int]] = {}
     for group in dict.fromkeys(state.group for state in snapshot.partitions):
-        counts = late_counts(snapshot.views, group)
+        counts = too_late_counts(snapshot.views, group)
         roots[group,] = counts.then(lambda late: late.roots)
         rows[group,] = counts.then(lambda late: late.rows)
     text = "records that came too late for their windows, as far back as the ackers know"

@@ -66,7 +66,7 @@ from spout.ui.drawing import (
     band_rectangle,
     draw_graph,
     histogram_path,
-    histogram_place,
+    histogram_x,
     rate_columns,
     rate_minutes,
     sparkline_path,
@@ -159,7 +159,7 @@ class Pages:
         self._templates.filters.update(self._filters())
         self._templates.globals.update(
             names_of_pages=NAMES,
-            installation=_installation(topics),
+            installation=_installation_text(topics),
             kinds=list(BandKind),
             node_width=NODE_WIDTH,
             node_height=NODE_HEIGHT,
@@ -196,14 +196,15 @@ class Pages:
             "rate_columns": rate_columns,
             "rate_minutes": rate_minutes,
             "histogram": histogram_path,
-            "histogram_place": histogram_place,
+            "histogram_x": histogram_x,
             "draw": lambda graph: draw_graph([(edge.source, edge.operator) for edge in graph.edges]),
             "zip": zip,
         }
 
     def application(self, hosts: AllowedHosts) -> Starlette:
         """Return the application; it answers requests for this machine and for `hosts`."""
-        pages: list[tuple[str, Build]] = [
+        # built from the latest snapshot; all others read the log, in a thread of their own
+        snapshot_pages: list[tuple[str, Build]] = [
             ("/", self._overview_page),
             ("/partition/{input}/{partition:int}", self._partition_page),
             ("/machinery", self._machinery_page),
@@ -211,18 +212,18 @@ class Pages:
         ]
         log_pages = [*self._log_pages.routes(), *self._redrive_pages.routes()]
         log_thread = self._log_pages.thread
-        changes = self._redrive_pages.changes()
+        form_actions = self._redrive_pages.form_actions()
         static = StaticFiles(packages=[("spout.ui", "static")])
         return Starlette(
             routes=[
                 Route("/livez", self._livez),
                 Route("/readyz", self._readyz),
                 Route("/metrics", self._metrics_endpoint(), methods=["GET"]),
-                *(Route(path, self._page_endpoint(build)) for path, build in pages),
+                *(Route(path, self._page_endpoint(build)) for path, build in snapshot_pages),
                 *(Route(path, self._page_endpoint(build, log_thread)) for path, build in log_pages),
                 *(
                     Route(path, self._form_endpoint(build, log_thread), methods=["POST"])
-                    for path, build in changes
+                    for path, build in form_actions
                 ),
                 Mount("/static", static),
             ],
@@ -236,7 +237,7 @@ class Pages:
 
     async def _readyz(self, _request: Request) -> Response:
         """Answer 503 before the first reading: the pages have nothing to show yet."""
-        if self._watch.latest.number:
+        if self._watch.latest.reading_number:
             return PlainTextResponse("ok\n")
         return PlainTextResponse("nothing was read yet\n", 503)
 
@@ -292,12 +293,13 @@ class Pages:
         """Show that the state of a partition is unknown, if it may be there; else 404."""
         input_name = request.path_params["input"]
         # while nobody knows how many partitions an input has, one state stands for them all
-        any_partition = _state_of(f"{input_name}/?", latest)
+        state_of_all = _state_of(f"{input_name}/?", latest)
         input = self._topics.inputs.get(input_name)
-        was_read = latest.number > 0
-        if input is None or not input.tracked or (any_partition is None and was_read):
+        has_reading = latest.reading_number > 0
+        # a reading that counts the partitions of the input lacks this one: 404
+        if input is None or not input.tracked or (state_of_all is None and has_reading):
             return _not_found(request, latest)
-        why = "nothing was read yet" if any_partition is None else any_partition.end.unknown
+        why = "nothing was read yet" if state_of_all is None else state_of_all.end.unknown
         text = f"What {source} has is unknown: {why}."
         json = {"source": source, "unknown": why}
         return PageContent("message.html", source, {"text": text}, json)
@@ -388,9 +390,13 @@ class Pages:
     async def _build_in_thread(
         self, request: Request, build: Build, thread: Executor | None
     ) -> tuple[LatestState, PageContent]:
-        """Build a page in `thread`, after what waits there; return it and the reading it shows."""
+        """Build a page in `thread`, behind what waits for it there; return it and the reading it shows.
+
+        None: in any thread that is free.
+        """
 
         def build_from_newest() -> tuple[LatestState, PageContent]:
+            # read in the thread, so that the page shows the newest reading, not that of the request
             latest = self._watch.latest
             return latest, build(request, latest)
 
@@ -403,11 +409,11 @@ class Pages:
         shown_number = None
         with self._watch.open_tab():
             while not self._watch.is_over() and not await request.is_disconnected():
-                if self._watch.latest.number != shown_number:
+                if self._watch.latest.reading_number != shown_number:
                     latest, content = await self._build_in_thread(request, build, thread)
-                    shown_number = latest.number
+                    shown_number = latest.reading_number
                     text = self._render("live.html", request, content, latest)
-                    yield ServerSentEvent(text, id=str(latest.number), event="show", retry=RETRY_MS)
+                    yield ServerSentEvent(text, id=str(latest.reading_number), event="show", retry=RETRY_MS)
                     await asyncio.sleep(content.every_s)
                 await asyncio.sleep(CHECK_EVERY_S)
 
@@ -480,7 +486,7 @@ def unknown_reasons(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-def _installation(topics: Topics) -> str:
+def _installation_text(topics: Topics) -> str:
     """Return the brokers, and the prefix of the ack topics; empty: the file names no brokers.
 
     People tell the pages of two installations apart by it.
@@ -488,9 +494,9 @@ def _installation(topics: Topics) -> str:
     servers = [server.strip() for server in topics.kafka.get("bootstrap.servers", "").split(",")]
     if not servers[0]:
         return ""
-    name = first_of(servers, 1)
+    brokers_text = first_of(servers, 1)  # the first broker, and how many more there are
     prefix = topics.acker.topic_prefix
-    return f"{name}, prefix {prefix}" if prefix else name
+    return f"{brokers_text}, prefix {prefix}" if prefix else brokers_text
 
 
 def _page_name(address: str) -> str:

@@ -65,14 +65,14 @@ class _Selection(NamedTuple):
         filters: the same as a filter for each input.
         total: how many letters match.
         sample: some of them, as rows of `LIST`.
-        cuts: what was not read because of a limit; empty: no more letters match.
+        left_unread: what was not read because of a limit; empty: no more letters match.
     """
 
     query: LetterQuery
     filters: list[tuple[Input, Filter]]
     total: int
     sample: Sequence[Mapping[str, Any]]
-    cuts: Sequence[str]
+    left_unread: Sequence[str]
 
 
 class RedrivePages:
@@ -85,21 +85,21 @@ class RedrivePages:
     def __init__(
         self,
         topics: Topics,
-        reachable_log: Callable[[], Log],
+        log_if_reachable: Callable[[], Log],
         now_ms: Callable[[], int],
-        with_errors_shown: Callable[[LogBuild], Build],
+        build_showing_errors: Callable[[LogBuild], Build],
         jobs: RedriveJobs,
         actions: Actions | None,
         reads_letters: ReadsLetters = letters_read,
     ) -> None:
-        """Prepare. `reachable_log`, `with_errors_shown`, `reads_letters` are those of `LogPages`.
+        """Prepare. `log_if_reachable`, `build_showing_errors`, `reads_letters` are those of `LogPages`.
 
         Without `actions` (None) the pages are read-only.
         """
         self._topics = topics
-        self._reachable_log = reachable_log
+        self._log_if_reachable = log_if_reachable
         self._now_ms = now_ms
-        self._with_errors_shown = with_errors_shown
+        self._build_showing_errors = build_showing_errors
         self._jobs = jobs
         self._actions = actions
         self._reads_letters = reads_letters
@@ -107,12 +107,12 @@ class RedrivePages:
     def routes(self) -> list[tuple[str, Build]]:
         """Return what builds each page, by its address."""
         return [
-            ("/redrives", self._with_errors_shown(self._list_page)),
-            ("/redrives/new", self._with_errors_shown(self._trial_page)),
-            ("/redrives/{redrive:path}", self._with_errors_shown(self._redrive_page)),
+            ("/redrives", self._build_showing_errors(self._list_page)),
+            ("/redrives/new", self._build_showing_errors(self._trial_page)),
+            ("/redrives/{redrive:path}", self._build_showing_errors(self._redrive_page)),
         ]
 
-    def changes(self) -> list[tuple[str, Build]]:
+    def form_actions(self) -> list[tuple[str, Build]]:
         """Return what changes something, by its address; the form is `request.state.form`."""
         return [
             ("/redrives", self._if_allowed(self._start_redrive)),
@@ -121,7 +121,7 @@ class RedrivePages:
 
     def _if_allowed(self, change: LogBuild) -> Build:
         """Return a page that makes a change, or answers 403 if the request may change nothing."""
-        build_after_change = self._with_errors_shown(change)
+        build_after_change = self._build_showing_errors(change)
 
         def answer(request: Request, latest: LatestState) -> PageContent:
             refusal = action_refusal(request, request.state.form, self._actions)
@@ -141,7 +141,7 @@ class RedrivePages:
         page_values["links"] = {"redrive": lambda row: redrive_address(row["redrive"])}
         since_ms = named_past_ms("since", since, self._now_ms())
         inputs = inputs_named(self._topics, ())
-        rows = redrive_rows(self._reachable_log(), self._topics, inputs, since_ms)
+        rows = redrive_rows(self._log_if_reachable(), self._topics, inputs, since_ms)
         page_values["rows"] = rows
         return rows
 
@@ -152,7 +152,7 @@ class RedrivePages:
         page_values |= {"title": f"Redrive {redrive}", "redrive": redrive, "job": job}
         page_values["actions"] = self._actions
         try:
-            rows = redrive_details(self._reachable_log(), self._topics, redrive)
+            rows = redrive_details(self._log_if_reachable(), self._topics, redrive)
         except UsageError:
             if job is None:
                 raise
@@ -176,7 +176,7 @@ class RedrivePages:
         page_values |= {"title": "Redrive dead letters", "is_live": False}
         selection = self._select(query_of(request))
         page_values |= {"template": "redrive_new.html", "query": selection.query}
-        page_values |= {"total": selection.total, "rows": selection.sample, "notes": selection.cuts}
+        page_values |= {"total": selection.total, "rows": selection.sample, "notes": selection.left_unread}
         # the last column says who has handled a letter: nobody
         page_values |= {"columns": LIST[:-1], "links": LETTER_LINKS}
         page_values |= {"actions": self._actions, "typed_above": TYPED_ABOVE}
@@ -184,7 +184,7 @@ class RedrivePages:
             "letters": selection.total,
             "until": selection.query.until,
             "sample": selection.sample,
-            "notes": selection.cuts,
+            "notes": selection.left_unread,
         }
 
     def _start_redrive(self, request: Request, page_values: dict[str, Any]) -> Any:
@@ -192,8 +192,8 @@ class RedrivePages:
         form: Mapping[str, str] = request.state.form
         page_values["title"] = "Not started"  # shown with an error alone
         selection = self._select(form)
-        if selection.cuts:  # nobody has counted these, and the redrive would be of them, too
-            why = selection.cuts[0]
+        if selection.left_unread:  # unread letters may match, too, and would be handled uncounted
+            why = selection.left_unread[0]
             raise UsageError(
                 f"not all letters were counted, so more may match ({why}). On a page without --keep"
                 " choose one input, and a time in `since`; on any page type `windhover dlq replay`"
@@ -201,6 +201,7 @@ class RedrivePages:
         if not selection.total:
             raise UsageError("no letter matches any more: somebody else has handled them")
         typed = form.get("count", "").replace(",", "").strip()
+        # so many letters are handled only if a person has typed their number
         if selection.total > TYPED_ABOVE and typed != str(selection.total):
             wrong = Untrusted(typed) or "nothing"
             matching = f"{selection.total:,} letters match"
@@ -211,7 +212,7 @@ class RedrivePages:
             raise UsageError(f"{cure}: it is kept with the redrive")
         order = Order(
             LetterAction.REPLAYED,
-            Filter(),  # the job has one of each input
+            Filter(),  # selection.filters has a filter for each input
             by=self._person(form),
             why=why,
             redrive=uuid.uuid4().hex[:8],
@@ -229,7 +230,7 @@ class RedrivePages:
             job.cancel()
         else:
             person = self._person(request.state.form)
-            cancel_everywhere(self._reachable_log(), self._topics, redrive, person, self._now_ms())
+            cancel_everywhere(self._log_if_reachable(), self._topics, redrive, person, self._now_ms())
         page_values["location"] = redrive_address(redrive)
         return {"redrive": redrive}
 
@@ -254,8 +255,8 @@ class RedrivePages:
         now_ms = self._now_ms()
         query = query._replace(until=query.until or time_text(now_ms))
         filters = query.filters(self._topics, now_ms)
-        with self._reads_letters(self._reachable_log(), self._topics, filters) as letters:
-            return _Selection(query, filters, letters.total, letters.sample(), letters.cuts)
+        with self._reads_letters(self._log_if_reachable(), self._topics, filters) as letters:
+            return _Selection(query, filters, letters.total, letters.sample(), letters.left_unread)
 
 
 def redrive_address(redrive: str) -> str:

@@ -71,7 +71,7 @@ Build = Callable[[Request, LatestState], PageContent]
 LogBuild = Callable[[Request, dict[str, Any]], Any]
 """Builds a page that reads the log: it fills the dict for its template, and returns JSON.
 
-See `LogPages.with_errors_shown`.
+See `LogPages.build_showing_errors`.
 """
 
 LETTER_LINKS: Final[Mapping[str, Callable[[Row], str]]] = {

@@ -162,7 +162,7 @@ def serve_pages(
         site = stack.enter_context(closing(Site(build, shown.topics, shown.file)))
 
         def stop() -> None:
-            """End the redrives; end the process some seconds later, if a reading still waits."""
+            """End the redrives, and start the timer that ends the process if a reading still waits."""
             site.stop()
             cut_off.timer.start()
 
@@ -171,7 +171,7 @@ def serve_pages(
         try:
             asyncio.run(serve_watched(server, site, listener, stop))
         except BaseException as error:
-            cut_off.error = error
+            cut_off.error = error  # the timer then ends the process with its trace
             raise
     return cut_off.exit_code
 
@@ -208,7 +208,10 @@ def _open_pages(
     now_ms: Callable[[], int],
     reads_letters: ReadsLetters,
 ) -> tuple[Pages, Watch, RedriveJobs]:
-    """Open the pages, what reads for them, and their redrives; `stack` closes all of it."""
+    """Open the pages; `stack` closes all of it.
+
+    Returns the pages, the watch that reads for them, and what runs their redrives.
+    """
     from spout.ui.log_pages import LogPages
     from spout.ui.pages import Pages
     from spout.ui.redrive_pages import RedrivePages
@@ -230,13 +233,14 @@ def _open_pages(
     )
     drivers = Drivers([metrics_address(driver) for driver in shown.drivers], read_metrics)
     log_pages = LogPages(topics, request_log, now_ms, drivers, config, reads_letters=reads_letters)
+    # a page that still waits for its turn is not built any more
     stack.callback(log_pages.thread.shutdown, cancel_futures=True)
     jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
     redrive_pages = RedrivePages(
         topics,
-        log_pages.reachable_log,
+        log_pages.log_if_reachable,
         now_ms,
-        log_pages.with_errors_shown,
+        log_pages.build_showing_errors,
         jobs,
         shown.actions,
         reads_letters,

@@ -139,11 +139,11 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
     open_offsets = _open_offsets(progress.ranges if progress else ())
     counts = cells.counts_of_kinds(open_offsets, lost, dead_offsets)
     has_due_time = lost.due_ms > 0  # a lost root that nobody has taken over has none
-    first_due_ms = cells.earliest(lost.offsets[has_due_time], lost.due_ms[has_due_time])
+    first_due_ms = cells.earliest_times_ms(lost.offsets[has_due_time], lost.due_ms[has_due_time])
     strip = Strip(
         start=cells.start,
         end=cells.end,
-        cells=cells.number,
+        cells=cells.cell_count,
         runs=cells.runs(kinds, counts, first_due_ms),
         blocking=state.blocking.value,
         unknown=[f"{what} is unknown: {why}" for what, why in reasons.items() if why],
@@ -173,8 +173,8 @@ def copies_strip_of(state: PartitionState) -> Reading[Strip]:
     )
     # no copy is dead: the dead letter of a copy is one of its record
     counts = cells.counts_of_kinds(open_offsets, lost, dead_offsets=np.empty(0, np.int64))
-    runs = cells.runs(kinds, counts, first_due_ms=np.full(cells.number, OFFSET_MAX))
-    return Reading(Strip(start, cells.end, cells.number, runs), as_of_ms=state.copies.as_of_ms)
+    runs = cells.runs(kinds, counts, first_due_ms=np.full(cells.cell_count, OFFSET_MAX))
+    return Reading(Strip(start, cells.end, cells.cell_count, runs), as_of_ms=state.copies.as_of_ms)
 
 
 def _open_offsets(ranges: Sequence[OpenRange]) -> I64:
@@ -193,13 +193,13 @@ class _Cells:
         """Cut the offsets [start, end) into cells; a log that ends before its start has none."""
         self.start, self.end = start, max(start, end)
         self._length = self.end - start
-        self.number = min(cells_max, self._length)
-        numbers = np.arange(self.number + 1, dtype=np.int64)
+        self.cell_count = min(cells_max, self._length)
+        numbers = np.arange(self.cell_count + 1, dtype=np.int64)
         # first offset of each cell, and the end of the last one, (n + 1,): of 10 offsets in 4
         # cells 0, 3, 5, 8, 10
         self._bounds = numbers + start
-        if self.number:
-            self._bounds = start - (-numbers * self._length // self.number)  # rounded up
+        if self.cell_count:
+            self._bounds = start - (-numbers * self._length // self.cell_count)  # rounded up
 
     def _cells_inside(self, offsets: I64) -> tuple[I64, np.ndarray]:
         """Return the cells of those offsets that are in the band, and which offsets these are.
@@ -207,12 +207,12 @@ class _Cells:
         The second array has a bool for each of all offsets.
         """
         is_inside = (offsets >= self.start) & (offsets < self.end)
-        return (offsets[is_inside] - self.start) * self.number // max(1, self._length), is_inside
+        return (offsets[is_inside] - self.start) * self.cell_count // max(1, self._length), is_inside
 
     def count_in_cells(self, offsets: I64) -> I64:
         """Count the offsets in each cell, (n,)."""
         cells, _is_inside = self._cells_inside(offsets)
-        return np.bincount(cells, minlength=self.number).astype(np.int64)
+        return np.bincount(cells, minlength=self.cell_count).astype(np.int64)
 
     def counts_of_kinds(self, open_offsets: I64, lost: WaitingOffsets, dead_offsets: I64) -> I64:
         """Count the records of each of `_COUNTED` in each cell, (4, n)."""
@@ -224,12 +224,13 @@ class _Cells:
         }
         return np.stack([self.count_in_cells(offsets_by_kind[kind]) for kind in _COUNTED])
 
-    def earliest(self, offsets: I64, times_ms: I64) -> I64:
-        """Return the earliest time in each cell, (n,); `OFFSET_MAX`: the cell has none.
+    def earliest_times_ms(self, offsets: I64, times_ms: I64) -> I64:
+        """Return for each cell the earliest time of the offsets in it, (n,).
 
-        `times_ms` has the time of each offset.
+        `OFFSET_MAX`: it has no offset. `times_ms` has the time of each offset.
         """
-        earliest_ms = np.full(self.number, OFFSET_MAX, np.int64)
+        earliest_ms = np.full(self.cell_count, OFFSET_MAX, np.int64)
+        # offsets outside the band are left out
         cells, is_inside = self._cells_inside(offsets)
         np.minimum.at(earliest_ms, cells, times_ms[is_inside])
         return earliest_ms
@@ -246,7 +247,7 @@ class _Cells:
             knows_lost: whether it is known what waits for a replay; if not, any emitted record may.
         """
         first_offsets, ends = self._bounds[:-1], self._bounds[1:]
-        kinds = np.full(self.number, _KINDS.index(BandKind.UNKNOWN), np.int64)
+        kinds = np.full(self.cell_count, _KINDS.index(BandKind.UNKNOWN), np.int64)
         if progress is not None:
             emitted_to = int(offset_of(progress.emitted_to)) if progress.was_emitted else self.start
             if knows_lost:
@@ -275,7 +276,7 @@ class _Cells:
             # a later kind is worse, and is drawn over an earlier one
             shown_kinds[kind_counts > 0] = _KINDS.index(kind)
         changes = np.flatnonzero(np.diff(shown_kinds)) + 1
-        bounds = [0, *changes.tolist(), self.number] if self.number else []
+        bounds = [0, *changes.tolist(), self.cell_count] if self.cell_count else []
         runs: list[Run] = []
         for cell, cell_end in pairwise(bounds):
             due_ms = int(first_due_ms[cell:cell_end].min())

@@ -1,4 +1,4 @@
-"""What happened to a record, and when. A lane is the line on which one attempt is drawn; pure.
+"""What happened to a record, and when. Each attempt is drawn on a line of its own; pure.
 
 Source: docs/operate/page.md.
 """
@@ -13,14 +13,14 @@ from typing import Final, NamedTuple, assert_never
 from acker.kafka.port import Record
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.verdict import Verdict
-from replay.records.due import Loss, left_out_by
+from replay.records.due import Loss, left_out_count
 from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_letter_of, losses_of_history
 
-LANES_MAX: Final = 20
+LINES_MAX: Final = 20
 """How many attempts are drawn, the latest ones; the table of events has all."""
 
 SCALE: Final = 1_000
-"""The width of a lane; an x in it is from 0 to this."""
+"""The width of a line; an x in it is from 0 to this."""
 
 
 class EventKind(StrEnum):
@@ -36,7 +36,7 @@ class EventKind(StrEnum):
     NOW = "now"
 
 
-class LaneEvent(NamedTuple):
+class AttemptEvent(NamedTuple):
     """An event of an attempt at a wall time; `x`, from 0 to `SCALE`, is where it is drawn."""
 
     at_ms: int
@@ -46,83 +46,86 @@ class LaneEvent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class AttemptLine:
     """The line on which one attempt is drawn.
 
     Attributes:
         root: the name of the root that the attempt emitted.
-        begin: the x at which it was emitted; None: it is unknown when.
-        end: the x up to which it was open; None: it is unknown.
+        begin_x: the x at which it was emitted; None: it is unknown when.
+        end_x: the x up to which it was open; None: it is unknown.
     """
 
     attempt: int
     root: str
     state: str
-    events: Sequence[LaneEvent]
-    begin: int | None = None
-    end: int | None = None
+    events: Sequence[AttemptEvent]
+    begin_x: int | None = None
+    end_x: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The lanes of a record; the x of all of them is the time from `begin_ms` to `end_ms`."""
+    """The lines of a record; the x of all of them is the time from `begin_ms` to `end_ms`."""
 
     begin_ms: int
     end_ms: int
-    lanes: Sequence[Lane] = ()
+    lines: Sequence[AttemptLine] = ()
 
     @property
-    def drawn(self) -> Sequence[Lane]:
-        return self.lanes[-LANES_MAX:]
+    def drawn(self) -> Sequence[AttemptLine]:
+        return self.lines[-LINES_MAX:]
 
-    def events(self) -> list[tuple[int, LaneEvent]]:
+    def events(self) -> list[tuple[int, AttemptEvent]]:
         """Return all events but `NOW` with their attempts, in the order of time."""
         events = []
-        for lane in self.lanes:
-            past = [event for event in lane.events if event.kind is not EventKind.NOW]
-            events += [(lane.attempt, event) for event in past]
+        for line in self.lines:
+            past = [event for event in line.events if event.kind is not EventKind.NOW]
+            events += [(line.attempt, event) for event in past]
         return sorted(events, key=lambda attempt_and_event: attempt_and_event[1].at_ms)
 
 
 def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
-    """Return what happened to a record, up to what is due.
+    """Return the timeline of a record: a line for each emission, with its events up to what is due.
 
     It lacks events without a time, and emissions that only repeat the one beside them.
     """
-    # 1. lanes: one of each emission that the log has, and one of each loss that only a history has
+    # 1. lines: one of each emission that the log has, and one of each loss that only a history has
     loss_by_emission, losses_without_emission = losses_of_history(evidence)
-    lanes: list[Lane] = []
+    lines: list[AttemptLine] = []
     for emission, loss in zip(evidence.emissions, loss_by_emission, strict=True):
-        lanes.append(_lane_of(evidence, emission, loss, now_ms))
+        lines.append(_line_of(evidence, emission, loss, now_ms))
     # an entry for several losses has no time of its own
-    single_losses = [loss for loss in losses_without_emission if not left_out_by(loss)]
-    lanes += [
-        Lane(loss.attempt, loss.root, loss.reason.value, _events_of_loss(loss)) for loss in single_losses
+    single_losses = [loss for loss in losses_without_emission if not left_out_count(loss)]
+    lines += [
+        AttemptLine(loss.attempt, loss.root, loss.reason.value, _events_of_loss(loss))
+        for loss in single_losses
     ]
     repeated_roots = {row["root"] for row in attempts_of(evidence, now_ms) if row["repeats"]}
-    lanes = [lane for lane in lanes if lane.root not in repeated_roots]
+    lines = [line for line in lines if line.root not in repeated_roots]
 
     # 2. their order: by time, since a record that was redriven counts its attempts from 1 again
-    def first_ms(lane: Lane) -> int:
-        return min((event.at_ms for event in lane.events), default=now_ms)
+    def first_event_ms(line: AttemptLine) -> int:
+        return min((event.at_ms for event in line.events), default=now_ms)
 
-    lanes.sort(key=first_ms)
-    if lanes and isinstance(evidence.record, Record):
+    lines.sort(key=first_event_ms)
+    if lines and isinstance(evidence.record, Record):
         written_ms = evidence.record.timestamp_ms
         # a producer sets this time: one that is later than the first emission is wrong
-        if 0 < written_ms <= first_ms(lanes[0]):
-            written = LaneEvent(written_ms, EventKind.WRITTEN, "written to its topic")
-            lanes[0] = replace(lanes[0], events=[written, *lanes[0].events])
+        if 0 < written_ms <= first_event_ms(lines[0]):
+            written = AttemptEvent(written_ms, EventKind.WRITTEN, "written to its topic")
+            lines[0] = replace(lines[0], events=[written, *lines[0].events])
 
-    # 3. where events are drawn: all lanes have one scale
-    times_ms = [event.at_ms for lane in lanes for event in lane.events]
+    # 3. where events are drawn: all lines have one scale
+    times_ms = [event.at_ms for line in lines for event in line.events]
     begin_ms, end_ms = min(times_ms, default=now_ms), max(times_ms, default=now_ms)
     length_ms = max(1, end_ms - begin_ms)
-    return Timeline(begin_ms, end_ms, [_with_x(lane, begin_ms, length_ms) for lane in lanes])
+    return Timeline(begin_ms, end_ms, [_with_x(line, begin_ms, length_ms) for line in lines])
 
 
-def _lane_of(evidence: Evidence, emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> Lane:
-    """Return the lane (the line on which one attempt is drawn) of an emission that the log has.
+def _line_of(
+    evidence: Evidence, emission: TracedEmission, loss_in_history: Loss | None, now_ms: int
+) -> AttemptLine:
+    """Return the line of an emission that the log has.
 
     Where its events are drawn is not decided yet. `loss_in_history` is how the emission was lost
     by the history of a later copy or letter; None: none says it.
@@ -133,59 +136,59 @@ def _lane_of(evidence: Evidence, emission: TracedEmission, loss_in_history: Loss
     events = _events_of_loss(loss) if loss is not None else []
     if verdict is not None:
         text = f"verdict {verdict.name} at {verdict.place}"
-        events.append(LaneEvent(verdict.at_ms, EventKind.VERDICT, text))
+        events.append(AttemptEvent(verdict.at_ms, EventKind.VERDICT, text))
     elif loss is None and emission.open is not None:
-        events.append(LaneEvent(emission.open.emitted_ms, EventKind.EMITTED, "emitted"))
+        events.append(AttemptEvent(emission.open.emitted_ms, EventKind.EMITTED, "emitted"))
         if emission.open.left_ms is not None:
             deadline_ms = now_ms + emission.open.left_ms
-            events.append(LaneEvent(deadline_ms, EventKind.DEADLINE, "times out"))
-        events.append(LaneEvent(now_ms, EventKind.NOW, "now"))
+            events.append(AttemptEvent(deadline_ms, EventKind.DEADLINE, "times out"))
+        events.append(AttemptEvent(now_ms, EventKind.NOW, "now"))
     due = evidence.dues.get(emission.root)
     if due is not None:
         text = "becomes a dead letter" if due.dead else f"is due as attempt {due.attempt + 1}"
-        events.append(LaneEvent(due.due_ms, EventKind.DUE, text))
+        events.append(AttemptEvent(due.due_ms, EventKind.DUE, text))
     if emission is evidence.emissions[-1]:  # a letter ends the last attempt
         for letter in evidence.letters:
             if is_letter_of(letter, emission):
                 text = f"dead letter {letter.place} ({UntrustedName(letter.dead)})"
-                events.append(LaneEvent(letter.died_ms, EventKind.DEAD, text))
-    return Lane(emission.lineage.attempt, emission.name, emission.state, events)
+                events.append(AttemptEvent(letter.died_ms, EventKind.DEAD, text))
+    return AttemptLine(emission.lineage.attempt, emission.name, emission.state, events)
 
 
-def _events_of_loss(loss: Loss) -> list[LaneEvent]:
+def _events_of_loss(loss: Loss) -> list[AttemptEvent]:
     """Return when a root was emitted, and when and how it was lost."""
     ended_ms = loss.emitted_ms + loss.age_ms
-    emitted = LaneEvent(loss.emitted_ms, EventKind.EMITTED, "emitted")
+    emitted = AttemptEvent(loss.emitted_ms, EventKind.EMITTED, "emitted")
     match loss.reason:
         case Verdict.TIMED_OUT:
-            ended = LaneEvent(ended_ms, EventKind.DEADLINE, "timed out")
+            ended = AttemptEvent(ended_ms, EventKind.DEADLINE, "timed out")
         case Verdict.ABANDONED:
             text = "abandoned: another session took the group"
-            ended = LaneEvent(ended_ms, EventKind.FAILED, text)
+            ended = AttemptEvent(ended_ms, EventKind.FAILED, text)
         case Verdict.FAILED:
             operator, error = UntrustedName(loss.operator), UntrustedName(loss.error)
             text = f"failed at {operator or 'an unknown bolt'} by {error or 'no error'}"
             if loss.message:
                 text = f"{text}: {Untrusted(loss.message)}"
-            ended = LaneEvent(ended_ms, EventKind.FAILED, text)
+            ended = AttemptEvent(ended_ms, EventKind.FAILED, text)
         case _:
             assert_never(loss.reason)
     return [emitted, ended]
 
 
-def _with_x(lane: Lane, begin_ms: int, length_ms: int) -> Lane:
-    """Return a lane with the x of each event, of its begin and of its end.
+def _with_x(line: AttemptLine, begin_ms: int, length_ms: int) -> AttemptLine:
+    """Return a line with the x of each event, of its begin and of its end.
 
-    All lanes together begin at the wall time `begin_ms`, and are `length_ms` long.
+    All lines together begin at the wall time `begin_ms`, and are `length_ms` long.
     """
     events = []
-    for event in lane.events:
+    for event in line.events:
         x = (event.at_ms - begin_ms) * SCALE // length_ms
         events.append(event._replace(x=x))
     emitted_x = [event.x for event in events if event.kind is EventKind.EMITTED]
-    if not emitted_x:
-        return replace(lane, events=events)
-    # the first of these kinds that the lane has ends it: an open root is open up to now
+    if not emitted_x:  # without the time of its emission the line has no begin and no end
+        return replace(line, events=events)
+    # the first of these kinds that the line has ends it: an open root is open up to now
     end_kinds = (EventKind.NOW, EventKind.VERDICT, EventKind.FAILED, EventKind.DEADLINE)
     end_x = [event.x for kind in end_kinds for event in events if event.kind is kind]
-    return replace(lane, events=events, begin=emitted_x[0], end=end_x[0] if end_x else None)
+    return replace(line, events=events, begin_x=emitted_x[0], end_x=end_x[0] if end_x else None)

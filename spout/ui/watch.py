@@ -43,14 +43,14 @@ class LatestState:
     """What all pages show.
 
     Attributes:
-        number: counts the readings from 1; 0: nothing was read yet.
+        reading_number: counts the readings from 1; 0: nothing was read yet.
         series: the figures of the last fifteen minutes, by input and name of the figure.
         causes: the causes of failures.
         file_note: why the page does not show what its topics.yaml has now; empty: it does.
         rates: how many verdicts there were in the last fifteen minutes, by input.
     """
 
-    number: int
+    reading_number: int
     snapshot: Snapshot
     flags: Sequence[Flag] = ()
     series: Mapping[tuple[str, str], Sequence[Point]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Watch:
         series = self._history.record(snapshot, self._topics)
         rates = self._rates(snapshot.at_ms)
         self.latest = LatestState(
-            number=self.latest.number + 1,
+            reading_number=self.latest.reading_number + 1,
             snapshot=snapshot,
             flags=flags,
             series=series,
@@ -152,39 +152,39 @@ class CauseWatch:
         self._log = log
         self._topics = topics
         self._read_max = read_max
-        self._failures: FirstFailures | None = None  # None: the next call of `read` begins anew
-        self._counts = VerdictCounts()
-        self._is_whole = False  # whether all verdicts were read in the last call
+        self._first_failures: FirstFailures | None = None  # None: the next call of `read` begins anew
+        self._last_counts = VerdictCounts()
+        self._has_read_all = False  # whether all verdicts were read in the last call
 
     def is_filling(self) -> bool:
         """Return whether the last call of `read` has left something to be read."""
-        return self._failures is not None and not self._is_whole
+        return self._first_failures is not None and not self._has_read_all
 
     def read(self, now_ms: int) -> Reading[Sequence[SeenCause]]:
         """Return the causes as of a wall time; they are unknown until all verdicts were read."""
         try:
-            if self._failures is None:
-                self._failures = FirstFailures(self._log, self._topics, now_ms, self._read_max)
-            causes = self._failures.read(now_ms)
-            self._is_whole = not causes.unknown
+            if self._first_failures is None:
+                self._first_failures = FirstFailures(self._log, self._topics, now_ms, self._read_max)
+            causes = self._first_failures.read(now_ms)
+            self._has_read_all = not causes.unknown
         except WindhoverError as error:
             self.close()  # the next call begins anew
             return Reading(unknown=str(error))
-        # after an error a new `FirstFailures` counts from the start: until it has, the former stay
-        counts = self._failures.counts
+        # 0: a new FirstFailures has not read all verdicts yet, so the former counts stay
+        counts = self._first_failures.counts
         if counts.counted_to_ms:
-            self._counts = counts
+            self._last_counts = counts
         return causes
 
     def rates(self, now_ms: int) -> Mapping[str, RateSeries]:
         """Return the verdicts of each input up to a wall time, as far as `read` has read them."""
-        return self._counts.series(self._topics.inputs, now_ms)
+        return self._last_counts.series(self._topics.inputs, now_ms)
 
     def close(self) -> None:
         """Stop following; the counts of verdicts stay."""
-        if self._failures is not None:
-            self._failures.close()
-        self._failures = None
+        if self._first_failures is not None:
+            self._first_failures.close()
+        self._first_failures = None
 
 
 class TopicsFile:

@@ -27,7 +27,7 @@ from replay.records.due import (
     MESSAGE_BYTES_MAX,
     Due,
     Loss,
-    left_out_by,
+    left_out_count,
     left_out_entry,
     left_out_of,
     proves_a_record,
@@ -144,7 +144,7 @@ def test_an_entry_for_losses_that_were_left_out_counts_them_and_no_real_loss_cou
 ) -> None:
     history = tuple(one if isinstance(one, Loss) else left_out_entry(*one) for one in drawn)
     counts = [0 if isinstance(one, Loss) else one[1] for one in drawn]
-    assert [left_out_by(loss) for loss in history] == counts
+    assert [left_out_count(loss) for loss in history] == counts
     assert left_out_of(history) == sum(counts)
 
 

@@ -62,9 +62,9 @@ def pages_of(
     log_pages = LogPages(world.topics, log, now_ms, drivers, config, read_max, reads_letters)
     redrives = RedrivePages(
         world.topics,
-        log_pages.reachable_log,
+        log_pages.log_if_reachable,
         now_ms,
-        log_pages.with_errors_shown,
+        log_pages.build_showing_errors,
         jobs,
         actions,
         reads_letters,
@@ -111,7 +111,7 @@ class PageServer:
         self._server = page_server(application, limits)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        eventually(lambda: self.watch.latest.number > 0)
+        eventually(lambda: self.watch.latest.reading_number > 0)
 
     @property
     def connections(self) -> int:

@@ -23,10 +23,10 @@ from spout.cli import main as cli
 from spout.doctor.broker import BrokerProbe
 from spout.doctor.codes import (
     CLOCKS,
-    COPIES,
     GROUPS,
     LOGIN,
     REACHABLE,
+    REPLICAS,
     REQUESTS,
     RETENTION,
     RIGHTS,
@@ -100,7 +100,7 @@ def test_missing_topics_fail_and_made_ones_pass_with_all_else_that_can_be_told(
     ("topic", "setting", "value", "expected"),
     [
         ("a", "retention.ms", "1000", (RETENTION, CheckHealth.WARNING)),
-        ("_ack_init", "min.insync.replicas", "2", (COPIES, CheckHealth.WARNING)),
+        ("_ack_init", "min.insync.replicas", "2", (REPLICAS, CheckHealth.WARNING)),
         ("_ack_init", "max.message.bytes", "1000", (SIZES, CheckHealth.FAILED)),
         ("_ack_state", "cleanup.policy", "delete", (TOPICS, CheckHealth.FAILED)),
     ],
@@ -119,7 +119,7 @@ def test_a_topic_of_one_copy_takes_writes_that_two_copies_must_have(
     """So says the warning; before Kafka 3.7 it took none."""
     create_topics(installation.topics)
     installation.set("a", "min.insync.replicas", "2")
-    eventually(lambda: (COPIES, CheckHealth.WARNING) in installation.wrong())
+    eventually(lambda: (REPLICAS, CheckHealth.WARNING) in installation.wrong())
     errors: list[object] = []
     producer = Producer({**installation.topics.kafka, "acks": "all", "message.timeout.ms": 10_000})
     producer.produce(f"{installation.prefix}a", b"v", on_delivery=lambda error, _: errors.append(error))

@@ -146,7 +146,7 @@ def test_what_sparks_state_holds_is_told_from_what_is_late() -> None:
     assert any("2 in Spark's state, the oldest for 30.0 s" in note for note in notes_on([row]))
     [summary] = summaries(snapshot, world.topics)
     assert summary.sentence().startswith("g on sentences: 2 pending, 2 of them in Spark's state; 0 due;")
-    report = monitor_report(snapshot, world.topics, Thresholds(stuck=1.5), Thresholds(), Reading(()))
+    report = monitor_report(snapshot, world.topics, Thresholds(stuck_timeouts=1.5), Thresholds(), Reading(()))
     assert report.state is MonitorState.OK, report.problems
     shown = open_now(world)
     assert [each["in_state"] for each in shown.rows] == [True, True]

@@ -15,7 +15,7 @@ from acker.wire.lateness import LateCounts, Mover, TooLate
 from spout.doctor.monitor import MonitorState, monitor_report
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot, late_notes
-from spout.inspect.readings import Reading, late_counts
+from spout.inspect.readings import Reading, too_late_counts
 from spout.inspect.trail import EvidenceReader, RootVerdicts
 from spout.planning.journal import BEGINNING
 from spout.publishing.fold import LateNote
@@ -144,7 +144,7 @@ def test_every_view_counts_records_and_rows_apart(late: tuple[int, ...], rows: i
 def test_a_monitor_warns_of_what_came_too_late_until_it_is_old() -> None:
     """O1506: it is no reason to wake somebody, so it is never critical."""
     world = world_with(late=(), rows=8)
-    warning, critical = Thresholds(stuck=1.5), Thresholds(late=False)
+    warning, critical = Thresholds(stuck_timeouts=1.5), Thresholds(late=False)
 
     def state() -> MonitorState:
         return monitor_report(snapshot_of(world), world.topics, warning, critical, Reading(())).state
@@ -188,7 +188,7 @@ def test_a_state_that_counts_nothing_of_a_group_says_only_what_is_known(
     for view in views:
         assert view.value is not None
         view.value.too_late = counts
-    assert text in late_counts(views, "g").unknown
+    assert text in too_late_counts(views, "g").unknown
 
 
 def test_a_mover_that_is_not_known_gives_its_runs_and_no_command() -> None:

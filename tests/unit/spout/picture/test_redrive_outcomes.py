@@ -101,7 +101,7 @@ def test_outcomes_behind_a_limit_are_a_hole(monkeypatch: pytest.MonkeyPatch) -> 
         assert values_of(picture, "SELECT count(*) FROM outcomes WHERE outcome = 'OPEN'") == [(0,)]
     why = "what became of the redrives of {} is not read to its end: the time of one reading is over"
     assert holes == [(SENTENCES, why.format("sentences")), (ORDERS, why.format("orders"))]
-    assert list(loader.cuts)[:1] == [f"{SENTENCES}: {why.format('sentences')}"]
+    assert list(loader.left_unread)[:1] == [f"{SENTENCES}: {why.format('sentences')}"]
 
 
 def test_nothing_is_read_of_redrives_once_the_time_of_a_reading_is_over(

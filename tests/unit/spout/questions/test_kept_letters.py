@@ -81,7 +81,7 @@ class Answer(NamedTuple):
     rows: list[dict[str, Any]]
     counts: list[dict[str, Any]]
     total: int
-    cuts: list[str]
+    left_unread: list[str]
 
 
 def answer(
@@ -96,7 +96,7 @@ def answer(
         (input, meant) for input in topics.inputs.values() if inputs is None or input.name in inputs
     ]
     with reads(world.cluster.log(), topics, filters) as letters:
-        return Answer(letters.rows(), letters.counts(NOW_MS), letters.total, list(letters.cuts))
+        return Answer(letters.rows(), letters.counts(NOW_MS), letters.total, list(letters.left_unread))
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ def test_letters_beyond_the_room_are_not_read_and_a_note_says_so(
     monkeypatch.setattr(kept_letters, "KEPT_BYTES_MAX", 1)
     seen = answer(world, kept.letters_read, Filter())
     assert seen.total == 0
-    assert seen.cuts[0].startswith(f"{SENTENCES}: these records are not read: the picture has")
+    assert seen.left_unread[0].startswith(f"{SENTENCES}: these records are not read: the picture has")
     monkeypatch.undo()
     compared(world, kept)
 

@@ -281,7 +281,7 @@ def test_causes_are_unknown_until_all_verdicts_are_read_and_the_page_goes_on() -
             is_filling=causes.is_filling,
         )
         watch.read()
-        assert (watch.latest.number, watch.pause_s) == (1, EVERY_S)
+        assert (watch.latest.reading_number, watch.pause_s) == (1, EVERY_S)
         assert re.fullmatch(r"reading verdicts since \S+, \d+ % read", watch.latest.causes.unknown)
         for _ in range(100):
             watch.read()

@@ -266,11 +266,7 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
             shown_losses.add((emission.place, emission.loss.emitted_ms))
     rows: list[dict[str, Any]] = []
     for emission in emissions:
-        # after a rewind it is unknown without the verdict of which generation a loss is
-        is_rewound = not emission.copy and generation_of(emission.root.position) > 0
-        loss = None
-        if emission.state in (SETTLED, UNKNOWN) and not is_rewound:
-            loss = loss_by_root.get(emission.place)
+        loss = loss_without_verdict(emission, loss_by_root)
         if loss is not None:
             shown_losses.add((loss.root, loss.emitted_ms))
         rows.append(_row_of(emission, loss, now_ms))
@@ -298,6 +294,19 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
             *rows[present_end:],
         ]
     )
+
+
+def loss_without_verdict(emission: TracedEmission, loss_by_root: Mapping[str, Loss]) -> Loss | None:
+    """Return how an emission was lost by the history of a later copy or letter.
+
+    None: its verdict, or that it is open, says what became of it; or no loss of the history, which
+    `loss_by_root` has by the place of the root, is certainly of this emission.
+    """
+    # after a rewind it is unknown without the verdict of which generation a loss is
+    is_rewound = not emission.copy and generation_of(emission.root.position) > 0
+    if emission.state not in (SETTLED, UNKNOWN) or is_rewound:
+        return None
+    return loss_by_root.get(emission.place)
 
 
 def _with_repeats(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

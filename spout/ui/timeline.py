@@ -14,7 +14,14 @@ from acker.kafka.port import Record
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.verdict import Verdict
 from replay.records.due import Loss, left_out_by
-from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_letter_of
+from spout.inspect.letter_rows import moment
+from spout.inspect.story import (
+    Evidence,
+    TracedEmission,
+    attempts_of,
+    is_letter_of,
+    loss_without_verdict,
+)
 
 LANES_MAX: Final = 20
 """How many attempts are drawn, the latest ones; the table of events has all."""
@@ -90,17 +97,25 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     It lacks events without a time, and emissions that only repeat the one beside them.
     """
     # 1. lanes: one of each emission that the log has, and one of each loss that only a history has
-    loss_by_root = {loss.root: loss for loss in evidence.history if not left_out_by(loss)}
-    lanes = [
-        _lane_of(evidence, emission, loss_by_root.get(emission.place), now_ms)
-        for emission in evidence.emissions
+    losses = [loss for loss in evidence.history if not left_out_by(loss)]
+    loss_by_root = {loss.root: loss for loss in losses}
+    lanes: list[Lane] = []
+    # a rewound record has losses of several generations at one place: the time tells them apart
+    drawn_losses: set[tuple[str, int]] = set()
+    for emission in evidence.emissions:
+        loss_in_history = loss_without_verdict(emission, loss_by_root)
+        lanes.append(_lane_of(evidence, emission, loss_in_history, now_ms))
+        for drawn_loss in (emission.loss, loss_in_history):
+            if drawn_loss is not None:
+                drawn_losses.add((emission.place, drawn_loss.emitted_ms))
+    lanes += [
+        Lane(loss.attempt, loss.root, loss.reason.value, _events_of_loss(loss))
+        for loss in losses
+        if (loss.root, loss.emitted_ms) not in drawn_losses
     ]
-    roots_in_log = {emission.place for emission in evidence.emissions}
-    for root, loss in loss_by_root.items():
-        if root not in roots_in_log:
-            lanes.append(Lane(loss.attempt, root, loss.reason.value, _events_of_loss(loss)))
-    repeated_roots = {row["root"] for row in attempts_of(evidence, now_ms) if row["repeats"]}
-    lanes = [lane for lane in lanes if lane.root not in repeated_roots]
+    rows = attempts_of(evidence, now_ms)
+    repeated = {(row["root"], row["emitted"]) for row in rows if row["repeats"]}
+    lanes = [lane for lane in lanes if (lane.root, _emission_moment(lane)) not in repeated]
 
     # 2. their order: by time, since a record that was redriven counts its attempts from 1 again
     def first_ms(lane: Lane) -> int:
@@ -119,6 +134,12 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     begin_ms, end_ms = min(times_ms, default=now_ms), max(times_ms, default=now_ms)
     length_ms = max(1, end_ms - begin_ms)
     return Timeline(begin_ms, end_ms, [_with_x(lane, begin_ms, length_ms) for lane in lanes])
+
+
+def _emission_moment(lane: Lane) -> str | None:
+    """Return when the root of a lane was emitted, as a row has it; None: it is unknown."""
+    times_ms = [event.at_ms for event in lane.events if event.kind is EventKind.EMITTED]
+    return moment(times_ms[0]) if times_ms else None
 
 
 def _lane_of(evidence: Evidence, emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> Lane:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.service.view import OpenRange
 from acker.wire.verdict import Verdict
 from replay.records.due import Loss
-from spout.inspect.story import attempts_of
+from replay.records.headers import Lineage
+from spout.inspect.story import Evidence, TracedEmission, attempts_of
 from spout.inspect.trail import EvidenceReader
 from spout.ui.timeline import SCALE, EventKind, Lane, Timeline, timeline_of
 from tests.support.odd_times import ODD_TIMES_MS
@@ -149,3 +154,53 @@ def test_a_time_behind_the_first_emission_is_no_event(time_ms: int) -> None:
     is_drawn = 0 < time_ms < world.now_ms
     assert (EventKind.WRITTEN in kinds(found.lanes[0])) == is_drawn
     assert found.end_ms < world.now_ms + 60_000
+
+
+OFFSET = 7
+PLACE = f"words/0@{OFFSET}"
+
+
+def loss_at(emitted_ms: int, root: str = PLACE) -> Loss:
+    return Loss(1, Verdict.FAILED, "split", "ValueError", "boom", emitted_ms, 500, root)
+
+
+def emission_in(generation: int, **facts: Any) -> TracedEmission:
+    root = Root(source_of(1, 0), position_at(generation, OFFSET))
+    return TracedEmission(root, PLACE, PLACE, Lineage(PLACE), copy=False, **facts)
+
+
+def open_since(emitted_ms: int) -> OpenRange:
+    at = np.array([0])
+    return OpenRange(
+        source_of(1, 0), position_at(1, OFFSET), at, "g", "s", 1, emitted_ms, 0, False, 9_000, None
+    )
+
+
+PRESENT: dict[str, dict[str, Any]] = {
+    "pending": {"open": open_since(50_000)},
+    "announced": {"announced": True},
+    "settled": {"watermark": position_at(1, OFFSET + 1)},
+    "unknown": {},
+}
+
+
+@pytest.mark.parametrize("kind", PRESENT)
+@pytest.mark.parametrize("generation", [0, 1])
+def test_what_was_lost_before_a_rewind_has_a_lane_of_its_own(kind: str, generation: int) -> None:
+    """Its place is the same; only of the first generation it may be how this emission was lost."""
+    emission = emission_in(generation, **PRESENT[kind])
+    evidence = Evidence(PLACE, "words", "g", None, True, [emission], history=(loss_at(10_000),))
+    drawn = timeline_of(evidence, 60_000)
+    is_one = generation == 0 and kind in ("settled", "unknown")
+    assert len(drawn.lanes) == len(attempts_of(evidence, 60_000)) == (1 if is_one else 2)
+    [lane_of_loss] = [lane for lane in drawn.lanes if EventKind.FAILED in kinds(lane)]
+    assert kinds(lane_of_loss) == [EventKind.EMITTED, EventKind.FAILED]
+    if kind == "pending":
+        assert lane_of_loss is drawn.lanes[0]
+        assert kinds(drawn.lanes[1]) == [EventKind.EMITTED, EventKind.DEADLINE, EventKind.NOW]
+
+
+def test_losses_of_two_generations_at_one_place_have_a_lane_each() -> None:
+    evidence = Evidence(PLACE, "words", "g", None, True, [], history=(loss_at(10_000), loss_at(20_000)))
+    drawn = timeline_of(evidence, 60_000)
+    assert [lane.events[0].at_ms for lane in drawn.lanes] == [10_000, 20_000]

@@ -492,7 +492,7 @@ def partition_state(
     stopped = "" if lives.is_read else input.stopped
     why = _recreated_text(input, progress, copies)
     if why is None:
-        why = _why_commit_waits(blocking, emitted_to, ends.committed, lives, now_ms, stopped)
+        why = _why_commit_waits(blocking, progress, ends.committed, lives, now_ms, stopped)
     return PartitionState(
         source=f"{input.name}/{'?' if partition is None else partition}",
         group=input.group,
@@ -598,7 +598,7 @@ def _recreated_text(
 
 def _why_commit_waits(
     blocking: Reading[OpenRange],
-    emitted_to: Reading[int],
+    progress: Reading[SourceProgress],
     committed: Reading[int],
     lives: LiveProcesses,
     now_ms: int,
@@ -609,18 +609,24 @@ def _why_commit_waits(
     `stopped` says why the input is stopped on purpose; empty: it is not.
     """
     if blocking.value is not None:
-        return joined(lambda range, _emitted: _why_open(range, lives, now_ms), blocking, emitted_to)
+        return joined(lambda range, _progress: _why_open(range, lives, now_ms), blocking, progress)
 
     # `blocking` has no value: it is joined so that where it is unknown, so is the reason
-    def why_not_committed(_blocking: None, emitted_to: int | None, committed: int | None) -> str:
-        if emitted_to is None or committed is None or committed >= emitted_to:
+    def why_not_committed(_blocking: None, progress: SourceProgress, committed: int | None) -> str:
+        emitted_to = _emitted_to_offset(progress)
+        if emitted_to is None:
+            return ""
+        # a group that never committed has a commit to make as soon as it has emitted something
+        is_emitted = progress.emitted_to > progress.generation_start
+        is_committed = committed >= emitted_to if committed is not None else not is_emitted
+        if is_committed:
             return ""
         settled = "all is settled, and not committed yet"
         if lives.missing_brokers or stopped:
             return settled
         return f"{settled}; if it stays so, no query of the group runs"
 
-    return joined(why_not_committed, blocking, emitted_to, committed)
+    return joined(why_not_committed, blocking, progress, committed)
 
 
 def _why_open(range: OpenRange, lives: LiveProcesses, now_ms: int) -> str:

@@ -355,15 +355,25 @@ class CompletionLog(LogFigures):
                     self._add_cohort(source, TimedCohort(start, end, emitted_ms, init.timeout_ms))
 
     def _add_cohort(self, source: int, cohort: TimedCohort) -> None:
-        """Add roots that were emitted together, without those that an earlier init has named."""
+        """Add roots that were emitted together, without those that an earlier init has named.
+
+        A process that does not know what was announced may announce it again. So beside the cohort
+        [5, 8) the new one [3, 10) adds [3, 5) and [8, 10).
+        """
         cohorts = self._cohorts_by_source.setdefault(source, [])
         # they stay sorted; the cohort before this index may reach into the new one
         index = bisect_right(cohorts, cohort.start, key=lambda earlier: earlier.start)
         start = max(cohort.start, cohorts[index - 1].end) if index else cohort.start
-        if start >= cohort.end:
-            return  # announced again by a process that does not know that it was
-        cohort.start = start
-        cohorts.insert(index, cohort)
+        while start < cohort.end:
+            is_last = index == len(cohorts) or cohorts[index].start >= cohort.end
+            end = cohort.end if is_last else cohorts[index].start
+            if start < end:
+                cohorts.insert(index, TimedCohort(start, end, cohort.emitted_ms, cohort.timeout_ms))
+                index += 1
+            if is_last:
+                break
+            start = cohorts[index].end
+            index += 1
         del cohorts[:-COHORTS_MAX]
 
     def _count_verdicts(self, verdicts: Verdicts, decided_ms: int) -> None:

@@ -112,7 +112,8 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
         code = LOGIN if facts.is_refused else REACHABLE
         if facts.is_refused:
             yield REACHABLE.ok(facts.bootstrap, "answers")
-        port = re.search(r":(\d+)(?:,|$)", facts.bootstrap)
+        # the first port, behind a host or a bracket; a host of IPv6 without brackets has none: ::1
+        port = re.search(r"(?:\]|(?:^|[/,])[^:/,]*):(\d+)(?:,|$)", facts.bootstrap)
         cure = code.cure.format(bootstrap=facts.bootstrap, port=port[1] if port else 9092)
         yield code.failed(facts.bootstrap, facts.cluster.unknown, cure=cure)
         # without an answer nothing else can be judged

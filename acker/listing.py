@@ -1,4 +1,4 @@
-"""Writes lists of which only the first items are named, in one form everywhere; pure."""
+"""Writes lists of which only the first items are named, and ranges of offsets; pure."""
 
 from __future__ import annotations
 
@@ -29,3 +29,21 @@ def first_of(texts: Sequence[str], named_max: int, separator: str = ", ", what: 
     if unnamed:
         parts.append(unnamed)
     return separator.join(parts)
+
+
+def range_text(start: int, end: int) -> str:
+    """Write the numbers from `start` to the one before `end` by the first and the last of them.
+
+    >>> range_text(5, 6), range_text(5, 8)
+    ('5', '5 to 7')
+    """
+    return f"{start}" if end - start == 1 else f"{start} to {end - 1}"
+
+
+def offsets_text(start: int, end: int) -> str:
+    """Write the offsets from `start` to the one before `end`.
+
+    >>> offsets_text(5, 6), offsets_text(5, 8), offsets_text(1_000, 2_000)
+    ('offset 5', 'offsets 5 to 7', 'offsets 1,000 to 1,999')
+    """
+    return f"offset {start:,}" if end - start == 1 else f"offsets {start:,} to {end - 1:,}"

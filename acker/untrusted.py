@@ -105,8 +105,10 @@ class Piece(NamedTuple):
 def sentence_pieces(sentence: str) -> Iterator[Piece]:
     """Yield the parts of a sentence, each as `sentence_line` has it.
 
-    Put together they are the sentence. A part between `ISOLATE` and `END` is
-    isolated: it has a direction of its own.
+    Put together they are the sentence as `sentence_line` has it. Only a mark that would be drawn
+    over the letter before (an accent) is written by its bytes where a part begins with it, since
+    that letter is another's. A part between `ISOLATE` and `END` is isolated: it has a direction of
+    its own.
     """
     for number, part in enumerate(sentence.split(ISOLATE)):
         isolated_text, end_sign, plain_text = part.partition(END)

@@ -47,6 +47,14 @@ _FRACTION: Final = re.compile(
 _TRUTH: Final = re.compile(r"true|True|TRUE|false|False|FALSE")
 _NULL: Final = re.compile(r"null|Null|NULL|~|")
 _MERGE: Final = re.compile(r"<<")
+_PATTERN_BY_KIND: Final = {
+    "null": _NULL,
+    "bool": _TRUTH,
+    "int": _WHOLE,
+    "float": _FRACTION,
+    "merge": _MERGE,
+}
+"""By the last part of a tag, the texts that may stand behind it; any text may behind ``!!str``."""
 
 DIGITS_MAX: Final = 18
 """A decimal number of a variable may have so many digits.
@@ -167,16 +175,25 @@ class _BoundedLoader(yaml.SafeLoader):
 
 # Without this the loader has YAML 1.1's: octal, base 60, underscores, `yes` and `no`, dates.
 _BoundedLoader.yaml_implicit_resolvers = {}
-for _kind, _pattern in (
-    ("null", _NULL),
-    ("bool", _TRUTH),
-    ("int", _WHOLE),
-    ("float", _FRACTION),
-    ("merge", _MERGE),
-):
+for _kind, _pattern in _PATTERN_BY_KIND.items():
     _BoundedLoader.add_implicit_resolver(
         _TAG + _kind, re.compile(rf"(?:{_pattern.pattern})$", _pattern.flags), None
     )
+
+
+def _tag_problem(tag: str, text: str) -> str:
+    """Return what is wrong with the tag of a text; empty: nothing.
+
+    A tag is written (``!!int``), or a plain text has it by its form. Only a written one can be
+    wrong: it has no plain value, or is before a text that it is not for.
+    """
+    kind = tag.removeprefix(_TAG)
+    if kind == "str":
+        return ""
+    pattern = _PATTERN_BY_KIND.get(kind)
+    if pattern is None:
+        return "has a tag; only plain values are read, so leave the ! out"
+    return "" if pattern.fullmatch(text) else f"is no value of its tag !!{kind}; leave the tag out"
 
 
 class _Builder:
@@ -227,6 +244,8 @@ class _Builder:
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._refuse(path, "has a key that is not text; write one key: value to a line")
+            elif problem := _tag_problem(key.tag, key.value):
+                self._refuse((*path, key.value), f"is a key that {problem}")
             elif key.tag == _TAG + "merge":
                 self._add_merged(merged, self.build(value, (*path, "<<")), path)
             elif key.value in values:
@@ -259,22 +278,18 @@ class _Builder:
         """
         text = self._substitute(node.value, path)
         kind = node.tag.removeprefix(_TAG)
+        if problem := _tag_problem(node.tag, text):
+            return self._refuse(path, problem)
         if isinstance(text, VariableText) or kind in ("str", "merge"):
             return text
         is_as_written = len(path) > 1 and path[0] in self._as_written
         if is_as_written and text and kind in ("null", "bool", "int", "float"):
             return text
-        if kind == "null":
-            return None
-        if kind == "bool" and _TRUTH.fullmatch(text):
+        if kind == "bool":
             return text.lower() == "true"
-        if kind == "int" and _WHOLE.fullmatch(text):
+        if kind == "int":
             return self._whole_number(text, path)
-        if kind == "float" and _FRACTION.fullmatch(text):
-            return _float(text.lower())
-        if kind in ("bool", "int", "float"):  # a tag such as !!int before a text that is none
-            return self._refuse(path, "is no number; put it in quotes if it is meant as text")
-        return self._refuse(path, "has a tag; only plain values are read, so leave the ! out")
+        return _float(text.lower()) if kind == "float" else None
 
     def _whole_number(self, text: str, path: Path) -> Any:
         try:

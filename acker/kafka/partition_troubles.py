@@ -12,6 +12,7 @@ from typing import Any
 
 from acker.errors import unreadable_kind
 from acker.kafka.port import DamagedRun, TopicPartition
+from acker.listing import offsets_text
 
 
 class TroubleKind(StrEnum):
@@ -108,7 +109,7 @@ def kind_of_run(run: DamagedRun) -> TroubleKind:
 
 def damage_text(run: DamagedRun) -> str:
     """Return the sentence on offsets that were passed over."""
-    return f"the offsets from {run.start:,} to {run.end:,} cannot be read: {run.why}"
+    return f"{offsets_text(run.start, run.end)} cannot be read: {run.why}"
 
 
 def cut_log_text(end: int, emitted_to: int) -> str:

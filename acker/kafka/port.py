@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from acker.errors import LogError
+from acker.listing import range_text
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -326,8 +327,8 @@ class DamagedRun(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        """Return its name in messages, ``topic/partition@start to end``."""
-        return f"{self.topic}/{self.partition}@{self.start} to {self.end}"
+        """Return its name in messages, ``topic/partition@first to last``; of one offset, that."""
+        return f"{self.topic}/{self.partition}@{range_text(self.start, self.end)}"
 
 
 class Assigned(Protocol):

@@ -291,14 +291,19 @@ class Follower:
 
     @property
     def fraction_read(self) -> float:
-        """The part that is read, 0 to 1, of what there was at the last call of `read`."""
+        """The part that is read, 0 to 1, of what there was at the last call of `read`.
+
+        A partition whose end or log start is unknown does not count. If no other has a record, the
+        part is 0: nobody knows whether there is something to read.
+        """
         total_count = 0
         unread_count = 0
         for partition, end in self._ends_of_begun().items():
             total_count += max(0, end - self._first_offsets[partition])
             unread_count += max(0, end - self._reader.position(partition))
-        if not total_count:  # there was nothing to read
-            return 1.0
+        if not total_count:
+            is_unknown = bool(self.answers.troubles or self._unread_partitions)
+            return 0.0 if is_unknown else 1.0  # 1: there was nothing to read
         return (total_count - unread_count) / total_count
 
     def close(self) -> None:

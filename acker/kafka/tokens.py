@@ -34,22 +34,25 @@ _log = logging.getLogger(__name__)
 def token_function(name: str) -> TokenFunction:
     """Import the function with a name of the form ``module:function``.
 
-    Raises `ConfigError`: it cannot be imported, or is no function.
+    Raises `ConfigError`: it cannot be imported, whatever its module raises, or is no function.
     """
     module_name, _, path = name.partition(":")
     try:
         function: Any = import_module(module_name)
         for attribute in path.split("."):  # such as Tokens.fetch
             function = getattr(function, attribute)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{_SETTING} = {name}: no module is called {error.name}; install it on every machine that runs,"
-            " or put its folder on PYTHONPATH"
-        ) from error
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise ConfigError(
-            f"{_SETTING} = {name}: cannot be imported: {Untrusted(str(error))}; correct it"
-        ) from error
+    except (Exception, SystemExit) as error:  # the module is the user's, and may raise anything
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            problem = f"no module is called {Untrusted(error.name)}"
+            cure = "install it on every machine that runs, or put its folder on PYTHONPATH"
+        elif isinstance(error, ImportError | AttributeError | SyntaxError):
+            # their texts say where it is
+            problem = f"cannot be imported: {Untrusted(cut(str(error)))}"
+            cure = "correct it"
+        else:
+            problem = f"cannot be imported: module {module_name} raised {_text_of(error)}"
+            cure = "correct it, or what it needs"
+        raise ConfigError(f"{_SETTING} = {name}: {problem}; {cure}") from error
     if not callable(function):
         raise ConfigError(f"{_SETTING} = {name}: is no function; write module:function")
     return function  # type: ignore[no-any-return]  # of the user's
@@ -104,8 +107,8 @@ class Tokens:
         """
         try:
             token = self._function(config)
-        except Exception as error:
-            what = f"{type(error).__name__}: {Untrusted(cut(str(error)))}"
+        except (Exception, SystemExit) as error:
+            what = _text_of(error)
             raise NotAuthenticated(
                 f"{_SETTING} = {self._name} raised {what}; correct it, or what it asks for a token"
             ) from error
@@ -122,6 +125,12 @@ class Tokens:
                 " seconds since 1970, not its length, and compare the clocks"
             )
         return token
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the class and the message of what the user's code raised, without secrets."""
+    message = Untrusted(cut(str(error)))
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _is_token(answer: object) -> bool:

@@ -66,7 +66,7 @@ class Provisioned:
         topics_by_text: dict[str, list[str]] = {}
         for finding in self.warnings:
             topics_by_text.setdefault(finding.text, []).append(finding.topic)
-        topic_count = len(self.created) + len(self.existing)
+        topic_count = len(self.created) + len(self.grown) + len(self.existing)
         for text, names in topics_by_text.items():
             concerns_all = len(names) == topic_count > 1
             topics_text = "every topic" if concerns_all else ", ".join(names)

@@ -17,6 +17,7 @@ from acker.config.topics import AckTopics, Topics
 from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import pass_damage, read_piece
+from acker.listing import range_text
 from acker.service.passed_over import likely_writer, marked_offset, marked_offsets, passed_over_mark
 from acker.service.state import StatePart, Stored, is_sound_part, part_of_key, state_codec
 from acker.wire.codec import Codec, wire_codec
@@ -51,9 +52,10 @@ class Unreadable(NamedTuple):
 
     def __str__(self) -> str:
         mark_text = "; passed over" if self.is_marked else ""
-        location = f"{self.partition.name}@{self.offset}"
         if self.until:
-            return f"{location} to {self.until}: a damaged batch ({self.what_is_wrong}){mark_text}"
+            location = f"{self.partition.name}@{range_text(self.offset, self.until)}"
+            return f"{location}: a damaged batch ({self.what_is_wrong}){mark_text}"
+        location = f"{self.partition.name}@{self.offset}"
         first_text = self.first_bytes_hex or "none"
         return f"{location}: {self.size:,} bytes, first {first_text}; {self.what_is_wrong}{mark_text}"
 

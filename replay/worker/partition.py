@@ -43,6 +43,7 @@ from acker.errors import (
 from acker.hot_paths import tuple_maker, uncollected
 from acker.identity import Root, input_id_of
 from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
+from acker.listing import offsets_text
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
 from acker.wire.clusters import require_cluster
@@ -861,8 +862,9 @@ class VerdictPartition:
         name = f"{self.verdict_partition.topic}/{self.number}"
         if progress.next < start:
             raise DataLoss(
-                f"verdicts {progress.next} to {start} of {name} are no longer in the log and were never taken"
-                f" over; commit offset {start} for group {self._worker.group} to give up what they say"
+                f"{name}: the verdicts at {offsets_text(progress.next, start)} are no longer in the"
+                f" log and were never taken over; commit offset {start} for group"
+                f" {self._worker.group} to give up what they say"
             )
         if progress.next > end:
             raise Disagreement(

@@ -59,9 +59,10 @@ class BasicCollector:
     emit: Emit
     """Emit one tuple: its values in the order of the stream's fields.
 
-    Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``, a new one for each
-    emission. The default stream has the fields of the bolt's `output`; any other stream needs a
-    `TopologyBuilder`.
+    Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``. Values are written
+    some rows later: emit a new tuple, list or mapping each time, and change no list, dict or array
+    in it afterwards, or the emitted row changes too. The default stream has the fields of the
+    bolt's `output`; any other stream needs a `TopologyBuilder`.
     """
 
     def __init__(self, emit: Callable[..., None]) -> None:
@@ -264,7 +265,8 @@ class OutputCollector:
 
         Args:
             values: in the order of the stream's fields (by default of the bolt's `output`), or
-                by their names.
+                by their names. They are written some rows later: change no list, dict or array
+                among them afterwards.
             anchors: input tuples whose trees it joins. Without one no root waits for this tuple.
             stream: one of the streams that the bolt declares. All but the default one need a
                 `TopologyBuilder`.

@@ -257,14 +257,17 @@ class _FileParser:
             return None
         try:
             module = import_module(module_name)
+            # a module may have a function `__getattr__`, which may raise anything
+            has_name = hasattr(module, name)
+            named_object = getattr(module, name, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported, whatever it is
             is_missing = isinstance(error, ModuleNotFoundError)
             cure = "; is its folder on PYTHONPATH?" if is_missing else ""
             self.add_problem(path, f"cannot be imported: {_raised_text(error)}{cure}", reference)
             return None
-        if not hasattr(module, name):
+        if not has_name:
             self.add_problem(path, f"is not there: module {module_name} has no {name}", reference)
-        return getattr(module, name, None)
+        return named_object
 
     def make_bolt(self, path: problems.Path, bolt: BoltSection) -> Any:
         """Return a new bolt of a section; add a problem and return None where it cannot be made."""

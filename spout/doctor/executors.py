@@ -248,8 +248,18 @@ def spark_servers(master: str) -> list[tuple[str, int]]:
 
 
 def _server(address: str, default_port: int) -> tuple[str, int]:
-    """Return host and port of an address; an IPv6 host stands in brackets there."""
+    """Return host and port of an address, as librdkafka reads it.
+
+    A host of IPv6 has brackets before a port. Without a port it may have none: ``::1``.
+    """
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal():
-        return address.strip("[]"), default_port
-    return host.strip("[]"), int(port)
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    has_port = bool(colon) and is_number and (":" not in host or host.endswith("]"))
+    if not has_port:
+        return _without_brackets(address), default_port
+    return _without_brackets(host), int(port)
+
+
+def _without_brackets(host: str) -> str:
+    """Return a host without the brackets around it; one bracket alone stays."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host

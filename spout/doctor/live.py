@@ -112,9 +112,9 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
         code = LOGIN if facts.is_refused else REACHABLE
         if facts.is_refused:  # a broker that refuses the login was reached
             yield REACHABLE.ok(facts.bootstrap, "answers")
-        # the port of the first server that names one; else Kafka's default port
-        port_match = re.search(r":(\d+)(?:,|$)", facts.bootstrap)
-        port = port_match[1] if port_match else 9092
+        # the first port, behind a host or a bracket; a host of IPv6 without brackets has none: ::1
+        port_match = re.search(r"(?:\]|(?:^|[/,])[^:/,]*):(\d+)(?:,|$)", facts.bootstrap)
+        port = port_match[1] if port_match else 9092  # Kafka's default port
         cure = code.cure.format(bootstrap=facts.bootstrap, port=port)
         yield code.failed(facts.bootstrap, facts.cluster.unknown, cure=cure)
         # without an answer nothing else can be judged

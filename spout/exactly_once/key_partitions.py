@@ -22,14 +22,15 @@ _M: Final = np.uint32(0x5BD1E995)
 _POSITIVE: Final = np.uint32(0x7FFFFFFF)
 
 KEYLESS_RUN: Final = 1_000
-"""So many neighbouring rows without a key go into one partition: they are sent in one batch."""
+"""What has no key among so many neighbouring rows goes into one partition, in one batch."""
 
 
 def key_partitions(keys: pa.BinaryArray, count: int, shift: int) -> I64:
     """Return the partition of each row, by its key; the topic has `count` partitions.
 
-    Rows without a key go into one partition after another, `KEYLESS_RUN` of them into each. The
-    first ones go into the partition `shift`, modulo `count`.
+    What has no key among the first `KEYLESS_RUN` rows goes into the partition `shift`, modulo
+    `count`; what has none among the next ones into the partition behind it, and so on. Rows with a
+    key count, too.
     """
     partitions_by_hash = ((murmur2(keys) & _POSITIVE) % np.uint32(count)).astype(np.int64)
     if not keys.null_count:

@@ -52,7 +52,7 @@ class Move:
     def __str__(self) -> str:
         if self.requested is None:
             return self._what_happens()
-        log = f"the log has {self.log_range[0]:,} to {self.log_range[1]:,} here"
+        log = f"the log begins at {self.log_range[0]:,} and ends at {self.log_range[1]:,} here"
         return f"{self._what_happens()}; {self.requested:,} was asked for, and {log}"
 
     def _what_happens(self) -> str:

@@ -503,7 +503,9 @@ def partition_state(
     stopped = "" if processes.is_read else input.stopped
     why_commit_waits = _recreated_text(input, records_progress, copies_progress)
     if why_commit_waits is None:
-        why_commit_waits = _why_commit_waits(blocking, emitted_to, ends.committed, processes, now_ms, stopped)
+        why_commit_waits = _why_commit_waits(
+            blocking, records_progress, ends.committed, processes, now_ms, stopped
+        )
     emitted = records_progress.then(lambda source: source.emitted_to - source.generation_start)
     return PartitionState(
         source=f"{input.name}/{'?' if partition is None else partition}",
@@ -615,7 +617,7 @@ def _recreated_text(
 
 def _why_commit_waits(
     blocking: Reading[OpenRange],
-    emitted_to: Reading[int],
+    progress: Reading[SourceProgress],
     committed: Reading[int],
     processes: LiveProcesses,
     now_ms: int,
@@ -625,19 +627,25 @@ def _why_commit_waits(
 
     Args:
         blocking: the open range with the lowest position; no value: nothing is open.
-        emitted_to: the offset behind the last emitted record; no value: none was emitted.
+        progress: how far the source was emitted.
         committed: the group's offset; no value: it has none.
         processes: which of them live.
         now_ms: wall time.
         stopped: why the input is stopped on purpose; empty: it is not.
     """
     if blocking.value is not None:
-        # emitted_to adds nothing to the text: if it is unknown, so is the reason
-        return joined(lambda range, _emitted: _why_open(range, processes, now_ms), blocking, emitted_to)
+        # `progress` adds nothing to the text: if it is unknown, so is the reason
+        return joined(lambda range, _progress: _why_open(range, processes, now_ms), blocking, progress)
 
     # `blocking` has no value: it is joined so that where it is unknown, so is the reason
-    def why_not_committed(_blocking: None, emitted_to: int | None, committed: int | None) -> str:
-        if emitted_to is None or committed is None or committed >= emitted_to:
+    def why_not_committed(_blocking: None, progress: SourceProgress, committed: int | None) -> str:
+        emitted_to = _emitted_to_offset(progress)
+        if emitted_to is None:
+            return ""
+        # a group that never committed has a commit to make as soon as it has emitted something
+        is_emitted = progress.emitted_to > progress.generation_start
+        is_committed = committed >= emitted_to if committed is not None else not is_emitted
+        if is_committed:
             return ""
         settled = "all is settled, and not committed yet"
         # while a broker is missing it is unknown whether a query lives; a stopped input needs none
@@ -645,7 +653,7 @@ def _why_commit_waits(
             return settled
         return f"{settled}; if it stays so, no query of the group runs"
 
-    return joined(why_not_committed, blocking, emitted_to, committed)
+    return joined(why_not_committed, blocking, progress, committed)
 
 
 def _why_open(range: OpenRange, processes: LiveProcesses, now_ms: int) -> str:

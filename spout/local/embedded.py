@@ -57,6 +57,9 @@ STARTS_MAX: Final = 5
 
 OF_A_BROKER: Final = FolderUse("a broker's data", "name another directory")
 
+_IDENTITY_FILE: Final = Path("data", "meta.properties")
+"""Where below a broker's directory its formatted storage has the ids of its node and cluster."""
+
 OWNER_ALONE: Final = 0o700
 """Rights of the folder of a broker's data: what is in a topic is for nobody else on the machine."""
 
@@ -81,6 +84,54 @@ SERVER_JVM = (
 """Options that Kafka's scripts give a broker (`kafka-server-start.sh`, `kafka-run-class.sh`)."""
 
 
+def refuse_data_of_others(directory: Path, cluster_size: int) -> None:
+    """Refuse a directory that holds the data of another number of brokers, and none of this number.
+
+    Kafka would begin there without a record, as if nothing had been written. A broker that is alone
+    has its data in the directory itself, one of a cluster in a folder ``broker-N`` there. So a
+    cluster of one broker does not read what a broker alone has written.
+
+    >>> refuse_data_of_others(Path("a-new-directory"), cluster_size=3)
+
+    Args:
+        directory: of the brokers that are to start; it may be missing.
+        cluster_size: how many brokers the cluster has; 0: it is a broker alone.
+
+    Raises:
+        UsageError: it holds the data of others.
+    """
+    kept_size = sum(_holds_data(folder) for folder in directory.glob("broker-*"))
+    holds_data_of_one = _holds_data(directory)
+    if cluster_size:
+        is_refused = kept_size != cluster_size and (kept_size > 0 or holds_data_of_one)
+    else:
+        is_refused = kept_size > 0 and not holds_data_of_one
+    if is_refused:
+        kept = _brokers_text(kept_size)
+        raise UsageError(
+            f"{directory} holds the data of {kept}, not of {_brokers_text(cluster_size)};"
+            f" start {kept} there, or name another directory"
+        )
+
+
+def _holds_data(folder: Path) -> bool:
+    """Return whether a broker has formatted its storage in a folder, or nobody may see that."""
+    try:
+        (folder / _IDENTITY_FILE).stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _brokers_text(cluster_size: int) -> str:
+    """Return how many brokers there are, in words; 0 is a broker that is alone."""
+    if cluster_size == 0:
+        return "1 broker without a cluster"
+    return f"a cluster of {cluster_size} broker{'s' if cluster_size > 1 else ''}"
+
+
 class EmbeddedBroker:
     """One Kafka broker on this machine.
 
@@ -93,8 +144,9 @@ class EmbeddedBroker:
     broker is killed when the process that started it ends; start it from the main thread.
 
     Args:
-        directory: where data and logs are kept; the next broker with this directory finds them.
-            None: a temporary folder that is removed at the end.
+        directory: where data and logs are kept; the next broker with this directory finds them. The
+            start refuses one that has the data of an `EmbeddedCluster` alone. None: a temporary
+            folder that is removed at the end.
         port: 1 to 65,535; None: a free one. It stays the same over `restart`.
         environ: the environment with JAVA_HOME, PATH, WINDHOVER_CACHE and so on; None: that of this
             process.
@@ -195,8 +247,8 @@ class EmbeddedBroker:
         Where another process takes a port that was chosen here before Kafka does, others are
         chosen.
 
-        Raises `UsageError`: the port or directory is in use, or cannot be used; `Unreachable`: no
-        Java, no jars, or no answer in time.
+        Raises `UsageError`: the port or directory is in use, or cannot be used, or the directory
+        holds the data of a cluster; `Unreachable`: no Java, no jars, or no answer in time.
         """
         for start_number in range(1, STARTS_MAX + 1):
             self.launch()
@@ -272,9 +324,11 @@ class EmbeddedBroker:
         """Make a named directory, and in it the folder for data, which only its owner can read.
 
         A directory that was there keeps its rights. Raises `UsageError`: nothing can be written
-        there.
+        there, or it holds the data of a cluster.
         """
         make_folder(directory, OF_A_BROKER, OWNER_ALONE)
+        if self._member is None:
+            refuse_data_of_others(directory, cluster_size=0)
         data = directory / "data"
         make_folder(data, OF_A_BROKER, OWNER_ALONE)
         try:
@@ -363,7 +417,7 @@ class EmbeddedBroker:
     @property
     def _identity_file(self) -> Path:
         """The file in which a formatted storage has the ids of its node and cluster."""
-        return self.directory / "data" / "meta.properties"
+        return self.directory / _IDENTITY_FILE
 
     @property
     def log(self) -> Path:

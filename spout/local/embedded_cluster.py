@@ -22,6 +22,7 @@ from spout.local.embedded import (
     Report,
     free_ports,
     new_cluster_id,
+    refuse_data_of_others,
     require_free,
 )
 from spout.local.jars import make_folder
@@ -84,15 +85,7 @@ class EmbeddedCluster:
         self._has_answered = False
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
         make_folder(self.directory, OF_A_BROKER, OWNER_ALONE)
-        # a single broker has its data in the directory itself
-        has_single_broker = (self.directory / "data").exists()
-        earlier_count = len(list(self.directory.glob("broker-*"))) or int(has_single_broker)
-        if earlier_count not in (0, brokers):
-            brokers_text = "1 broker" if earlier_count == 1 else f"{earlier_count} brokers"
-            raise UsageError(
-                f"{self.directory} holds the data of {brokers_text}, not of {brokers};"
-                " give that number, or another directory"
-            )
+        refuse_data_of_others(self.directory, brokers)
         id_file = self.directory / "cluster-id"
         if not id_file.exists():
             id_file.write_text(new_cluster_id(), encoding="ascii")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from acker.config.settings import UNREACHABLE_MS
 from acker.errors import Damaged, TrackingError, unreadable_kind
 from acker.kafka.port import DamagedRun
-from acker.listing import and_more
+from acker.listing import and_more, offsets_text
 from spout.link.driver_link import DriverLink
 from spout.planning.journal import Journal
 from spout.planning.order import NotAcked
@@ -22,14 +22,18 @@ then it says that it failed; only one that is gone says nothing."""
 
 
 def damage_cure(start: int, end: int, why: str) -> str:
-    """Return what becomes of offsets of a source that cannot be read for a reason, and what to do."""
+    """Return what becomes of offsets of a source that cannot be read, and what to do.
+
+    They are those from `start` to the one before `end`; `why` has the reason in their reader's
+    words.
+    """
     until = "until a whole replica leads the partition"
     if unreadable_kind(why).is_of_the_writer:
         until = "since no replica has it otherwise; its writer should cut what it writes"
     return (
-        f"all else was handed out. Offsets {start} to {end} are FAILED, and wait in the replay worker"
-        f" {until}. Start it again to go on behind them; with on_data_loss: skip for the input it goes on by"
-        " itself, and they are absent"
+        f"all else was handed out. What lies at {offsets_text(start, end)} is FAILED, and waits in"
+        f" the replay worker {until}. Start it again to go on behind it; with on_data_loss: skip"
+        " for the input it goes on by itself, and that is absent"
     )
 
 

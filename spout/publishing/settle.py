@@ -222,18 +222,25 @@ def _missing(reports: Iterable[TaskReport], counted: Iterable[TaskReport]) -> Mi
     """Return which records the read tasks of all stages that count did not find, or could not read.
 
     A batch is read once for each side of a join. What has left the log between the two readings is
-    missing in the later one only.
+    missing in the later one only. Several reports of one stage may be of the same ranges: of a task
+    and its repetition, or of the two sides of a join in one stage. They count once.
     """
     counted_stages = {report.task.stage for report in counted}
     absent_sets: list[RootSet] = []
     damaged_runs: set[DamagedRun] = set()
-    lost_counts = dict.fromkeys(counted_stages, 0)
+    # by stage and ranges: the report of them that misses most
+    lost_count_by_ranges: dict[tuple[int, object], int] = {}
     for report in reports:
         stage = report.task.stage
         if stage in counted_stages:  # reports of bolts have an empty `missing`
             absent_sets.append(report.missing.absent)
             damaged_runs.update(report.missing.damaged)
-            lost_counts[stage] += report.missing.lost_count
+            key = stage, report.ranges
+            lost_count = max(lost_count_by_ranges.get(key, 0), report.missing.lost_count)
+            lost_count_by_ranges[key] = lost_count
+    lost_counts = dict.fromkeys(counted_stages, 0)
+    for (stage, _ranges), lost_count in lost_count_by_ranges.items():
+        lost_counts[stage] += lost_count
     return Missing(
         # all at once: a union for each of a thousand tasks would sort those of the others again
         absent=RootSet.union_of(absent_sets),

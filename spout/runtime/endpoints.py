@@ -23,7 +23,7 @@ from acker.redaction import cut
 from acker.untrusted import Untrusted
 from spout.runtime.metrics import Scraped, build_info
 from spout.serving.connections import ConnectionLimits
-from spout.serving.hosts import PORT_MAX, AllowedHosts
+from spout.serving.hosts import PORT_MAX, AllowedHosts, split_address
 from spout.serving.wsgi import ANSWER_S, Application, metrics_server
 
 EVERY_ADDRESS: Final = "0.0.0.0"
@@ -160,22 +160,15 @@ def address_of(address: int | str) -> tuple[str, int]:
 
     Raises `UsageError`: it is no port, and no address with a port.
     """
-    written_host, colon, port = str(address).rpartition(":")
-    host = written_host.removeprefix("[").removesuffix("]")
-    # an address of IPv6 has colons, and needs brackets before a port; no other host has them
-    has_brackets = written_host != host
-    has_colons = ":" in host
-    # only of a port alone, without a colon, the host may be empty
-    is_named = bool(host) or not colon
-    is_host = has_brackets == has_colons and "@" not in host and is_named
-    is_port = port.isdecimal() and 1 <= int(port) <= PORT_MAX
-    if not is_host or not is_port:
+    text = str(address)
+    host_and_port = split_address(text if ":" in text else f"{EVERY_ADDRESS}:{text}")
+    if host_and_port is None:
         wrong_address = Untrusted(cut(str(address)))
         raise UsageError(
             f"--metrics-port {wrong_address}: it is a port from 1 to {PORT_MAX}, or an address"
             " with one: 9100, 127.0.0.1:9100, [::1]:9100"
         )
-    return host or EVERY_ADDRESS, int(port)
+    return host_and_port
 
 
 def serve(

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from acker.errors import Unreachable, UsageError
 from acker.redaction import cut
 from acker.untrusted import Untrusted
-from spout.serving.hosts import PORT_MAX
+from spout.serving.hosts import split_address
 
 TIMEOUT_S: Final = 2.0
 BYTES_MAX: Final = 10_000_000
@@ -29,17 +29,21 @@ class MetricSample(NamedTuple):
 def metrics_address(text: str) -> str:
     """Parse an address of metrics, ``HOST:PORT``; a port alone is one of this machine.
 
+    >>> metrics_address("[::1]:9103"), metrics_address("9103")
+    ('[::1]:9103', '127.0.0.1:9103')
+
     Raises:
         UsageError: it is none.
     """
-    host, _, port = text.strip().rpartition(":")
-    is_port = port.isascii() and port.isdecimal() and 0 < int(port) <= PORT_MAX
-    if not is_port or "/" in host or "@" in host:
+    address = text.strip()
+    has_host = ":" in address.removeprefix(":")
+    full_address = address if has_host else f"127.0.0.1:{address.removeprefix(':')}"
+    if split_address(full_address) is None:
         wrong_address = Untrusted(cut(text))
         raise UsageError(
             f"'{wrong_address}' is no address of metrics; give HOST:PORT, such as 127.0.0.1:9103"
         )
-    return f"{host or '127.0.0.1'}:{port}"
+    return full_address
 
 
 def read_metrics(address: str) -> list[MetricSample]:

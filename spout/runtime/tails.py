@@ -11,6 +11,7 @@ from typing import Final
 
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import pass_damage, read_piece
+from acker.listing import offsets_text
 
 RECORDS_MAX: Final = 200_000
 """How many records of one partition are read for one search, the last ones."""
@@ -113,5 +114,6 @@ class Tails:
         """Add a note on offsets [start, end) that are not read, if there are any."""
         if start < end:
             name = f"{topic_partition.topic}/{topic_partition.partition}"
-            what_is_unread = f"{name}: offsets {start:,} to {end:,}"
-            self.notes.append(f"{what_is_unread} were not read; {what_is_unknown}")
+            unread = offsets_text(start, end)
+            were = "was" if end - start == 1 else "were"
+            self.notes.append(f"{name}: {unread} {were} not read; {what_is_unknown}")

@@ -65,6 +65,25 @@ def host_of(authority: str) -> str | None:
     return name or None  # a single dot is no name
 
 
+def split_address(address: str) -> tuple[str, int] | None:
+    """Return host and port of ``HOST:PORT``; None: it is no such address.
+
+    A host of IPv6 has brackets there, and is returned without them.
+
+    >>> split_address("[::1]:9100"), split_address("::1:9100"), split_address("acker-1:9100")
+    (('::1', 9100), None, ('acker-1', 9100))
+    """
+    host, _, port = address.rpartition(":")
+    # five digits at most: Python reads no number of thousands of them
+    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= PORT_MAX
+    # an address of IPv6 has colons, and needs brackets before a port; no other host has them
+    has_brackets = host.startswith("[")
+    is_host = host == host.strip() and _host_of_option(host) is not None
+    if not is_host or not is_port or has_brackets != (":" in host):
+        return None
+    return host[1:-1] if has_brackets else host, int(port)
+
+
 def path_of_target(target: str) -> str:
     """Return the path of a target, without the host that may be before it (absolute form).
 
@@ -170,7 +189,11 @@ def _host_of_option(text: str) -> str | None:
 
     None: the text is no host, or more than a host. An address of IP 6 may have brackets.
     """
-    host_text = text.strip().removeprefix("[").removesuffix("]")
+    host_text = text.strip()
+    if host_text.startswith("["):
+        address = _address(host_text[1:-1])
+        is_ipv6 = host_text.endswith("]") and ":" in host_text and address is not None
+        return str(address) if is_ipv6 else None
     address = _address(host_text)
     if address is not None:
         return str(address)
@@ -190,9 +213,12 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
     ``::ffff:10.0.0.5`` becomes 10.0.0.5, and ``fe80::1%eth0`` becomes fe80::1.
     """
+    host, percent, zone = text.partition("%")
     try:
-        address = ip_address(text.partition("%")[0])
+        address = ip_address(host)
     except ValueError:
+        return None
+    if percent and (not zone or isinstance(address, IPv4Address)):  # only IPv6 has zones
         return None
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped

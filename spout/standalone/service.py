@@ -29,6 +29,7 @@ from acker.identity import input_id_of, offset_of
 from acker.kafka.headers import headers_of
 from acker.kafka.port import DamagedRun, Log
 from acker.kafka.standing import StandingNews
+from acker.listing import offsets_text
 from acker.wire.events import SourceRun, Verdicts
 from spout.group.announce import Report
 from spout.group.presence import Who
@@ -438,7 +439,7 @@ class SpoutService:
         start_offset = offset_of(run.start)
         end_offset = start_offset + count
         text = (
-            f"offsets {start_offset} to {end_offset} of {damaged.topic}/{damaged.partition}"
+            f"{offsets_text(start_offset, end_offset)} of {damaged.topic}/{damaged.partition}"
             f" cannot be read: {damaged.why}"
         )
         # no operator: no bolt has seen them

@@ -52,7 +52,8 @@ class PostgresColumn(NamedTuple):
 
     Attributes:
         type: PostgreSQL's short name of it, as ``int4``; of an array with a ``_`` before it.
-        modifier: the digits that it was declared with, as PostgreSQL keeps them; -1: none.
+        modifier: the digits or the length that it was declared with, as PostgreSQL keeps them;
+            -1: none, and then it has room for all.
     """
 
     type: str
@@ -135,7 +136,7 @@ def changes(column: PostgresColumn) -> ValueTest | None:
             return lambda value: isinstance(value, datetime | time) and value.microsecond % unit_us != 0
         case "interval" if column.modifier >= 0:
             return lambda _value: True  # which parts of an interval it cuts is not read here
-        case "bpchar":
+        case "bpchar" if column.modifier >= 0:
             return _changed_by_char(column.modifier - 4)  # PostgreSQL adds 4 to the length
         case "varchar" if column.modifier >= 0:
             return _changed_by_varchar(column.modifier - 4)

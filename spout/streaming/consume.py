@@ -768,8 +768,8 @@ class RangeReader:
     def _cut_error(self, log_start: int, log_end: int) -> Disagreement:
         """Return the error of a log that lacks offsets with which the batch was planned."""
         return Disagreement(
-            f"{self._next_place()}: the log holds {log_start} to {log_end}: the topic was created"
-            " again, or cut; run `windhover offsets reset` for its input"
+            f"{self._next_place()}: the log begins at {log_start} and ends at {log_end}: the topic"
+            " was created again, or cut; run `windhover offsets reset` for its input"
         )
 
     def _error_of(self, error: KafkaError) -> WindhoverError:

@@ -30,6 +30,7 @@ from acker.identity import (
     partition_of,
 )
 from acker.kafka.headers import headers_of
+from acker.listing import offsets_text
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.execution.stage_run import TaskRun
@@ -335,7 +336,8 @@ class _Reading:
             place = f"{damaged.topic}/{damaged.partition}"
             if not self.tracked:
                 raise Damaged(damaged.topic, damaged.partition, damaged.start, damaged.why, UNTRACKED_CURE)
-            text = f"offsets {damaged.start} to {damaged.end} of {place} cannot be read: {damaged.why}"
+            offsets = offsets_text(damaged.start, damaged.end)
+            text = f"{offsets} of {place} cannot be read: {damaged.why}"
             kind = unreadable_kind(damaged.why).value
             # no operator: no bolt has received the record
             cause = Cause.of(operator="", error=kind, message=text)

@@ -410,10 +410,15 @@ def _cast_structs(column: pa.Array, target_type: pa.StructType) -> pa.Array:
     names = [field.name for field in column.type]
     target_names = [field.name for field in target_type]
     unknown_names = sorted(set(names) - set(target_names))
-    if unknown_names or len(set(names)) < len(names):
+    repeated_names = sorted({name for name in names if names.count(name) > 1})
+    if unknown_names or repeated_names:
+        problems = []
+        if unknown_names:
+            problems.append(f"the struct has no field {', '.join(unknown_names)}")
+        if repeated_names:
+            problems.append(f"the value has {', '.join(repeated_names)} more than once")
         raise pa.ArrowTypeError(
-            f"the struct has no field {', '.join(unknown_names or names)}, or has it twice;"
-            f" its fields are {', '.join(target_names)}"
+            f"{'; '.join(problems)}; the fields of the struct are {', '.join(target_names)}"
         )
     column_by_name = dict(zip(names, column.flatten(), strict=True))
     nulls = pa.nulls(len(column))

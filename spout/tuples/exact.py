@@ -709,16 +709,16 @@ def _without_pandas(value: datetime) -> datetime:
 def _datetime_of(value: np.datetime64) -> datetime | None:
     """Return NumPy's time as Python's; None: it is NaT.
 
-    Raises `ArrowInvalid`: it has nanoseconds, or is beyond the year 9999.
+    Raises `ArrowInvalid`: it has nanoseconds, or is before the year 1 or beyond the year 9999.
     """
     if np.isnat(value):
         return None
     micros = value.astype("datetime64[us]")
-    moment = micros.item()  # beyond the year 9999 NumPy gives a number
+    moment = micros.item()  # before the year 1 and beyond the year 9999 NumPy gives a number
     # Compared in the value's own unit again: nanoseconds were cut, and a time that is too far for
     # microseconds wraps around.
     if micros.astype(value.dtype) != value or not isinstance(moment, datetime):
-        what_fits = "time of whole microseconds up to the year 9999"
+        what_fits = "time of whole microseconds in the years 1 to 9999"
         raise pa.ArrowInvalid(f"{short_repr(value)} is no {what_fits}")
     return moment
 

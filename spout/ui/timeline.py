@@ -14,6 +14,7 @@ from acker.kafka.port import Record
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.verdict import Verdict
 from replay.records.due import Loss, left_out_count
+from spout.inspect.letter_rows import moment
 from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_letter_of, losses_of_history
 
 LINES_MAX: Final = 20
@@ -100,8 +101,9 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
         AttemptLine(loss.attempt, loss.root, loss.reason.value, _events_of_loss(loss))
         for loss in single_losses
     ]
-    repeated_roots = {row["root"] for row in attempts_of(evidence, now_ms) if row["repeats"]}
-    lines = [line for line in lines if line.root not in repeated_roots]
+    rows = attempts_of(evidence, now_ms)
+    repeated = {(row["root"], row["emitted"]) for row in rows if row["repeats"]}
+    lines = [line for line in lines if (line.root, _emission_moment(line)) not in repeated]
 
     # 2. their order: by time, since a record that was redriven counts its attempts from 1 again
     def first_event_ms(line: AttemptLine) -> int:
@@ -120,6 +122,12 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     begin_ms, end_ms = min(times_ms, default=now_ms), max(times_ms, default=now_ms)
     length_ms = max(1, end_ms - begin_ms)
     return Timeline(begin_ms, end_ms, [_with_x(line, begin_ms, length_ms) for line in lines])
+
+
+def _emission_moment(line: AttemptLine) -> str | None:
+    """Return when the root of a line was emitted, as a row has it; None: it is unknown."""
+    times_ms = [event.at_ms for event in line.events if event.kind is EventKind.EMITTED]
+    return moment(times_ms[0]) if times_ms else None
 
 
 def _line_of(

@@ -199,6 +199,7 @@ class TopicsFile:
         self._path = path
         self._load = load
         self._handled_text = self._text()
+        self._handled_note = ""  # why `_handled_text` could not be taken; empty: the page shows it
         self.note = ""
 
     def load_if_changed(self, *, may_change: bool) -> Topics | None:
@@ -211,7 +212,11 @@ class TopicsFile:
             The newer topics, once; None: the file has not changed, or cannot be taken.
         """
         text = self._text()
-        if text is None or text == self._handled_text:
+        if text is None:
+            return None
+        if text == self._handled_text:
+            # it may have changed and changed back while a redrive ran
+            self.note = self._handled_note
             return None
         if not may_change:
             cause = "when the redrive that runs here has ended"
@@ -223,9 +228,9 @@ class TopicsFile:
             topics = self._load()
         except WindhoverError as error:
             why = "topics.yaml has changed and cannot be read, so this page shows what it was"
-            self.note = f"{why}: {error}"
+            self.note = self._handled_note = f"{why}: {error}"
             return None
-        self.note = ""
+        self.note = self._handled_note = ""
         return topics
 
     def _text(self) -> bytes | None:

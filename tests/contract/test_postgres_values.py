@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from tests.support.postgres_tables import Tables
 COLUMNS: Final = (
     "text", "varchar(9)", "char(4)", "bytea", "boolean", "integer", "bigint", "real", "double precision",
     "numeric", "numeric(20, 2)", "date", "timestamp", "timestamptz", "timestamptz(3)", "timestamp(0)",
-    "interval", "jsonb", "json", "text[]", "real[]", "bytea[]", "bigint[]", "name",
+    "interval", "jsonb", "json", "text[]", "real[]", "bytea[]", "bigint[]", "name", "bpchar", "bpchar[]",
 )  # fmt: skip
 
 
@@ -76,6 +76,32 @@ def is_same(value: Any, stored: Any, column: str) -> bool:
     if type(value) is date and isinstance(stored, datetime):
         return stored == datetime(value.year, value.month, value.day)
     return bool(plain(stored) == plain(value))
+
+
+@pytest.mark.parametrize("is_array", [False, True])
+@pytest.mark.parametrize(
+    ("column", "value", "kind"),
+    [
+        ("bpchar", "abc", pa.string()), ("bpchar", "in spaces  ", pa.string()), ("bpchar", "", pa.string()),
+        ("varchar", "abc  ", pa.string()), ("text", "abc  ", pa.string()),
+        ("numeric", Decimal("1.500"), pa.decimal128(38, 3)),
+        ("timestamp", datetime(2026, 1, 1, 0, 0, 0, 123_456), pa.timestamp("us")),
+        ("timestamptz", datetime(2026, 1, 1, 0, 0, 0, 123_456, UTC), pa.timestamp("us", "UTC")),
+        ("time", time(1, 2, 3, 456_789), pa.time64("us")),
+        ("interval", timedelta(days=1, microseconds=1), pa.duration("us")),
+    ],
+)  # fmt: skip
+def test_a_column_without_a_length_or_digits_takes_each_value_as_it_is(
+    column: str, value: Any, kind: pa.DataType, is_array: bool, tables: Tables
+) -> None:
+    """Its modifier is -1; a char without a length, by its name `bpchar`, refused all texts."""
+    name = f"{tables.schema}.things"
+    tables.run(f"CREATE TABLE {{}} (v {column}{'[]' if is_array else ''})", name)
+    store = tables.store("things")
+    store.open("g", 1)
+    array_of_value = pa.array([[value]], pa.list_(kind)) if is_array else pa.array([value], kind)
+    store.commit(key_of(), pa.table({"v": array_of_value}), b"")
+    assert tables.run("SELECT v FROM {}", name) == [([value] if is_array else value,)]
 
 
 @pytest.mark.sample(5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acker.config.topics import Topics, parse
-from acker.config.yaml_text import VariableText
+from acker.config.yaml_text import VariableText, read_yaml
 from acker.errors import ConfigError
 from spout.builder.flux import load_topology
 from spout.doctor.redaction import Redactor, redacted_topics
@@ -118,6 +118,45 @@ def test_a_number_of_yaml_1_1_is_refused(key: str, value: str) -> None:
     said = refusal(f"inputs: {{s: {{id: 1, group: g, {key}: {value}}}}}")
 
     assert said.startswith(f"topics.yaml:1: inputs.s.{key}")
+
+
+TAGGED = [
+    # (tag, texts that are its values, texts that are not)
+    ("!!null", ("", "~", "null", "NULL"), ("12", "no", "0", "None")),
+    ("!!bool", ("true", "False"), ("yes", "1", "", "~")),
+    ("!!int", ("12", "-3"), ("foo", "010", "1.5", "", "~")),
+    ("!!float", ("0.5", "1e3", ".inf", "7"), ("foo", "1_0.5", "", "~")),
+    ("!!merge", ("<<",), ("foo", "12")),
+    ("!!timestamp", (), ("2026-07-01",)),
+    ("!!binary", (), ("aGk=",)),
+    ("!mine", (), ("12", "")),
+]
+
+
+@pytest.mark.parametrize(("tag", "texts", "others"), TAGGED)
+def test_a_tag_stands_only_before_a_value_of_it(
+    tag: str, texts: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    """A text that is no value of its tag is refused as a value, in a variable, below kafka and as a key."""
+    for text in texts:
+        for value in (text, f"'{text}'"):
+            assert read_yaml(f"a: {tag} {value}\n", {}).problems == []
+    for text in others:
+        for value in (text, f"'{text}'"):
+            assert len(read_yaml(f"a: {tag} {value}\n", {}).problems) == 1
+            assert "!" in refusal(f"kafka: {{sasl.password: {tag} {value}}}")
+            assert len(read_yaml(f"{tag} {value}: {{b: 1}}\n", {}).problems) == 1
+        if text:
+            assert len(read_yaml(f"a: {tag} ${{V}}\n", {"V": text}).problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("!!null ~", None), ("!!str 12", "12"), ("!!str ''", ""), ("!!int '12'", 12), ("!!float 7", 7.0)],
+)
+def test_a_tag_that_fits_is_obeyed(value: str, expected: object) -> None:
+    assert read_yaml(f"a: {value}\n", {}).data == {"a": expected}
+    assert read_yaml("!!merge <<: {b: 1}\n", {}).data == {"b": 1}
 
 
 @pytest.mark.parametrize(("value", "expected"), [("10", 10), ("0", 0), ("1000000", 1_000_000)])

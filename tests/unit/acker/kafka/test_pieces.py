@@ -275,6 +275,26 @@ def test_a_log_without_records_is_read_at_once() -> None:
     assert (follower.is_whole, follower.fraction_read) == (True, 1.0)
 
 
+@pytest.mark.parametrize("when", ["before it is made", "before it is read"])
+@pytest.mark.parametrize("silent", [[0], [0, 1]], ids=str)
+def test_of_what_nobody_can_read_no_part_is_read(when: str, silent: list[int]) -> None:
+    """Partition 1 is empty, so that nothing is read where only 0 has no leader, too."""
+    cluster, log = written(p0=2, p1=0)
+    if when == "before it is read":
+        follower = Follower(log, [A, B], patience_ms=PATIENCE_MS)
+    for partition in silent:
+        cluster.lose_leader("due", partition)
+    if when == "before it is made":
+        follower = Follower(log, [A, B], patience_ms=PATIENCE_MS)
+        assert follower.fraction_read == 0.0
+    assert read(follower) == []
+    assert (follower.is_whole, follower.fraction_read) == (False, 0.0)
+    for partition in silent:
+        cluster.elect_leader("due", partition)
+    assert read(follower) == [(0, 0), (0, 1)]
+    assert (follower.is_whole, follower.fraction_read) == (True, 1.0)
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 def test_where_it_begins_is_the_log_start_or_what_it_is_given(is_known: bool) -> None:
     cluster, log = written(p0=5, p1=5)

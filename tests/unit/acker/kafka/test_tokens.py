@@ -141,6 +141,46 @@ def test_validate_imports_the_function(
         assert cli.run(["validate", str(file)]) == 0
 
 
+RAISING = {
+    "a variable that is not set": ("import os; os.environ['NO_SUCH_REGION']", "KeyError: 'NO_SUCH_REGION'"),
+    "a script": ("import sys; sys.exit(3)", "SystemExit: 3"),
+    "an error of its own": ("class Odd(Exception): pass\nraise Odd('password=hunter2')", "Odd: "),
+    "no text": ("raise RuntimeError", "RuntimeError;"),
+    "an import without a name": ("raise ModuleNotFoundError('gone')", "gone"),
+    "a name that is looked up": ("def __getattr__(name): raise LookupError(name)", "LookupError: "),
+    "no Python": ("def", "invalid syntax"),
+    "a null byte": ("x = '\0'", "null bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", RAISING)
+def test_whatever_a_module_raises_when_it_is_imported_is_one_line_with_its_name(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, says = RAISING[kind]
+    module_name = f"raises_{list(RAISING).index(kind)}"
+    (tmp_path / f"{module_name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "topics.yaml"
+    file.write_text(f"kafka: {{{LOGIN}, oauth_cb: '{module_name}:token'}}")
+    assert cli.run(["validate", str(file)]) == ConfigError.exit_code
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"oauth_cb = {module_name}:token: cannot be imported: " in line
+    assert says in line
+    assert "correct it" in line
+    assert "hunter2" not in line
+
+
+def test_a_function_that_ends_its_script_ends_no_process() -> None:
+    def token(config: str) -> tuple[str, float]:
+        raise SystemExit(config)
+
+    tokens = Tokens("m:f", token)
+    assert tokens("2")[1] < time.time()
+    with pytest.raises(NotAuthenticated, match="m:f raised SystemExit: 2; correct it"):
+        tokens.take_first("2")
+
+
 def answers(value: Any) -> Tokens:
     return Tokens("m:f", lambda _config: value)
 

@@ -10,8 +10,15 @@ import pytest
 from acker.config.topics import Topics, parse
 from acker.errors import TopicError
 from acker.kafka.port import TopicInfo
-from acker.provisioning.provision import create
-from acker.provisioning.topic_specs import COPY_HEADERS_BYTES, MESSAGE_BYTES_MAX, TopicSpec
+from acker.provisioning.provision import Provisioned, create
+from acker.provisioning.topic_specs import (
+    COPY_HEADERS_BYTES,
+    MESSAGE_BYTES_MAX,
+    Finding,
+    Level,
+    TopicSpec,
+    required_topics,
+)
 
 FILE = "inputs: {a: {id: 1, group: g, partitions: 2}}"
 BEFORE = "message.timestamp.before.max.ms"
@@ -97,3 +104,22 @@ def test_an_ack_topic_that_somebody_else_makes_of_another_size_meanwhile_is_an_e
     broker = Broker(meanwhile=lambda broker: broker.put("_ack_due", 8))
     with pytest.raises(TopicError, match=r"_ack_due: has 8 partitions, acker\.partitions is 4"):
         made(broker)
+
+
+@pytest.mark.parametrize("role", ["created", "grown", "existing"])
+def test_a_warning_names_every_topic_only_if_each_one_has_it(role: str) -> None:
+    """`role` is what became of the topic without the warning."""
+    specs = required_topics(read(), {})[:4]
+    warned = [Finding(spec.name, Level.WARNING, "one copy") for spec in specs]
+    parts: dict[str, tuple[TopicSpec, ...]] = {
+        "created": specs[:1],
+        "grown": specs[1:2],
+        "existing": specs[2:],
+    }
+    [line] = [line for line in Provisioned(**parts, findings=tuple(warned)).lines() if "warning" in line]
+    assert line == "warning: every topic: one copy"
+    without = parts[role][0].name
+    findings = tuple(finding for finding in warned if finding.topic != without)
+    [line] = [line for line in Provisioned(**parts, findings=findings).lines() if "warning" in line]
+    assert "every topic" not in line
+    assert without not in line

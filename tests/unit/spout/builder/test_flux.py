@@ -102,6 +102,7 @@ BROKEN = {
     "no_name": "from spout import NoSuchBolt\n",
     "no_key": "import os\n\nos.environ['WINDHOVER_NO_SUCH_VARIABLE']\n",
     "leaves": "raise SystemExit('usage: leaves FILE')\n",
+    "looks_up": "def __getattr__(name):\n    raise LookupError(name)\n",
 }
 
 
@@ -116,6 +117,7 @@ BROKEN = {
         ("no_name:Split", "cannot be imported: ImportError: cannot import name 'NoSuchBolt' from 'spout'"),
         ("no_key:Split", "imported: KeyError: 'WINDHOVER_NO_SUCH_VARIABLE' (no_key.py:3)"),
         ("leaves:Split", "cannot be imported: SystemExit: usage: leaves FILE (leaves.py:1)"),
+        ("looks_up:Split", "cannot be imported: LookupError: Split (looks_up.py:2)"),
     ],
 )
 def test_whatever_a_class_of_the_file_raises_is_told_at_its_key(

@@ -180,5 +180,10 @@ def test_the_task_that_was_back_soonest_tells_most_of_a_clock() -> None:
 def test_addresses_of_servers_have_a_port() -> None:
     assert kafka_servers("a, SSL://b:9093,[::1]:9094") == [("a", 9092), ("b", 9093), ("::1", 9094)]
     assert kafka_servers("a:²") == [("a:²", 9092)], "librdkafka says what is wrong with it"
+    # a host of IPv6 without brackets has no port there
+    assert kafka_servers("::1,[fe80::2],fe80::1:9093") == [
+        ("::1", 9092), ("fe80::2", 9092), ("fe80::1:9093", 9092)
+    ]  # fmt: skip
+    assert kafka_servers("[::1:9094,a:٩") == [("[::1:9094", 9092), ("a:٩", 9092)]
     assert spark_servers("spark://a:7078,b") == [("a", 7078), ("b", 7077)]
     assert spark_servers("yarn") == spark_servers("local[2]") == spark_servers("k8s://https://a:443") == []

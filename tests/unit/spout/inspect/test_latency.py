@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from acker.errors import TopicError
 from acker.identity import acker_partition, root_edge, source_of
@@ -207,6 +209,34 @@ def test_roots_whose_emission_left_the_log_are_counted_in_a_note() -> None:
     found.read()
     (note,) = found.notes()
     assert note.startswith(f"sentences: {RECORDS} roots were settled whose emission is no longer in the log")
+
+
+RUNS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20)), min_size=1, max_size=6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(runs=RUNS)
+@example(runs=[(5, 5), (0, 10)])
+@example(runs=[(5, 1), (8, 2), (0, 20)])
+@example(runs=[(0, 10), (5, 5)])
+def test_roots_that_several_inits_name_are_counted_once(runs: list[tuple[int, int]]) -> None:
+    """A run may begin before those that it repeats, lie within one, or hold several."""
+    world = World(YAML.format(timeout="60s"))
+    producer = world.log.producer()
+    source = source_of(1, 0)
+    for start, length in runs:
+        run = SourceRun(source, start, start + length)
+        init = Init("g", "s", 1, 0, world.now_ms, 60_000, 3, "sentences", "id", (run,))
+        producer.send(Outgoing("_ack_init", 0, wire_codec().encode(init)))
+    producer.flush(0)
+    with closing(completions(world)) as found:
+        cohorts = sorted(
+            (cohort.start, cohort.end) for cohort in found.cohorts(world.topics.input("sentences"))
+        )
+    counted = [position for start, end in cohorts for position in range(start, end)]
+    assert counted == sorted(
+        {position for start, length in runs for position in range(start, start + length)}
+    )
 
 
 def test_reading_in_pieces_gives_the_same(patient: World) -> None:

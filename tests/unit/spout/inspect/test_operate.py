@@ -154,7 +154,7 @@ def test_an_offset_that_the_log_does_not_hold_is_named_with_what_it_became(to: i
         each for each in moves_of_rewind(world.log, world.topics.inputs["sentences"], to) if each.source == A
     )
     assert (move.offset, move.requested) == (first, to)
-    assert str(move).endswith(f"; {to} was asked for, and the log has 4 to 10 here")
+    assert str(move).endswith(f"; {to} was asked for, and the log begins at 4 and ends at 10 here")
 
 
 @pytest.mark.parametrize("to", ["earliest", "latest", 4, 7, 10])
@@ -243,7 +243,8 @@ def test_a_reset_without_execute_changes_nothing_and_shows_what_would_be_emitted
     plan = moves_of_rewind(world.log, world.topics.inputs["sentences"], 4)
     assert [str(move) for move in plan] == [
         "sentences/0: 10 to 4, 6 offsets are emitted again",
-        "sentences/1: nothing committed, begins at 0; 4 was asked for, and the log has 0 to 0 here",
+        "sentences/1: nothing committed, begins at 0; 4 was asked for, and the log begins at 0 and ends at 0"
+        " here",
     ]
     ahead = Move(A, TopicPartition("sentences", 0), 10, 12)
     assert str(ahead) == "sentences/0: 10 to 12, 2 offsets are left out"

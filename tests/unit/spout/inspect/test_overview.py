@@ -191,6 +191,20 @@ def test_what_is_settled_and_not_committed_is_named() -> None:
     assert "no query of the group runs" in row["why"]
 
 
+def test_what_a_group_that_never_committed_has_settled_is_named() -> None:
+    world = World()
+    world.produce(10)
+    planner = world.ready()
+    assert first(world)["why"] == "", "nothing is emitted, so there is nothing to commit"
+    end = batch(planner, BEGINNING, world)
+    world.kill(planner)
+    world.publish(BEGINNING, end)
+    world.run(500)
+    row = first(world)
+    assert (row["emitted"], row["pending"], row["committed"]) == (10, 0, None)
+    assert row["why"].startswith("all is settled, and not committed yet; if it stays so, no query")
+
+
 def test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter() -> None:
     """Its lag stays 1 until it is done; a dead letter is not lag any more."""
     world = World(YAML_OF_TWO_ATTEMPTS)

@@ -252,6 +252,23 @@ def test_a_record_that_one_side_alone_could_not_read_is_absent_and_never_acked(
     assert {(A, 10), (B, 6)} <= sums(publication).keys()
 
 
+@pytest.mark.parametrize("again", [(1, 0, 1), (1, 0, 0), (2, 0, 0), (2, 1, 0)])
+def test_a_record_that_two_reports_miss_has_left_the_log_once(again: tuple[int, int, int]) -> None:
+    """Two attempts of a task, and two sides of a join in one stage or in two, read the same ranges."""
+    first_half, second_half = FIRST.ranges[:1], FIRST.ranges[1:]
+    reads = [
+        changed_report(task_report("read_stream", plan=FIRST, ranges=ranges), lost_count=lost_count)
+        for ranges, lost_count in ((first_half, 2), (second_half, 1))
+    ]
+    stage, _, attempt = again
+    evaluations = [reported(1, task, 0, read) for task, read in enumerate(reads)]
+    evaluations += [reported(stage, task, attempt, read) for task, read in enumerate(reads)]
+    evaluations.append(reported(1, 0, 0, task_report("bought", held=held(FIRST, 0))))
+    evaluations.append(reported(stage, 0, attempt, task_report("paid", held=held(FIRST, 0))))
+    outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
+    assert outcome.missing.lost_count == 3
+
+
 def touched(plan: BatchPlan, *roots: int) -> RootMarks:
     """Reset the timeouts of held roots, by index."""
     at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]

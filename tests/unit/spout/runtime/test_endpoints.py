@@ -51,7 +51,13 @@ def test_metrics_are_served_at_an_address(wanted: int | str, found: tuple[str, i
     assert endpoints.address_of(wanted) == found
 
 
-@pytest.mark.parametrize("wanted", [0, 65_536, "", "here", ":9100", "::1:9100", "[]:9100", "127.0.0.1:"])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        0, 65_536, "", "here", ":9100", "::1:9100", "[]:9100", "127.0.0.1:", "[::1:9100", "::1]:9100",
+        "[127.0.0.1]:9100", "[here]:9100", "a b:9100", "٩١٠٠", "9" * 5_000,
+    ],
+)  # fmt: skip
 def test_what_is_no_address_is_refused_with_those_that_are(wanted: int | str) -> None:
     with pytest.raises(UsageError, match=r"--metrics-port .*9100, 127\.0\.0\.1:9100, \[::1\]:9100"):
         endpoints.address_of(wanted)

@@ -78,8 +78,13 @@ def test_a_target_of_another_form_is_refused_unless_it_is_a_path(target: str) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["", "*", "*.example.com", "http://page.example.com", "a/b", "page:8095", "a b", "ü" * 70]
-)
+    "text",
+    [
+        "", "*", "*.example.com", "http://page.example.com", "a/b", "page:8095", "a b", "ü" * 70,
+        "page.example.com]", "[page.example.com", "[page.example.com]", "[::1", "::1]", "[10.0.0.5]", "[]",
+        "[", "10.0.0.5%eth0", "fe80::1%",
+    ],
+)  # fmt: skip
 def test_what_is_no_host_cannot_be_allowed(text: str) -> None:
     with pytest.raises(UsageError, match=r"--allow-host .*page\.example\.com"):
         AllowedHosts.of("127.0.0.1", "", [text])
@@ -97,7 +102,8 @@ def test_a_host_that_is_allowed_has_one_form() -> None:
     ("host", "is_so"),
     [
         ("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.0.0.2", True), ("0.0.0.0", False),
-        ("::", False), ("10.0.0.5", False), ("page.example.com", False),
+        ("::", False), ("10.0.0.5", False), ("page.example.com", False), ("[::1]", True), ("[::1", False),
+        ("::1]", False), ("localhost]", False), ("127.0.0.1%x", False),
     ],
 )  # fmt: skip
 def test_a_page_that_others_can_reach_says_what_they_read(host: str, is_so: bool) -> None:

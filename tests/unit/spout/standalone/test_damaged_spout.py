@@ -50,7 +50,7 @@ def test_all_but_the_damaged_batch_is_opened_and_then_the_spout_says_why_it_ends
     assert values[:4] == [0, 1, 2, 3]
     assert not {4, 5} & set(values)
     world.run(2_000)
-    assert causes(world) == [(DAMAGED, "offsets 4 to 6 of sentences/0 cannot be read", 2)]
+    assert causes(world) == [(DAMAGED, "offsets 4 to 5 of sentences/0 cannot be read", 2)]
     with pytest.raises(Damaged):
         spout_.client("b").open(1)
     spout_.close()
@@ -89,7 +89,7 @@ def test_with_on_data_loss_skip_a_spout_goes_on_and_they_are_absent() -> None:
     group = spout_.status().group
     assert (group.acked, group.absent, group.failed, group.pending) == (8, 2, 0, 0)
     [(_, fields)] = [report for report in world.reports if report[0] == "batch_is_damaged"]
-    assert (fields["records"], str(fields["place"])) == (2, "sentences/0@4 to 6")
+    assert (fields["records"], str(fields["place"])) == (2, "sentences/0@4 to 5")
 
 
 def test_records_that_are_too_large_fail_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_records_that_are_too_large_fail_as_such(monkeypatch: pytest.MonkeyPatch
     assert values == list(range(10))
     assert "the record there cannot be handled, since it is too large" in str(error)
     world.run(2_000)
-    assert causes(world) == [("OVERSIZED", "offsets 10 to 11 of sentences/0 cannot be read", 1)]
+    assert causes(world) == [("OVERSIZED", "offset 10 of sentences/0 cannot be read", 1)]
     assert [name for name, _ in world.reports if name.startswith(("batch", "record"))] == [
         "record_is_too_large"
     ]

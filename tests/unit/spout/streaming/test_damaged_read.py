@@ -102,7 +102,7 @@ def test_records_around_a_damaged_batch_are_handed_out_and_its_own_fail(
     assert handed_out == [0, 1, 2, 8, 9, 10, 11]
     assert roots_of(report, DAMAGED) == [4, 5, 6, 7]
     [(cause, _)] = failures_in(report)
-    assert (cause.operator, cause.message) == ("", f"offsets 4 to 8 of lines/0 cannot be read: {WHY}")
+    assert (cause.operator, cause.message) == ("", f"offsets 4 to 7 of lines/0 cannot be read: {WHY}")
     assert [(run.start, run.end) for run in absent_of(report.missing)] == [(3, 4)], "the marker alone"
     outcome = settle([reported(1, 0, 0, report)], (), lambda _stage: 1)
     assert outcome.stops_for_damage

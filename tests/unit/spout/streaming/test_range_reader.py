@@ -241,7 +241,9 @@ def test_a_range_ends_with_its_partition_or_with_a_record_behind_it(kafka: FakeK
 
 def test_a_partition_that_ends_within_the_range_was_cut(kafka: FakeKafka) -> None:
     kafka.logs[LINES] = [batch(0, 4)]
-    with pytest.raises(Disagreement, match=r"lines/0@4: the log holds 0 to 4: .*`windhover offsets reset`"):
+    with pytest.raises(
+        Disagreement, match=r"lines/0@4: the log begins at 0 and ends at 4: .*`windhover offsets reset`"
+    ):
         read(reader_of(share_of(2, 5)))
     assert kafka.last.is_closed
     assert kafka.last.waits_s == [STALL_MS / 1000]
@@ -306,7 +308,7 @@ def test_a_log_that_begins_before_what_it_does_not_have_was_cut(kafka: FakeKafka
     kafka.errors[LINES] = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
     for start, log_start in ((5, 0), (5, 5)):
         kafka.log_starts[LINES] = log_start
-        with pytest.raises(Disagreement, match=f"lines/0@5: the log holds {log_start} to 3"):
+        with pytest.raises(Disagreement, match=f"lines/0@5: the log begins at {log_start} and ends at 3"):
             read(reader_of(share_of(start, 9, skips_loss=skips_loss)))
 
 

@@ -315,8 +315,8 @@ def test_damage_among_copies_stops_what_is_behind_any_origin(
     assert task.values == [b"60", b"61"]
     # the plan's order: partition 0 (0, 1), partition 1 (2 to 6), the copies (7 to 9)
     assert task.failed(DAMAGED) == {
-        "offsets 62 to 64 of lines/1 cannot be read: its checksum is wrong": [4, 5],
-        "offsets 8 to 9 of lines/0 cannot be read: its checksum is wrong": [8],
+        "offsets 62 to 63 of lines/1 cannot be read: its checksum is wrong": [4, 5],
+        "offset 8 of lines/0 cannot be read: its checksum is wrong": [8],
     }
     assert {message: sorted(roots) for message, roots in task.failed(HELD).items()} == {
         "waits for lines/0@8, which cannot be read": [0, 1, 7, 9],

@@ -367,7 +367,7 @@ def test_a_batch_of_an_input_that_the_query_no_longer_reads_says_so() -> None:
 
 
 def test_a_log_that_ends_within_a_range_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Disagreement, match=r"lines/0@1: the log holds 0 to 1.*offsets reset"):
+    with pytest.raises(Disagreement, match=r"lines/0@1: the log begins at 0 and ends at 1:.*offsets reset"):
         values_of(monkeypatch, Replica([at(0), at(1, ends=True)], 1), 3)
 
 

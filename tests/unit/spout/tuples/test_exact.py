@@ -194,6 +194,15 @@ LOST: list[tuple[pa.DataType, Any]] = [
 """Field, and a value of which something would be lost."""
 
 
+@pytest.mark.parametrize("text", ["0000-12-31T23:59:59", "-0044-03-15", "10000-01-01", "20000-01-01"])
+def test_a_time_in_no_year_of_python_is_refused_with_the_years_that_it_has(text: str) -> None:
+    schema = pa.schema([("value", NTZ)])
+    rows = [(np.datetime64("0001-01-01"),), (np.datetime64(text),), (np.datetime64("9999-12-31T23:59:59"),)]
+    [misfit] = misfits(rows, schema, "it")
+    assert misfit.row == 1
+    assert "is no time of whole microseconds in the years 1 to 9999" in str(misfit.error)
+
+
 @pytest.mark.parametrize(("kind", "value"), LOST)
 def test_a_value_that_would_lose_something_fails_alone(kind: pa.DataType, value: Any) -> None:
     """O802: 1.5 became 1, a time a date, 300 ns no time at all, a second of two one key of a map."""

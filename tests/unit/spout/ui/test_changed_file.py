@@ -76,6 +76,26 @@ def test_a_change_waits_for_a_redrive_that_runs_here(path: Path) -> None:
     assert file.note == ""
 
 
+@pytest.mark.parametrize("first", [BEFORE, BROKEN])
+@pytest.mark.parametrize("may_change", [True, False])
+def test_a_file_that_is_changed_back_during_a_redrive_has_the_note_of_before(
+    path: Path, first: str, may_change: bool
+) -> None:
+    file = file_of(path)
+    path.write_text(first)
+    assert file.load_if_changed(may_change=True) is None
+    note = file.note
+    path.write_text(AFTER)
+    assert file.load_if_changed(may_change=False) is None
+    assert "when the redrive that runs here has ended" in file.note
+    path.write_text(first)
+    assert file.load_if_changed(may_change=may_change) is None
+    assert file.note == note
+    path.write_text(AFTER)
+    assert file.load_if_changed(may_change=True) is not None
+    assert file.note == ""
+
+
 class Pages:
     """Builds pages, and notes which are open."""
 

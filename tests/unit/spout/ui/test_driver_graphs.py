@@ -258,7 +258,24 @@ def test_what_answers_with_something_else_is_unreachable(text: str) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", "host:0", "host:65536", "http://host:9103", "h/x:1"])
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("9103", "127.0.0.1:9103"), (":9103", "127.0.0.1:9103"), (" driver-1:9103 ", "driver-1:9103"),
+        ("[::1]:9103", "[::1]:9103"), ("[fe80::1%eth0]:9103", "[fe80::1%eth0]:9103"),
+    ],
+)  # fmt: skip
+def test_an_address_of_metrics_has_a_host_and_a_port(text: str, address: str) -> None:
+    assert metrics_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "host", "host:", "host:0", "host:65536", "http://host:9103", "h/x:1", "::1", "fe80::9103", ":",
+        "::9103", "[::1:9103", "::1]:9103", "[]:9103", "[host]:9103", "a@b:9103", "h?x:9103", "9" * 5_000,
+    ],
+)  # fmt: skip
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="give HOST:PORT"):
         metrics_address(text)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.service.view import OpenRange
 from acker.wire.verdict import Verdict
 from replay.records.due import Loss
 from replay.records.headers import Lineage
-from spout.inspect.story import Evidence, OpenRange, TracedEmission, attempts_of
+from spout.inspect.story import Evidence, TracedEmission, attempts_of
 from spout.inspect.trail import EvidenceReader
 from spout.ui.timeline import SCALE, AttemptLine, EventKind, Timeline, timeline_of
 from tests.support.odd_times import ODD_TIMES_MS
@@ -21,7 +23,6 @@ from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_o
 
 YAML = yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}")
 
-PLACE = "words/0@7"
 
 
 def timeline(world: World, place: str = "sentences/0@3") -> Timeline:
@@ -156,37 +157,51 @@ def test_a_time_behind_the_first_emission_is_no_event(time_ms: int) -> None:
     assert found.end_ms < world.now_ms + 60_000
 
 
-PENDING_RANGE = OpenRange(
-    source_of(1, 0), position_at(1, 7), np.array([0]), "g", "session", 1, 50_000, 0,
-    carried=False, deadline_ms=80_000, left_ms=20_000,
-)  # fmt: skip
+OFFSET = 7
+PLACE = f"words/0@{OFFSET}"
 
 
-def emission_after_rewind(open_range: OpenRange | None, *, is_announced: bool = False) -> TracedEmission:
-    """Return the emission of `words/0@7` after a rewind, without a verdict."""
-    root = Root(source_of(1, 0), position_at(1, 7))
-    return TracedEmission(
-        root, "words/0@7 (generation 1)", PLACE, Lineage(PLACE), copy=False, watermark=position_at(1, 5),
-        open=open_range, announced=is_announced,
-    )  # fmt: skip
+def loss_at(emitted_ms: int, root: str = PLACE) -> Loss:
+    return Loss(1, Verdict.FAILED, "split", "ValueError", "boom", emitted_ms, 500, root)
 
 
-@pytest.mark.parametrize(
-    "emission",
-    [
-        emission_after_rewind(PENDING_RANGE),
-        emission_after_rewind(None, is_announced=True),
-        emission_after_rewind(None),
-    ],
-    ids=["pending", "announced", "not emitted"],
-)
-def test_a_loss_before_a_rewind_is_not_that_of_the_emission_behind_it(emission: TracedEmission) -> None:
-    loss = Loss(1, Verdict.FAILED, "split", "ValueError", "boom", 10_000, age_ms=500, root=PLACE)
-    evidence = Evidence(PLACE, "words", "g", None, written=True, emissions=[emission], history=[loss])
+def emission_in(generation: int, **facts: Any) -> TracedEmission:
+    root = Root(source_of(1, 0), position_at(generation, OFFSET))
+    return TracedEmission(root, PLACE, PLACE, Lineage(PLACE), copy=False, **facts)
+
+
+def open_since(emitted_ms: int) -> OpenRange:
+    at = np.array([0])
+    return OpenRange(
+        source_of(1, 0), position_at(1, OFFSET), at, "g", "s", 1, emitted_ms, 0, False, 9_000, None
+    )
+
+
+PRESENT: dict[str, dict[str, Any]] = {
+    "pending": {"open": open_since(50_000)},
+    "announced": {"announced": True},
+    "settled": {"watermark": position_at(1, OFFSET + 1)},
+    "unknown": {},
+}
+
+
+@pytest.mark.parametrize("kind", PRESENT)
+@pytest.mark.parametrize("generation", [0, 1])
+def test_what_was_lost_before_a_rewind_has_a_lane_of_its_own(kind: str, generation: int) -> None:
+    """Its place is the same; only of the first generation it may be how this emission was lost."""
+    emission = emission_in(generation, **PRESENT[kind])
+    evidence = Evidence(PLACE, "words", "g", None, True, [emission], history=(loss_at(10_000),))
     drawn = timeline_of(evidence, 60_000)
-    assert [(line.root, line.state) for line in drawn.lines if line.root == PLACE] == [(PLACE, "FAILED")]
-    (present,) = [line for line in drawn.lines if line.root != PLACE]
-    assert present.state == emission.state
-    assert EventKind.FAILED not in kinds(present)
-    rows = attempts_of(evidence, 60_000)
-    assert sorted(row["state"] for row in rows) == sorted(line.state for line in drawn.lines)
+    is_one = generation == 0 and kind in ("settled", "unknown")
+    assert len(drawn.lines) == len(attempts_of(evidence, 60_000)) == (1 if is_one else 2)
+    [line_of_loss] = [line for line in drawn.lines if EventKind.FAILED in kinds(line)]
+    assert kinds(line_of_loss) == [EventKind.EMITTED, EventKind.FAILED]
+    if kind == "pending":
+        assert line_of_loss is drawn.lines[0]
+        assert kinds(drawn.lines[1]) == [EventKind.EMITTED, EventKind.DEADLINE, EventKind.NOW]
+
+
+def test_losses_of_two_generations_at_one_place_have_a_lane_each() -> None:
+    evidence = Evidence(PLACE, "words", "g", None, True, [], history=(loss_at(10_000), loss_at(20_000)))
+    drawn = timeline_of(evidence, 60_000)
+    assert [line.events[0].at_ms for line in drawn.lines] == [10_000, 20_000]

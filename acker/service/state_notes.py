@@ -40,6 +40,8 @@ DEADLINES_BYTES_MAX: Final = 50_000
 DEADLINES_MAX: Final = 1_000_000
 """So many moved deadlines are read at most, 16 MB, whoever wrote them."""
 
+_COUNT_END: Final = 1 << 63
+
 _DEADLINE_BYTES: Final = 16
 """Of a range's number and its deadline, before they are compressed."""
 
@@ -131,8 +133,8 @@ def _read_late_counts(headers: Headers) -> dict[str, LateCounts]:
         try:
             group, roots, rows = json.loads(value or b"")
             last_note = read_too_late([next_header])  # None: it is another header
-            counts_by_group[str(group)] = LateCounts(int(roots), int(rows), last_note)
-        except (ValueError, TypeError, OverflowError, RecursionError):
+            counts_by_group[str(group)] = LateCounts(_count(roots), _count(rows), last_note)
+        except (ValueError, TypeError, RecursionError):
             continue
     return counts_by_group
 
@@ -141,9 +143,19 @@ def _read_last_restore(value: bytes | None) -> LastRestore | None:
     """Return the last restore that the value of a header says; None if it is missing or wrong."""
     try:
         at_ms, took_ms = json.loads(value or b"")
-        return LastRestore(int(at_ms), int(took_ms))
-    except (ValueError, TypeError, OverflowError, RecursionError):
+        return LastRestore(_count(at_ms), _count(took_ms))
+    except (ValueError, TypeError, RecursionError):
         return None
+
+
+def _count(value: object) -> int:
+    """Return a number of a note's JSON; `ValueError` if no acker writes such a one.
+
+    A larger one than 63 bits hold would end who shows it: a float has no room for 10 ** 400.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _COUNT_END:
+        raise ValueError(f"{value!r} is no number of a note")
+    return value
 
 
 def _pack_deadlines(deadlines_ms: Mapping[int, int]) -> bytes:

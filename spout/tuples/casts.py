@@ -18,7 +18,9 @@ are; `ArrowInvalid` for a value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any, Final
 
@@ -27,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acker.identity import I64
-from spout.tuples.exact import CONVERSION_ERRORS, exact_values, map_keys
+from spout.tuples.exact import CONVERSION_ERRORS, exact_values, map_keys, near_decimal
 
 _LISTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pa.types.is_list,
@@ -56,6 +58,9 @@ _TEXTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pa.types.is_string_view,
 )
 
+
+_MAY_BE_SMALL: Final = r"[eE]-0*[1-9][0-9]|\.[0-9]{39}"
+"""Of a text: its number may have more than 38 digits behind the point."""
 
 _ZONE_RULES_BEGIN: Final = datetime(1970, 1, 1)
 _ZONE_RULES_END: Final = datetime(2037, 1, 1)
@@ -241,11 +246,35 @@ def _cast_to_decimals(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     elif pa.types.is_floating(column.type):
         # by its shortest digits: 0.1, and not 0.1000000000000000055
         castable = column.cast(pa.string())
+    if _is_text(castable.type):
+        castable = _texts_of_near_decimals(castable, target_type)
     decimals = castable.cast(target_type)
     _refuse_overflow(column, decimals)
     if _is_text(castable.type):
         _refuse_zero_of_text(column, castable, decimals)
     return decimals
+
+
+def _texts_of_near_decimals(texts: pa.Array, target_type: pa.DataType) -> pa.Array:
+    """Return texts of numbers, none of which is smaller than the last digit of a type of decimals.
+
+    A zero is plain behind it: of ``0e-99999999`` it is ``0``. What is no number stays, and Arrow
+    refuses it.
+
+    Raises `ArrowInvalid`: a number is smaller, and no zero; see `near_decimal`.
+    """
+    plain_texts = texts.cast(pa.string())
+    may_be_small = pc.match_substring_regex(plain_texts, _MAY_BE_SMALL)
+    row_numbers = pc.indices_nonzero(may_be_small).to_pylist()
+    if not row_numbers:
+        return texts
+    changed_texts: list[str | None] = plain_texts.to_pylist()
+    for row in row_numbers:
+        with suppress(InvalidOperation):  # no number
+            number = Decimal(changed_texts[row] or "")
+            if near_decimal(number, target_type) is not number:
+                changed_texts[row] = "0"
+    return pa.array(changed_texts, pa.string())
 
 
 def _refuse_zero_of_text(column: pa.Array, texts: pa.Array, numbers: pa.Array) -> None:

@@ -45,7 +45,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 from math import isfinite
 from operator import itemgetter
@@ -73,6 +73,7 @@ _LISTS: Final = frozenset({list, tuple, NoneType})
 _DICTS: Final = frozenset({dict, NoneType})
 _DATETIMES: Final = frozenset({datetime, NoneType})
 _NUMBERS: Final = frozenset({float, int, NoneType})
+_DECIMALS: Final = frozenset({Decimal, int, NoneType})
 _NO_ZONE: Final = frozenset({NoneType})
 
 _ZONES: Final = frozenset({timezone, ZoneInfo})
@@ -149,7 +150,7 @@ def _new_converter(arrow_type: pa.DataType) -> _Converter | None:
     if pa.types.is_integer(arrow_type):
         converter = _SingleValues(arrow_type, frozenset({int, NoneType}), _exact_whole_number)
     elif pa.types.is_decimal(arrow_type):
-        converter = _SingleValues(arrow_type, frozenset({int, Decimal, NoneType}), _exact_decimal)
+        converter = _Decimals(arrow_type)
     elif pa.types.is_float32(arrow_type):
         converter = _Floats32()
     elif pa.types.is_float64(arrow_type):
@@ -223,6 +224,24 @@ class _SingleValues:
             # represent it.
             return value if value.type == self.arrow_type else self.exact([value.as_py()])[0]
         return self.convert(value)
+
+
+class _Decimals:
+    """Converts numbers to decimals; of each Decimal the size is looked at."""
+
+    def __init__(self, arrow_type: pa.DataType) -> None:
+        self._last_digit = -arrow_type.scale
+        # without Decimal among its plain classes it converts one by one
+        self._one_by_one = _SingleValues(
+            arrow_type, frozenset({int, NoneType}), partial(_exact_decimal, arrow_type)
+        )
+
+    def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        if set(map(type, values)) <= _DECIMALS:
+            first_digits = [value.adjusted() for value in values if type(value) is Decimal]
+            if not first_digits or min(first_digits) >= self._last_digit:
+                return values
+        return self._one_by_one.exact(values)
 
 
 class _Floats32:
@@ -643,9 +662,31 @@ def _exact_whole_number(value: Any) -> Any:
     return number
 
 
-def _exact_decimal(value: Any) -> Any:
-    """Return a whole number of NumPy as Python's; all others PyArrow converts, or refuses."""
+def _exact_decimal(arrow_type: pa.DataType, value: Any) -> Any:
+    """Return a number for a field of decimals; PyArrow refuses what is none or too long.
+
+    Raises `ArrowInvalid`: it is smaller than the last digit of the field.
+    """
+    if isinstance(value, Decimal):
+        return near_decimal(value, arrow_type)
     return int(value) if isinstance(value, np.integer) else value
+
+
+def near_decimal(number: Decimal, arrow_type: pa.DataType) -> Decimal:
+    """Return a number whose first digit is not behind the last one of a type of decimals.
+
+    Arrow divides a number by a power of ten from a table of 38, or of 76. Of a number that is much
+    smaller than the type's last digit it reads beyond the table: 1E-77 became 0.00, and 1E-99999999
+    ended the process. So a zero with such an exponent is returned as a plain one.
+
+    Raises `ArrowInvalid`: the number is no zero, so that it has no room.
+    """
+    if number.adjusted() >= -arrow_type.scale:  # of 0.05 it is -2; of NaN and infinity 0
+        return number
+    if number:
+        flaw = f"is smaller than the last digit of {arrow_type}"
+        raise pa.ArrowInvalid(f"{short_repr(number)} {flaw}")
+    return Decimal(0)
 
 
 def _exact_date(value: Any) -> Any:

@@ -1548,11 +1548,19 @@ MUTANTS = (
     Mutant(
         "a-note-of-state-may-be-nested-without-end",
         "acker/service/state_notes.py",
-        "        return LastRestore(int(at_ms), int(took_ms))\n"
-        "    except (ValueError, TypeError, OverflowError, RecursionError):\n",
-        "        return LastRestore(int(at_ms), int(took_ms))\n"
-        "    except (ValueError, TypeError, OverflowError):\n",
+        "        return LastRestore(_count(at_ms), _count(took_ms))\n"
+        "    except (ValueError, TypeError, RecursionError):\n",
+        "        return LastRestore(_count(at_ms), _count(took_ms))\n"
+        "    except (ValueError, TypeError):\n",
         "tests/unit/acker/service/test_state_notes.py::test_notes_that_no_acker_wrote_count_as_none",
         "one record in _ack_state would end its acker, the page and status at each start",
+    ),
+    Mutant(
+        "a-number-of-a-note-of-state-has-no-end",
+        "acker/service/state_notes.py",
+        "isinstance(value, bool) or not 0 <= value < _COUNT_END:\n",
+        "isinstance(value, bool) or value < 0:\n",
+        "tests/unit/acker/service/test_state_notes.py::test_notes_that_no_acker_wrote_count_as_none",
+        "one record in _ack_state would make the page and the metrics an error",
     ),
 )

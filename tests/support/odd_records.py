@@ -38,13 +38,22 @@ HUGE_BYTES: Final = 900_000
 
 MANY_HEADERS: Final = 5_000
 
-OUR_NAMES: Final = tuple(
-    f"windhover.{name}"
-    for name in (
-        "abandoned", "attempt", "by", "cause", "clock", "cluster", "dead", "deadlines", "handled", "held",
-        "history", "leaves", "letter", "missing", "operator", "origin", "own", "reads", "reason", "restored",
-        "shared", "stack", "stacks", "until", "who", "why",
-    )
+OUR_NAMES: Final = (
+    *(
+        f"windhover.{name}"
+        for name in (
+            "abandoned", "attempt", "audit", "by", "cause", "clock", "cluster", "dead", "deadlines",
+            "first-emissions", "first-emitted", "handled", "held", "history", "late-total",
+            "leader-epochs", "leaves", "letter", "missing", "operator", "origin", "own",
+            "passed-calls", "reads", "reason", "record-id", "redrive", "restored", "shared", "stack",
+            "stacks", "timed-out", "timestamp", "too-late", "traces", "unreadable-names", "until",
+            "who", "why",
+        )
+    ),
+    *(
+        f"__dlq.errors.{name}"
+        for name in ("topic", "partition", "offset", "group", "delivery.count", "message")
+    ),
 )  # fmt: skip
 """Headers that Windhover writes, to one topic or another."""
 
@@ -121,7 +130,10 @@ VALUES_OF_HEADERS: Final = (
     *(
         odd_headers(f"ours_all_{kind}", [(name.encode(), value) for name in OUR_NAMES], OUR_NAMES)
         for kind, value in (("none", None), ("empty", b""), ("no_utf8", NO_UTF8), ("negative", b"-1"),
-                            ("long", b"9" * 300), ("nested", b"[" * 300), ("object", b'{"a": [null]}'))
+                            ("long", b"9" * 300), ("nested", b"[" * 300), ("object", b'{"a": [null]}'),
+                            ("largest", b"9" * 15), ("zero", b"0"), ("one", b"1"), ("place", b"a/0@0"),
+                            ("half_a_pair", b'["\\ud800", {"\\udfff": "\\ud800"}]'),
+                            ("no_number", b"[NaN, 1e999]"), ("null_byte", b"a\0b"))
     ),
     OddRecord("ours_of_nothing", RawRecord(None, b"k", ((b"windhover.cluster", b"there"),)),
               (("windhover.cluster", b"there"),)),

@@ -51,10 +51,15 @@ def test_notes_of_very_many_ranges_have_the_oldest_ones_and_stay_small() -> None
     "value",
     [None, b"", b"\xff", b"x" * 100, zlib.compress(b"1234567"), packed(1, 2, 3), packed(1, 2)[:-3],
      zlib.compress(bytes(17_000_000)), packed(), b"[" * 100_000, b'{"a":' * 100_000, b"9" * 100_000,
-     b"[1e999, 1]", b'["g", 1, null]'],
+     b"[1e999, 1]", b'["g", 1, null]',
+     b"[1, 1%s]" % (b"0" * 400), b"[1%s, 1]" % (b"0" * 400), b"[9223372036854775808, 1]", b"[-1, 1]",
+     b'["g", 1%s, 1]' % (b"0" * 400), b'["g", 1, 1%s]' % (b"0" * 400), b'["g", 9223372036854775808, 1]',
+     b'["g", -1, 1]', b'["g", 1, 1.5]', b'["g", true, 1]', b'["1", "2"]'],
 )  # fmt: skip
 def test_notes_that_no_acker_wrote_count_as_none(value: bytes | None) -> None:
-    """One unpacks to more than any acker's do; some are nested deeper than Python reads."""
+    """One unpacks to more than any acker's do, some are nested deeper than Python reads, and some
+    have numbers that no float, or no 63 bits, can hold.
+    """
     assert read_notes(((DEADLINES_HEADER, value),)).deadlines_ms == {}
     assert read_notes(((RESTORED_HEADER, value),)).restored is None
     assert read_notes(((LATE_HEADER, value),)).too_late == {}

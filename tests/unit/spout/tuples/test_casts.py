@@ -41,6 +41,10 @@ KEPT: list[tuple[pa.Array, pa.DataType, Any]] = [
     (pa.array([0.1]), pa.decimal128(38, 18), Decimal("0.1")),
     (pa.array([1.5]), pa.decimal128(10, 2), Decimal("1.5")),
     (pa.array([Decimal("1.50")]), pa.decimal128(10, 1), Decimal("1.5")),
+    *((pa.array([zero]), pa.decimal128(10, 2), Decimal("0.00"))
+      for zero in ("0e-39", "-0.0E-77", "0e-99999999", "0." + "0" * 99)),
+    (pa.array(["100e-2"]), pa.decimal128(10, 2), Decimal("1.00")),
+    (pa.array([f"12{'0' * 20}e-20"]), pa.decimal128(10, 2), Decimal("12.00")),
     (pa.array([Decimal("1.0")]), pa.int32(), 1), (pa.array([Decimal("0.1")]), pa.float64(), 0.1),
     (pa.array([1]), pa.bool_(), True), (pa.array(["1"]), pa.int32(), 1),
     (pa.array([1]), pa.string(), "1"), (pa.array(["2026-01-01"]), pa.date32(), date(2026, 1, 1)),
@@ -93,6 +97,9 @@ LOST: list[tuple[pa.Array, pa.DataType]] = [
     (pa.array([1e-50]), pa.float32()), (pa.array(["1e-400"]), pa.float64()),
     (pa.array([Decimal("1.005")]), pa.decimal128(10, 2)), (pa.array([Decimal("1.5")]), pa.int32()),
     (pa.array([Decimal("0.1234567890123456789")]), pa.float64()),
+    *((pa.array([text]), kind) for kind in (pa.decimal128(10, 2), pa.decimal128(38, 38), pa.decimal256(76, 2))
+      for text in ("1e-39", "-1E-77", "1e-153", "1e-99999999", "1e-0999999999", f"0.{'0' * 99}1")),
+    (pa.array([5e-324]), pa.decimal128(38, 38)),
     (pa.array([1.005]), pa.decimal128(10, 2)), (pa.array([float("nan")]), pa.decimal128(10, 2)),
     (pa.array([10**9]), pa.decimal128(10, 2)), (pa.array([2]), pa.bool_()), (pa.array([0.5]), pa.bool_()),
     (pa.array([b"\xff"]), pa.string()), (pa.array(["one"]), pa.int32()), (pa.array(["1.5"]), pa.int32()),

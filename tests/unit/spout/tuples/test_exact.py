@@ -79,6 +79,9 @@ KEPT: list[tuple[pa.DataType, Any, Any]] = [
     (pa.decimal128(10, 2), 7, Decimal("7.00")), (pa.decimal128(10, 2), np.int64(7), Decimal("7.00")),
     (pa.decimal128(10, 2), Decimal("1.5"), Decimal("1.50")),
     (pa.decimal128(10, 2), Decimal("1.500"), Decimal("1.50")),
+    *((pa.decimal128(10, 2), Decimal(zero), Decimal("0.00"))
+      for zero in ("0E-39", "-0E-77", "0E-99999999", "0E-999999999")),
+    (pa.decimal128(38, 38), Decimal("1E-38"), Decimal("1E-38")),
     (pa.string(), b"word", "word"), (pa.binary(), "ä", "ä".encode()),
     (pa.date32(), date(2026, 1, 1), date(2026, 1, 1)), (pa.date32(), datetime(2026, 1, 1), date(2026, 1, 1)),
     (pa.date32(), np.datetime64("2026-01-01"), date(2026, 1, 1)),
@@ -154,6 +157,8 @@ LOST: list[tuple[pa.DataType, Any]] = [
         True, np.False_, pa.scalar(True), np.longdouble("1e4000"), -np.longdouble("1e-4000"),
     )),
     (pa.decimal128(10, 2), Decimal("1.005")), (pa.decimal128(10, 2), Decimal("123456789")),
+    *((kind, Decimal(number)) for kind in (pa.decimal128(10, 2), pa.decimal128(38, 38), pa.decimal256(76, 2))
+      for number in ("1E-39", "-1E-77", "1E-153", "1E-1000", "1E-99999999", "-1E-999999999")),
     (pa.decimal128(10, 2), 1.5),
     (pa.decimal128(10, 2), Decimal("NaN")), (pa.decimal128(10, 2), True),
     (pa.string(), "\ud800"), (pa.string(), b"\xff"),

@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,12 @@ def texts(path: Path) -> Iterator[str]:
             yield node.value
 
 
-SAID = [(path, text) for path in FILES for text in texts(path)]
-SAID += [
-    (path, path.read_text(encoding="utf-8")) for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
-]
+@cache
+def messages() -> list[tuple[Path, str]]:
+    """Return the texts of code and pages; a test asks for them, collection does not."""
+    pages = (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
+    of_code = [(path, text) for path in FILES for text in texts(path)]
+    return of_code + [(path, path.read_text(encoding="utf-8")) for path in pages]
 
 
 def wrong_in(text: str) -> list[str]:
@@ -87,7 +90,8 @@ def _is_command(words: list[str], options: list[str]) -> bool:
 
 
 def test_what_messages_and_pages_tell_to_do_exists() -> None:
-    wrong = [f"{path.relative_to(ROOT)}: {each}" for path, text in SAID for each in wrong_in(text)]
+    all_wrong = [(path, each) for path, text in messages() for each in wrong_in(text)]
+    wrong = [f"{path.relative_to(ROOT)}: {each}" for path, each in all_wrong]
     assert not wrong, "\n".join(wrong)
 
 
@@ -116,10 +120,13 @@ def test_a_cure_that_does_not_exist_is_found(text: str) -> None:
 def test_cures_are_there_to_be_found() -> None:
     """The messages of a session that is refused, superseded or moved are among what is looked at."""
     named = {
-        (path.name, call) for path, text in SAID for call, name in _arguments(text) if name == "take_over"
+        (path.name, call)
+        for path, text in messages()
+        for call, name in _arguments(text)
+        if name == "take_over"
     }
     assert {
         (name, "read_stream") for name in ("sources.py", "operate.py", "a-second-query-of-a-group.md")
     } <= named
     assert ("service.py", "KafkaSpout") in named
-    assert sum(len(COMMAND.findall(text)) for _, text in SAID) > 20
+    assert sum(len(COMMAND.findall(text)) for _, text in messages()) > 20

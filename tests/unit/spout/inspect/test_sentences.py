@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,13 @@ FOREIGN = {
 """Fields whose text comes with a record, or with what anybody may write."""
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def sentences(path: Path) -> Iterator[tuple[int, ast.FormattedValue]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.JoinedStr):
             yield from ((part.lineno, part) for part in node.values if isinstance(part, ast.FormattedValue))
 
@@ -65,7 +71,7 @@ def test_commands_print_by_one_function() -> None:
     calls = {
         str(path.relative_to(ROOT)): ast.unparse(node.func)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("typer.echo", "print", "click.echo")
     }
 

@@ -255,10 +255,14 @@ class _Builder:
         """Return the value of a scalar of YAML: text, number, truth or None.
 
         What is none of these is refused. A text with a variable of the environment stays a text,
-        and so do values in the sections that are taken as written.
+        and so do values in the sections that are taken as written. In those sections an empty
+        value is None all the same. `path` is the path of keys to the scalar, for problems.
         """
         text = self._substitute(node.value, path)
+        # "null", "bool", "int", "float" or "merge" by the form of the text; or the name of a tag
+        # that stands before the text in the file
         kind = node.tag.removeprefix(_TAG)
+        # merge: the text <<, used as a value
         if isinstance(text, VariableText) or kind in ("str", "merge"):
             return text
         is_as_written = len(path) > 1 and path[0] in self._as_written
@@ -272,7 +276,9 @@ class _Builder:
             return self._whole_number(text, path)
         if kind == "float" and _FRACTION.fullmatch(text):
             return _float(text.lower())
-        if kind in ("bool", "int", "float"):  # a tag such as !!int before a text that is none
+        # a tag of the file, such as !!int, before a text that is no number: without a tag the same
+        # patterns have chosen the kind
+        if kind in ("bool", "int", "float"):
             return self._refuse(path, "is no number; put it in quotes if it is meant as text")
         return self._refuse(path, "has a tag; only plain values are read, so leave the ! out")
 

@@ -64,7 +64,7 @@ class ClockWatch:
         self._was_poll_empty = False
         self._measurements: deque[Measurement] = deque()
         self._reported_ms: int | None = None
-        self._newest: NewestRecord | None = None
+        self._newest_record: NewestRecord | None = None
 
     def compare(self, records: Sequence[Record], now_ms: int) -> str:
         """Compare the clocks by what a poll brought.
@@ -85,7 +85,7 @@ class ClockWatch:
         appended_ms = (r.timestamp_ms for r in records if r.timestamp_type == TimestampType.APPENDED)
         newest_ms = max(appended_ms, default=None)
         if newest_ms is not None:
-            self._newest = NewestRecord(now_ms, newest_ms)
+            self._newest_record = NewestRecord(now_ms, newest_ms)
         if not has_waited or newest_ms is None:
             return ""
         self._measurements.append(Measurement(now_ms, now_ms - newest_ms))
@@ -96,7 +96,11 @@ class ClockWatch:
         return self._sentence_to_report(now_ms)
 
     def broker_ms(self, now_ms: int) -> int | None:
-        """Return a time that the broker's clock has passed, and mostly not for long; None: nothing was read.
+        """Return a time that the broker's clock shows or has passed; None: no record was read yet.
+
+        It is behind the broker's clock by the time from the append of the
+        newest record to its read: some ms as a rule, more where old records
+        are read.
 
         This machine's clock may show a wrong time, but a minute of it is a
         minute. So the time since the newest record was read is added to the
@@ -104,12 +108,12 @@ class ClockWatch:
         read at 14:00:01 by this clock, which now shows 14:00:05: it is
         12:00:04.
         """
-        if self._newest is None:
+        if self._newest_record is None:
             return None
         # a clock that was set back adds nothing, since the broker's time does
         # not go back
-        since_read_ms = max(0, now_ms - self._newest.read_ms)
-        return self._newest.appended_ms + since_read_ms
+        since_read_ms = max(0, now_ms - self._newest_record.read_ms)
+        return self._newest_record.appended_ms + since_read_ms
 
     def _forget_outside_window(self, now_ms: int) -> None:
         """Remove the measurements that are older than `WINDOW_MS`; the newest one stays."""

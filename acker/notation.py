@@ -83,7 +83,7 @@ def show_bytes(value: bytes | None) -> str:
         return NULL
     if not value:
         return EMPTY
-    text = _written(value.decode("utf-8", "surrogateescape"), is_message=False)
+    text = _with_escapes(value.decode("utf-8", "surrogateescape"), is_message=False)
     if text in (NULL, EMPTY):  # these texts mean something else: the first byte becomes an escape
         return f"%{value[0]:02X}{text[1:]}"
     return text
@@ -136,7 +136,7 @@ def show_text(name: str) -> str:
     >>> show_text("split"), show_text("100 %"), show_text("a\\nb")
     ('split', '100 %25', 'a%0Ab')
     """
-    text = _written(name, is_message=False)
+    text = _with_escapes(name, is_message=False)
     return f"%22{text[1:]}" if text == EMPTY else text or EMPTY
 
 
@@ -160,7 +160,7 @@ def readable(message: str) -> str:
     >>> readable("95 % full\\n\\x1b[2J")
     '95 % full%0A%1B[2J'
     """
-    return _written(message, is_message=True)
+    return _with_escapes(message, is_message=True)
 
 
 def is_visible(character: str) -> bool:
@@ -168,25 +168,29 @@ def is_visible(character: str) -> bool:
     return character.isprintable() and not _BLANK.match(character)
 
 
-def _written(text: str, *, is_message: bool) -> str:
+def _with_escapes(text: str, *, is_message: bool) -> str:
     """Return a text in which what nobody can see, or would be lost, is written as escapes such as
     ``%0A``.
 
-    Of a message (`is_message`) ``%`` and spaces stay as they are, since nobody gives it back.
+    In a message (`is_message`) ``%`` and spaces stay as they are: nobody passes a message back to
+    `parse_bytes`.
     """
 
-    def written_token(match: re.Match[str]) -> str:
+    def escaped_token(match: re.Match[str]) -> str:
+        """Return a token, as one of the two patterns has matched it, as it is written."""
         token = match[0]
-        if match.lastgroup != "beyond":  # of ASCII: always an escape
+        # ASCII characters that always need an escape: the groups "hidden" and "spaces"
+        if match.lastgroup != "beyond":
             return token.translate(_ESCAPES)
-        # the character before; empty at the beginning, and behind an escape
+        # The character before. Empty at the beginning and behind what needs an escape, and behind a
+        # space or a % in any case: an accent there is an escape, too.
         text_before = text[match.start() - 1 : match.start()]
         if text_before and ord(text_before) in _ESCAPES:
             text_before = ""
         return _beyond_ascii(token, text_before, is_message=is_message)
 
     tokens = _MESSAGE_TOKENS if is_message else _NAME_TOKENS
-    return tokens.sub(written_token, text)
+    return tokens.sub(escaped_token, text)
 
 
 def _beyond_ascii(characters: str, text_before: str, *, is_message: bool) -> str:

@@ -124,15 +124,16 @@ def setting_secrets(settings: Mapping[str, str]) -> Iterator[str]:
 def variable_secrets(text: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the values of the variables that the text of a topics.yaml names, and their defaults.
 
-    Each leads to what is shown instead, ``${NAME}``. A value is there as
-    Python quotes it, too. Values that say nothing, such as ``true`` or ``8``, are
-    left out.
+    They are a mapping from each value to what is shown in its place, ``${NAME}``.
+    A value is in it a second time as `repr` escapes it. Values that are no
+    secret, such as ``true`` or ``8``, are left out.
     """
     shown_by_secret: dict[str, str] = {}
     for name, default in _VARIABLE.findall(text):
         for value in (environ.get(name, ""), default):
-            is_switch = len(value) < SHORT and (value.isdigit() or value in ("true", "false"))
-            if value and not is_switch:
+            # shorter than `SHORT` and a number or a truth value: it would be replaced in all texts
+            is_no_secret = len(value) < SHORT and (value.isdigit() or value in ("true", "false"))
+            if value and not is_no_secret:
                 shown = f"${{{name}}}"
                 quoted = repr(value)[1:-1]
                 shown_by_secret |= {value: shown, quoted: shown}

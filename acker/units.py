@@ -103,7 +103,11 @@ def second_text(value_ms: int) -> str:
 
 
 def named_past_ms(name: str, text: str, now_ms: int) -> int:
-    """Read what `past_ms` reads, of an option or field with a name; `UsageError`: it is neither."""
+    """Read a time, or a duration before now, as `past_ms` does.
+
+    `name` is the option or field that has the text. Raises `UsageError`, with that name: the text
+    is neither.
+    """
     try:
         return past_ms(text, now_ms)
     except ValueError as error:

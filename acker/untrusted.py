@@ -105,20 +105,21 @@ class Piece(NamedTuple):
 def sentence_pieces(sentence: str) -> Iterator[Piece]:
     """Yield the parts of a sentence, each as `sentence_line` has it.
 
-    Put together they are the sentence as `sentence_line` has it. Only a mark that would be drawn
-    over the letter before (an accent) is written by its bytes where a part begins with it, since
-    that letter is another's. A part between `ISOLATE` and `END` is isolated: it has a direction of
-    its own.
+    Together they have the text of the sentence, without `ISOLATE` and `END`. Only a mark that
+    would be drawn over the letter before (an accent) is written by its bytes where a part begins
+    with it, since that letter is another's. A part between `ISOLATE` and `END` is isolated: it has
+    a direction of its own.
     """
-    for number, part in enumerate(sentence.split(ISOLATE)):
-        isolated_text, end_sign, plain_text = part.partition(END)
-        # the first part has no `ISOLATE` before it, and one that nobody ends is none
-        if number and end_sign:
-            yield Piece(readable(isolated_text), True)
+    for part_number, part in enumerate(sentence.split(ISOLATE)):
+        isolated_text, end_or_empty, plain_text = part.partition(END)
+        # The part before the first `ISOLATE` is not isolated. A part without `END` is not either:
+        # nothing ends its `ISOLATE`, which is dropped.
+        if part_number and end_or_empty:
+            yield Piece(readable(isolated_text), is_isolated=True)
         else:
             plain_text = _without_isolates(part)
         if plain_text:
-            yield Piece(sentence_line(plain_text), False)
+            yield Piece(sentence_line(plain_text), is_isolated=False)
 
 
 def isolated(text: str) -> str:
@@ -159,20 +160,20 @@ def trace_lines(error: BaseException) -> list[str]:
     """Return the traceback of an error, line by line: a message with line breaks is one line all
     the same.
 
-    What has the form of a secret is cut out of it. Of a message of megabytes the begin is enough:
-    to look for secrets in all of it would take minutes.
+    What has the form of a secret is cut out of it. Of a very long message only the beginning is
+    searched and shown: to search megabytes for secrets would take minutes.
     """
     lines: list[str] = []
     for entry in traceback.format_exception(error):
-        text = _begin_of(entry).rstrip("\n")
-        if _OF_PYTHON.match(entry):  # its line breaks are Python's own
+        text = _shown_part_of(entry).rstrip("\n")
+        if _PYTHON_ENTRY.match(entry):  # an entry of Python: its line breaks stay
             lines += text.split("\n")
         else:  # the error's message, whose line breaks become escapes
             lines.append(text)
     return [readable(line) for line in lines]
 
 
-def _begin_of(entry: str) -> str:
+def _shown_part_of(entry: str) -> str:
     """Return an entry of a traceback without secrets, and without its end where it is too long."""
     if len(entry) <= ENTRY_CHARACTERS_MAX:
         return cut(entry)
@@ -181,5 +182,5 @@ def _begin_of(entry: str) -> str:
     return f"{shown}… of {len(entry):,} characters"
 
 
-_OF_PYTHON: Final = re.compile(r"[\s|+-]*(File \"|Traceback |Exception Group Traceback |\Z)|\n")
+_PYTHON_ENTRY: Final = re.compile(r"[\s|+-]*(File \"|Traceback |Exception Group Traceback |\Z)|\n")
 """How entries begin that have several lines of Python's own; the message of an error is another entry."""

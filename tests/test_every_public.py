@@ -22,8 +22,9 @@ PRODUCT = ("acker", "replay", "spout")
 RUN_BY_MODELS = """
 acker/wire/causes.py: class_name clipped cut_text error_class error_classes error_text with_code_line
   without_code_line
-acker/wire/checks.py: emission_wall epoch_max left_out_block read_verdicts wrong_clock wrong_epoch wrong_fails
-  wrong_init wrong_names wrong_numbers wrong_source wrong_take wrong_taken wrong_touch wrong_verdicts
+acker/wire/checks.py: emission_wall epoch_max read_verdicts start_of_left_out_block wrong_clock wrong_epoch
+  wrong_fails wrong_init wrong_names wrong_numbers wrong_source wrong_take wrong_taken wrong_touch
+  wrong_verdicts
 acker/wire/clusters.py: cluster_header cluster_of is_of_another other_cluster require_cluster
 acker/wire/codec.py: load_schema
 acker/wire/events.py: pack_positions pack_values
@@ -37,9 +38,9 @@ acker/ledger/verdicts.py: split_into_records
 acker/service/core.py: read_cost_bytes wrong_headers
 acker/service/freeing.py: claims_of forget_groups remove_claims next_generations
 acker/service/passed_over.py: damage_handler read_ack_topic
-acker/service/snapshot.py: carried_of carry_old_cohorts load_deadlines load_state take_snapshot
-acker/service/state.py: bin_part encode_state disagreement_unless_sound not_needed_from part_of_key
-  read_shared shared_headers first_verdict_to_read
+acker/service/snapshot.py: carried_bin carry_old_cohorts load_deadlines load_state take_snapshot
+acker/service/state.py: bin_part encode_state damaged_state_as_disagreement not_needed_from part_of_key
+  read_shared_until_ms shared_headers first_verdict_to_read
 acker/service/state_notes.py: moved_deadlines read_notes
 replay/records/copies.py: build_copy original_headers past_headers
 replay/records/dead_letter.py: build_dead_letter

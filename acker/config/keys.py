@@ -160,10 +160,11 @@ def _empty_if_none(value: object) -> object:
     return "" if value is None else value
 
 
-def _why(value: str) -> str:
-    """Return a reason without spaces around it.
+def _stop_reason(value: str) -> str:
+    """Return the reason why an input is stopped, without spaces around it.
 
-    Raise `ValueError` if it is no short text of one line.
+    Empty: it is not stopped. Raises `ValueError`: it is longer than `WHY_CHARACTERS_MAX`, or
+    has a character that is not printable, such as a line break.
     """
     if len(value) > WHY_CHARACTERS_MAX:
         raise ValueError(f"is longer than {WHY_CHARACTERS_MAX} characters")
@@ -208,7 +209,7 @@ DurationMs = Annotated[int, BeforeValidator(_duration)]
 TimeoutMs = Annotated[DurationMs, AfterValidator(_timeout)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
-Why = Annotated[str, BeforeValidator(_empty_if_none), AfterValidator(_why)]
+StopReason = Annotated[str, BeforeValidator(_empty_if_none), AfterValidator(_stop_reason)]
 InputName = Annotated[str, _name(r"[A-Za-z0-9][A-Za-z0-9._-]*", "is no name of an input")]
 TopicPrefix = Annotated[str, _name(r"[A-Za-z0-9._-]*", "cannot begin the name of a topic")]
 StartAt = Annotated[Literal["committed", "earliest", "latest"] | int, BeforeValidator(_start)]

@@ -80,11 +80,11 @@ def refuse(
     lines: Mapping[Path, int],
     hide: Callable[[str], str] = cut,
 ) -> None:
-    """Raise all problems as one `ConfigError`, one line each, in the order of the file, if there
-    are any.
+    """Raise all problems as one `ConfigError`, one line each, in the order of the file; do nothing
+    if there are none.
 
-    `lines` leads from the paths of keys to their lines. `hide` takes the secrets out of what a line
-    says of a value.
+    `lines` has the line of each key, by the key's path. `hide` is a function: it returns a text
+    without its secrets. The default, `cut`, hides what has the form of a secret.
     """
     ordered = sorted(set(problems), key=lambda problem: (line_of(problem.path, lines), problem.path))
     if not ordered:
@@ -106,10 +106,10 @@ def unknown_key(path: Path, allowed: Iterable[str]) -> Problem:
 def section_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the keys of a section as the file writes them, those that the file cannot set left out."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    return {key: field for key, field in fields.items() if allowed(field) and not _is_set_by_us(key)}
+    return {key: field for key, field in fields.items() if allowed(field) and not _is_not_for_file(key)}
 
 
-def _is_set_by_us(key: str) -> bool:
+def _is_not_for_file(key: str) -> bool:
     """Return whether a key is not for the file to set: such keys are in parentheses, as ``(name)``."""
     return key.startswith("(")
 
@@ -123,7 +123,7 @@ def constants(model: type[BaseModel], data: Mapping[str, Any], above: Path) -> l
     constants_set: list[Problem] = []
     for name, field in model.model_fields.items():
         key = field.alias or name
-        if key not in data or key in settable or _is_set_by_us(key):
+        if key not in data or key in settable or _is_not_for_file(key):
             continue
         value = duration_text(field.default) if name.endswith("_ms") else f"{field.default:,}"
         constants_set.append(Problem((*above, key), f"is a constant now, {value}; remove the key"))
@@ -163,7 +163,8 @@ def _problem(
     path = above + keys
     # 2. what is wrong with it, and the cure
     is_of_section = field is None and isinstance(item["input"], Mapping | BaseModel)
-    # raised by our validator: its own words, and no value
+    # our own validator of a whole section has raised it: the problem has the validator's text, and
+    # shows no value
     if kind == "value_error" and is_of_section:
         return Problem(path, str(item["ctx"]["error"]))
     cure = f"; give {allowed(field)}" if field is not None and allowed(field) else ""
@@ -177,7 +178,8 @@ def _problem(
         flaw = "must be a section: keys with values, indented below it"
     else:
         flaw = _MEANING.get(kind, "is of the wrong type")
-    # 3. its value; all of a section is none that could be shown
+    # 3. its value, as the file has it, before our validators changed it; None for a section: a
+    # line has no room for all of its keys
     value = _value_in_file(data, keys, item["input"])
     value_shown = None if isinstance(value, dict | BaseModel) else repr(value)
     return Problem(path, flaw + cure, value_shown)
@@ -224,19 +226,20 @@ def _locate_key(model: type[BaseModel], location: Path) -> _LocatedKey:
     pydantic's leads.
 
     Of an input, ``("retry", "causes", "0", "max_ms")`` is the key ``max`` of a rule, and its path
-    in the file ``retry.causes.0.max``.
+    in the file ``retry.causes.0.max``. A part in parentheses, as ``(name)``, is a key that the file
+    cannot set: it is left out of the path.
     """
     field: FieldInfo | None = None
     keys: Path = ()
     for part in location:
         if part.isdecimal() and field is not None:  # an item of a list
-            items = section_of_items(field)
-            if items is not None:
-                model, field = items, None
+            item_section = section_of_items(field)
+            if item_section is not None:
+                model, field = item_section, None
             keys += (part,)
             continue
         field = _field_of(model, part)
-        if not _is_set_by_us(part):
+        if not _is_not_for_file(part):
             # the file has the alias where Python's name is another one
             alias = None if field is None else field.alias
             keys += (alias or part,)

@@ -36,7 +36,11 @@ DELAYS_MAX: Final = 1_000
 """Waits in one `delays`."""
 
 _DAY: Final = UNITS_MS["d"]
-_FORMULA: Final = {"initial_ms": "initial", "multiplier": "multiplier", "max_ms": "max"}
+_KEY_BY_FORMULA_FIELD: Final = {
+    "initial_ms": "initial",
+    "multiplier": "multiplier",
+    "max_ms": "max",
+}
 
 
 _NO_FAILURES: Final[Mapping[str, str]] = {
@@ -70,7 +74,7 @@ Delay = Annotated[DurationMs, Field(ge=0, le=7 * _DAY)]
 Initial = Annotated[DurationMs, Field(ge=0, le=_DAY)]
 Factor = Annotated[Ratio, Field(ge=1, le=100, allow_inf_nan=False)]
 
-_SCHEDULE: Final = ("attempts", "initial_ms", "multiplier", "max_ms", "delays")
+_SCHEDULE_FIELDS: Final = ("attempts", "initial_ms", "multiplier", "max_ms", "delays")
 """What a rule may have of its own."""
 
 
@@ -124,7 +128,7 @@ class CauseRule(Section):
     @model_validator(mode="after")
     def _schedules_what_it_retries(self) -> CauseRule:
         """Return the rule; raise `ValueError` if it has a schedule and replays nothing."""
-        keys_set = [name.removesuffix("_ms") for name in _SCHEDULE if getattr(self, name) is not None]
+        keys_set = [name.removesuffix("_ms") for name in _SCHEDULE_FIELDS if getattr(self, name) is not None]
         if keys_set and self.then != "retry":
             raise ValueError(
                 f"has {', '.join(keys_set)} beside then: {self.then}, which replays nothing;"
@@ -251,16 +255,17 @@ class Retry(Section):
         return self
 
     def schedule_of(self, rule: CauseRule) -> RetrySchedule:
-        """Return how often and when a root is replayed to which a rule applies.
+        """Return how often and when a root is replayed that `rule` applies to.
 
-        What the rule leaves out is the input's.
+        A key that the rule leaves out has the value of the input's `retry`.
         """
-        # None: the rule leaves it out
-        names_set = [name for name in _SCHEDULE if getattr(rule, name) is not None]
-        fields_of_rule = {name: getattr(rule, name) for name in names_set}
-        has_formula = not _FORMULA.keys().isdisjoint(fields_of_rule)
-        # A formula of its own (initial, multiplier, max) takes the place of the input's list of
-        # waits, unless the rule has a list as well, which is refused elsewhere.
+        values = {name: getattr(rule, name) for name in _SCHEDULE_FIELDS}
+        # None: the rule leaves the key out
+        fields_of_rule = {name: value for name, value in values.items() if value is not None}
+        has_formula = not _KEY_BY_FORMULA_FIELD.keys().isdisjoint(fields_of_rule)
+        # A rule with a formula of its own (initial, multiplier, max) does not use the input's
+        # list of waits. If the rule has a list, too, the list stays: `_disagreement` refuses
+        # such a rule.
         if has_formula:
             fields_of_rule.setdefault("delays", ())
         return replace(self.schedule, **fields_of_rule)
@@ -289,7 +294,7 @@ def _disagreement(rule: CauseRule, schedule: RetrySchedule) -> str:
 
     `schedule` is the rule's own, completed by what it takes from its input.
     """
-    formula_of_rule = {name for name in _FORMULA if getattr(rule, name) is not None}
+    formula_of_rule = {name for name in _KEY_BY_FORMULA_FIELD if getattr(rule, name) is not None}
     flaw = _list_beside_formula(rule.delays, formula_of_rule) or _wrong_waits(rule.delays, schedule.attempts)
     if flaw:
         return flaw
@@ -302,9 +307,10 @@ def _disagreement(rule: CauseRule, schedule: RetrySchedule) -> str:
 def _list_beside_formula(delays: tuple[int, ...] | None, fields_set: Collection[str]) -> str:
     """Return what is wrong with a list of waits beside a formula; empty if one of them is missing.
 
-    `fields_set` are the fields that the file sets; those of the formula are `_FORMULA`.
+    `fields_set` are the fields that the file sets; those of the formula are the keys of
+    `_KEY_BY_FORMULA_FIELD`.
     """
-    keys_beside = [key for name, key in _FORMULA.items() if name in fields_set]
+    keys_beside = [key for name, key in _KEY_BY_FORMULA_FIELD.items() if name in fields_set]
     if delays is None or not keys_beside:
         return ""
     return f"has delays beside {', '.join(keys_beside)}; give the list or the formula"

@@ -29,12 +29,12 @@ from acker.config.keys import (
     Ratio,
     Section,
     StartAt,
+    StopReason,
     TimeoutMs,
     TopicName,
     TopicPrefix,
     Whole,
     WholeOrNone,
-    Why,
     duration,
     key,
     ratio,
@@ -214,7 +214,7 @@ class Input(Section):
         range="0 or 1", example="0", storm="topology.acker.executors: 0", default=1, ge=0, le=1
     )
     """Whether Windhover tracks every record. 0: best effort; it tracks and replays nothing."""
-    stopped: Why = key(
+    stopped: StopReason = key(
         range=f"a text of one line, at most {WHY_CHARACTERS_MAX} characters",
         example='"the warehouse moves until Monday"',
         default="",
@@ -246,12 +246,12 @@ class Input(Section):
 
     @validates("dead_letter", mode="before")
     @classmethod
-    def _name_dead_letters(cls, value: object, info: ValidationInfo) -> object:
+    def _with_topic_name(cls, value: object, info: ValidationInfo) -> object:
         """Return the section with the name of its topic, where the file does not give it."""
         if not isinstance(value, dict):
-            return value
-        # they are missing if they were refused: then the input is refused for that, whatever is
-        # here
+            return value  # no section: pydantic refuses it after this
+        # `topic` and `group` are missing here if they were refused: then the whole input is
+        # refused, so any name will do
         if "topic" not in info.data or "group" not in info.data:
             return {"topic": "unknown", **value}
         return {"topic": f"{info.data['topic']}.{info.data['group']}.dlq", **value}

@@ -145,17 +145,18 @@ def parse(
     # 1. read the YAML
     document = read_yaml(text, environ, AS_WRITTEN)
     hide = SecretValues(variable_secrets(text, environ)).hide
+    # nothing of the file could be read: refuse that alone, since every section would seem to be
+    # missing
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines, hide)
-    # 2. refuse what is wrong with it, all at once. What YAML could not read
-    # is None in `data`, and is refused for that once more: the problem of
-    # YAML counts.
+    # 2. refuse what is wrong with it, all at once. A value that YAML refused is None in `data`, so
+    # that `_validate` may refuse it a second time. Of two problems of one path YAML's counts.
     validated = _validate(document.data)
     paths_of_yaml = {problem.path for problem in document.problems}
-    refused = [problem for problem in validated.refused if problem.path not in paths_of_yaml]
-    problems.refuse(refused + document.problems, file, document.lines, hide)
+    of_values = [problem for problem in validated.refused if problem.path not in paths_of_yaml]
+    problems.refuse(of_values + document.problems, file, document.lines, hide)
     # 3. warn of keys that mean nothing any more
-    for problem in validated.ignored:
+    for problem in validated.without_effect:
         warn(problem.line(file, document.lines, hide))
     return Topics(**validated.sections)
 
@@ -168,7 +169,7 @@ class _Validated:
     """
 
     refused: list[Problem] = field(default_factory=list)
-    ignored: list[Problem] = field(default_factory=list)
+    without_effect: list[Problem] = field(default_factory=list)
     sections: dict[str, Any] = field(default_factory=dict)
 
 
@@ -191,7 +192,7 @@ def _validate(data: Any) -> _Validated:
         service_sections[name], constants = _without_constants(
             limits_model, service_sections[name], (name, "limits")
         )
-        validated.ignored += constants
+        validated.without_effect += constants
     acker = _validated_section(AckerSettings, service_sections["acker"], ("acker",), refused)
     replay = _validated_section(ReplaySettings, service_sections["replay"], ("replay",), refused)
     inputs = _inputs(_as_section(file_sections.get("inputs"), ("inputs",), refused), refused)

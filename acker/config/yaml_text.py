@@ -274,12 +274,16 @@ class _Builder:
         """Return the value of a scalar of YAML: text, number, truth or None.
 
         What is none of these is refused. A text with a variable of the environment stays a text,
-        and so do values in the sections that are taken as written.
+        and so do values in the sections that are taken as written. In those sections an empty
+        value is None all the same. `path` is the path of keys to the scalar, for problems.
         """
         text = self._substitute(node.value, path)
+        # "null", "bool", "int", "float" or "merge" by the form of the text; or the name of a tag
+        # that stands before the text in the file
         kind = node.tag.removeprefix(_TAG)
         if problem := _tag_problem(node.tag, text):
             return self._refuse(path, problem)
+        # merge: the text <<, used as a value
         if isinstance(text, VariableText) or kind in ("str", "merge"):
             return text
         is_as_written = len(path) > 1 and path[0] in self._as_written

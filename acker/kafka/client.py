@@ -493,16 +493,17 @@ class Background:
         _librdkafka.warning("kafka client: %s", error.str())
 
     def _record_all_down(self, text: str) -> None:
-        """Record since when no connection is up; librdkafka's `text` is "2/2 brokers are down".
+        """Record since when no connection is up.
 
-        It says so, too, of each client that is idle, once its brokers have
-        closed its connections (`connections.max.idle.ms`). So it is no
-        warning: a caller that waits for an answer asks the brokers first, and
-        only then is it logged that none answers (`Outage`).
+        `text` is librdkafka's text, such as "2/2 brokers are down". librdkafka
+        reports this of an idle client, too, once its brokers have closed its
+        connections (`connections.max.idle.ms`). So it is logged for debugging
+        alone, and not as a warning. A caller that waits for an answer asks the
+        brokers first, and only if none answers `Outage` logs that.
 
-        The numbers mean nothing. Another of librdkafka's threads counts anew
-        at once, at times before this text is made: then it is "0/2", and may
-        be all that is ever said of an outage.
+        The two numbers of the text mean nothing: another thread of librdkafka
+        may change them before the text is written. So the text may be "0/2",
+        and no other text may come during an outage.
         """
         if self._all_down_since_s is None:
             self._all_down_since_s = self._clock()
@@ -820,41 +821,46 @@ class KafkaClient:
         background: Background,
         use: Use | None,
     ) -> T:
-        """Call until it succeeds, fails for good, or the deadline is over; log waits as an outage.
+        """Call `call` until it succeeds, fails for good, or `deadline` is over; log the waits as an
+        outage.
 
         `doing` is the subject of messages, as "reading sentences/3".
         `background` is of the client that is called. `use` is what the
-        request uses, None if it uses several things; an error that says it
-        more precisely, `Refused`, overrules it. Errors are those of the
-        table of this module.
+        request uses, for the message of a missing right. None: it uses
+        several things. If the error is a `Refused`, its own `use` counts
+        instead. Raises the errors of the table at the head of this module.
         """
+        # the calls that share a deadline (`share_deadline`) have used up its time: this one is not
+        # tried at all
         if self._shared_wait_ms is not None and self._shared_wait_ms >= self.operation_timeout_ms:
             raise Unreachable(
                 f"{doing}: not asked, since Kafka at {self.bootstrap} left other questions without an answer"
                 f" for {self.operation_timeout_ms} ms; start it, or wait"
             )
-        shared_already_ms = 0.0  # how much of this call's wait was added to the shared one already
-        # what Kafka answered to the try before; None: it was another error
-        # than that some partitions are in trouble
-        trouble_before: Troubled | None = None
+        added_to_shared_ms = 0.0  # how much of this call's wait was added to the shared one already
+        # the error of the try before this one if it was a `Troubled`; None: it
+        # was another error, or this is the first try
+        former_trouble: Troubled | None = None
         while True:
             try:
                 answer = call()
             except KafkaException as error:
                 if self._shared_wait_ms is not None:
-                    self._shared_wait_ms += deadline.elapsed_ms - shared_already_ms
-                    shared_already_ms = deadline.elapsed_ms
+                    self._shared_wait_ms += deadline.elapsed_ms - added_to_shared_ms
+                    added_to_shared_ms = deadline.elapsed_ms
                 cause: KafkaError = error.args[0]
+                # `is_hopeless`: every broker has refused our login, so waiting is of no use.
+                # `_may_pass`: it may be gone at a next try, and the deadline leaves time for one.
                 if background.is_hopeless or not self._may_pass(cause, deadline):
                     error_to_raise = error
                     is_silence = cause.code() in SILENCE and not background.is_hopeless
                     # The deadline may leave the last try only a moment, in
                     # which no broker answers. The try before says more: it
                     # names the partitions.
-                    if trouble_before is not None and is_silence:
-                        error_to_raise = trouble_before
+                    if former_trouble is not None and is_silence:
+                        error_to_raise = former_trouble
                     raise self._final_error(error_to_raise, doing, deadline, background, use) from error
-                trouble_before = error if isinstance(error, Troubled) else None
+                former_trouble = error if isinstance(error, Troubled) else None
                 self.outage.record_wait(doing, deadline.elapsed_ms, self._text(cause))
             else:
                 self.record_answer(background)
@@ -869,9 +875,15 @@ class KafkaClient:
         background: Background,
         use: Use | None,
     ) -> WindhoverError:
-        """Return what a call raises that is not tried again; the arguments are those of `retry`."""
+        """Return, as an error of ours, the error of a call that is not tried again.
+
+        `error` is the client's. The other arguments are those of `retry`;
+        `background` may have the reason why no broker answers.
+        """
+        # Kafka answered, but not for some partitions: the message names these
         if isinstance(error, Troubled):
             return self.partition_stands_error(doing, error.texts())
+        # a part of the answer was an error: its use is more exact than that of the whole request
         if isinstance(error, Refused):
             use = error.use
         return self.error(error.args[0], doing, deadline.timeout_ms, background, use)
@@ -992,25 +1004,29 @@ class KafkaClient:
     ) -> RecordRefused:
         """Return the error of a record whose time the broker refuses.
 
-        `ahead_ms` is by how much this machine's clock is ahead of the
-        broker's; None: unknown.
+        `doing` begins its message, as "writing sentences/3"; `cause` is the
+        client's error. `ahead_ms` is by how much this machine's clock is ahead
+        of the broker's; None: unknown.
         """
-        why = refused_time_text(_wall_ms(), ahead_ms)
+        time_text = refused_time_text(_wall_ms(), ahead_ms)
+        # It begins with the name of the code: `RecordRefused.is_of_time` reads that.
+        # `KafkaError(...)` has the general text of the code, while `cause.str()` may have details.
         reason = f"{cause.name()}: {KafkaError(cause.code()).str()}"
         clock_text = wrong_clock_text(ahead_ms)
         if clock_text:
             reason = f"{reason}; {clock_text}"
+        cause_text = self._text(cause)
         return RecordRefused(
-            f"{doing}: the broker refuses the time of a record ({self._text(cause)}): {why}", reason
+            f"{doing}: the broker refuses the time of a record ({cause_text}): {time_text}", reason
         )
 
     def ahead_of_broker_ms(self, partitions: Collection[TopicPartition]) -> int | None:
-        """Return by how much this machine's clock is ahead of the broker's; None: it cannot be
-        found out.
+        """Return by how much this machine's clock is ahead of the broker's.
 
         `partitions` are the partitions of a transaction that was aborted just
         now. Its coordinator has written a marker into each, with a time of
-        its own clock.
+        its own clock. None: there is no partition, the broker does not answer,
+        or a partition has no record.
         """
         newest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs
         requested = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
@@ -1018,12 +1034,14 @@ class KafkaClient:
         if not specs_by_partition:
             return None
         admin = self.make_client(AdminClient, {}, SILENT, Background(self.clock))
+        # the markers are written some time after the abort was answered
         self._sleep(MARKERS_S)
         try:
             futures = admin.list_offsets(specs_by_partition, request_timeout=LEADERS_S)
             newest_times_ms = [future.result(LEADERS_S).timestamp for future in futures.values()]
         except (KafkaException, TimeoutError):
-            return None  # the refusal is raised all the same
+            # the caller raises the refusal of the record without a difference of the clocks
+            return None
         # A topic may hold records that are dated ahead, so the least of the
         # newest times is the marker's.
         marker_ms: int = min(newest_times_ms)

@@ -287,8 +287,8 @@ class KafkaLog:
         self._cluster_id: str | None = None  # None: it was not asked yet
         # the consumer that asks what a group has committed, and that group; None: none has asked
         # yet
-        self._commit_asker: Consumer | None = None
-        self._commit_asker_group = ""
+        self._commit_consumer: Consumer | None = None
+        self._commit_consumer_group = ""
         # leaders that did not answer a moment ago: by partition, and by the broker's number
         self._silence_by_partition: dict[TopicPartition, _Silence] = {}
         self._silence_by_broker: dict[int, _Silence] = {}
@@ -351,14 +351,20 @@ class KafkaLog:
         return _end_where_negative(self._offsets(timestamp_ms, ends), ends)
 
     def bounds(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
-        """Ask for what can be answered now; `bound` is an end of the log, or a wall time in ms."""
+        """Return offsets of those partitions that have an answer now, and a trouble text for each of
+        the others; see `acker.kafka.port.Log`.
+
+        `bound` is an end of the log; or a wall time in ms, for the first record
+        at that time or later, or the end of the log if there is none.
+        """
         requested = tuple(dict.fromkeys(partitions))
         if isinstance(bound, Bound):
             return self._bounds(bound, requested)
-        ends = self._bounds(Bound.END, requested)  # before the times, as in `offsets_at`
-        at_time = self._bounds(bound, ends.offsets)
-        offsets = _end_where_negative(at_time.offsets, ends.offsets)
-        return OffsetAnswers(offsets, troubles={**ends.troubles, **at_time.troubles})
+        # The ends first: an end that is fetched later may lie behind a record that came meanwhile.
+        end_answers = self._bounds(Bound.END, requested)
+        answers_at_time = self._bounds(bound, end_answers.offsets)
+        offsets = _end_where_negative(answers_at_time.offsets, end_answers.offsets)
+        return OffsetAnswers(offsets, troubles={**end_answers.troubles, **answers_at_time.troubles})
 
     def intact_to(
         self, read_to_by_partition: Mapping[TopicPartition, ReadTo]
@@ -455,17 +461,19 @@ class KafkaLog:
         """
         use = Use(Operation.DESCRIBE, group=group)
 
-        def make() -> AdminClient:
+        # a client for this one question: `describe_group` says why
+        def make_admin() -> AdminClient:
             return self._client.make_client(self._make_admin, {}, LOGGED, self._background)
 
         def ask(timeout_s: float) -> Sequence[GroupMember]:
             try:
-                return _members_of(describe_group(make, group, timeout_s))
+                return _members_of(describe_group(make_admin, group, timeout_s))
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return ()
                 raise
 
+        # `by_one_broker`: only the coordinator of the group can answer
         return self._ask_until_answered(f"members of group {group}", ask, use, by_one_broker=True)
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
@@ -518,7 +526,7 @@ class KafkaLog:
     def close(self) -> None:
         # the clients end with their last reference
         self._admin = None
-        self._commit_asker = None
+        self._commit_consumer = None
 
     def _offsets(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ask until there is an answer for each partition.
@@ -548,7 +556,7 @@ class KafkaLog:
         Records which leaders are silent, for the next questions.
         """
         self._forget_silences()
-        self._extend_silences(partitions)
+        self._record_partitions_of_silent_brokers(partitions)
         # by partition that is not asked: what came from its leader a moment ago
         errors: dict[TopicPartition, KafkaError] = {}
         for partition in partitions:
@@ -705,7 +713,7 @@ class KafkaLog:
         if not recent_silences or now_s - self._silent_leaders_read_s < LEADERS_EVERY_S:
             return
         self._silent_leaders_read_s = now_s
-        leaders = self._ask_leaders(recent_silences)
+        leaders = self._ask_leader_ids(recent_silences)
         # where nobody says who leads now, it counts as the same leader
         self._silence_by_partition = {
             partition: silence
@@ -720,19 +728,20 @@ class KafkaLog:
             if now_s >= silence.until_s:
                 self._silence_by_broker.pop(number, None)  # another thread may have done it
 
-    def _extend_silences(self, partitions: Iterable[TopicPartition]) -> None:
-        """Record as silent, too, the leaders of those of `partitions` that a silent broker leads.
+    def _record_partitions_of_silent_brokers(self, partitions: Iterable[TopicPartition]) -> None:
+        """Record as silent, too, those of `partitions` whose leader is a silent broker.
 
-        Each question that met the broker with other partitions waited
-        `FIRST_PATIENCE_MS` for it: a view of five such questions took 15 s.
+        Without that, each question that meets the broker with other partitions
+        would wait `FIRST_PATIENCE_MS` for it again: five such questions took 15 s.
         """
         self._forget_silent_brokers()
         partitions_to_check = [
             partition for partition in partitions if partition not in self._silence_by_partition
         ]
+        # mostly: no broker is silent, or all of these partitions are recorded already
         if not self._silence_by_broker or not partitions_to_check:
             return
-        leaders = self._ask_leaders(partitions_to_check)
+        leaders = self._ask_leader_ids(partitions_to_check)
         self._leader_by_partition |= leaders
         for partition, leader in leaders.items():
             if leader in self._silence_by_broker:
@@ -752,18 +761,19 @@ class KafkaLog:
         has_lost_connection = self._background.lost_connection_within(LOST_S)
         if has_unknown_leader or (is_question_due and has_lost_connection):
             self._leaders_read_s = self._clock()
-            self._leader_by_partition |= self._ask_leaders(partitions)
+            self._leader_by_partition |= self._ask_leader_ids(partitions)
 
-    def _ask_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ids of the brokers that lead partitions, -1 for none, asked for now.
+    def _ask_leader_ids(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return, by partition, the id of the broker that leads it now; -1: no broker leads it.
 
-        Partitions of a topic about which nobody answers are missing.
-        librdkafka then sends questions about the partitions to the same
-        brokers.
+        If no broker answers for a topic, its partitions are missing. The
+        question has an effect, too: from then on librdkafka sends questions
+        about these partitions to the leaders that the answer names.
         """
         leaders: dict[TopicPartition, int] = {}
         for topic, partitions_of_topic in by_topic(partitions).items():
-            with suppress(KafkaException):  # whoever leads them, they are asked again in `SILENT_AGAIN_S`
+            # without an answer the partitions of this topic are missing
+            with suppress(KafkaException):
                 metadata = self._admin_client().list_topics(topic, LEADERS_S)
                 described = metadata.topics[topic].partitions
                 for partition in partitions_of_topic:
@@ -813,19 +823,22 @@ class KafkaLog:
         use = Use(Operation.DESCRIBE, group=group)
 
         def ask(timeout_s: float) -> list[confluent_kafka.TopicPartition]:
-            asker = self._commit_asker_of(group)
+            commit_consumer = self._commit_consumer_of(group)
             try:
-                commits = asker.committed(requested, timeout_s)
+                commits = commit_consumer.committed(requested, timeout_s)
             except KafkaException as error:
-                # so some brokers say of a group that has committed nothing; Kafka's own do not
+                # some brokers answer so if a group has committed nothing; Kafka's own brokers do not
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return []
-                self._commit_asker = None
-                event = asker.poll(0)  # only the consumer's own thread knows that we have no right to ask
+                # the next try gets a new consumer
+                self._commit_consumer = None
+                # if we have no right to read the commits, only this event has that reason
+                event = commit_consumer.poll(0)
                 refusal = None if event is None else event.error()
                 if refusal is not None and refusal.code() in UNAUTHORIZED:
                     raise Refused(refusal, use) from None
                 raise
+            # a partition with the error GROUP_ID_NOT_FOUND has no commit, which is no error
             commits_of_group = [commit for commit in commits if not _is_of_no_group(commit)]
             _require_no_errors(commits_of_group, Operation.DESCRIBE)
             # a negative offset: the group has committed none of the partition
@@ -880,31 +893,37 @@ class KafkaLog:
             self._admin = self._client.make_client(self._make_admin, {}, LOGGED, self._background)
         return self._admin
 
-    def _commit_asker_of(self, group: str) -> Consumer:
+    def _commit_consumer_of(self, group: str) -> Consumer:
         """Return the consumer that asks what a group has committed.
 
         There is one, of the last group asked.
         """
-        if self._commit_asker is None or self._commit_asker_group != group:
-            self._commit_asker = None  # it ends before the next one begins
-            self._commit_asker = self._client.make_client(
+        if self._commit_consumer is None or self._commit_consumer_group != group:
+            self._commit_consumer = None  # it ends before the next one begins
+            self._commit_consumer = self._client.make_client(
                 Consumer, {}, {**_COMMIT_ASKER, "group.id": group}, self._background
             )
-            self._commit_asker_group = group
-        return self._commit_asker
+            self._commit_consumer_group = group
+        return self._commit_consumer
 
     def _forbidden_topics(self, operation: Operation, names: Collection[str]) -> list[str]:
         """Return those of some topics for which we have no right to `operation`.
 
         A writer calls it from whatever thread it works in.
         """
-        requested = AclOperation[operation.name]
+        requested_right = AclOperation[operation.name]
         deadline = self._client.deadline()
         use = Use(Operation.DESCRIBE, topic=", ".join(names))
 
         def ask() -> list[str]:
-            # The log's own client is for one thread at a time. One that got no answer is given up.
+            """Return the topics of `names` for which we have no right to the operation.
+
+            Raise `KafkaException` if nobody answers.
+            """
+            # A new client for each try: the log's own client is for one thread at a time, and a
+            # client that got no answer is dropped.
             admin = self._client.make_client(self._make_admin, {}, LOGGED, self._background)
+            # 0.1: a request that may take nothing is never answered
             timeout_s = max(deadline.next_wait_s, 0.1)
             futures = admin.describe_topics(
                 TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
@@ -912,7 +931,7 @@ class KafkaLog:
             forbidden_names: list[str] = []
             for name, future in futures.items():
                 rights = answer_of(future, timeout_s, use).authorized_operations
-                if requested not in (rights or ()):
+                if requested_right not in (rights or ()):
                     forbidden_names.append(name)
             return forbidden_names
 

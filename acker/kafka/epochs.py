@@ -70,49 +70,57 @@ def unknown_epoch(partition: TopicPartition, epoch: int) -> Disagreement:
 def intact_to(
     client: KafkaClient, read_to_by_partition: Mapping[TopicPartition, ReadTo]
 ) -> dict[TopicPartition, int]:
-    """Return up to which offset each log has what was read of it.
+    """Return, by partition, up to which offset its log still has what was read of it.
 
-    See `acker.kafka.port.Log.intact_to`.
+    A partition whose leader does not answer within `ANSWER_MS` is missing. Raises what
+    `_intact_end` raises. See `acker.kafka.port.Log.intact_to`.
     """
     background = Background(client.clock)
-    # all records: an open transaction would keep back what follows it, and so
-    # the answer
+    # read_uncommitted: a reader of committed records gets nothing behind an open transaction, so
+    # the answer might not come either
     forced = {**FORCED, "isolation.level": "read_uncommitted"}
     consumer: Consumer = client.make_client(Consumer, _SETTINGS, forced, background)
     try:
-        # to be assigned an offset with an epoch is what makes the consumer ask
+        # librdkafka sends the question for an offset that is assigned with an epoch
         assignment = [
             confluent_kafka.TopicPartition(*partition, offset, leader_epoch=epoch)
             for partition, (offset, epoch) in read_to_by_partition.items()
         ]
         consumer.assign(assignment)
-        return _wait_for_answers(client, consumer, read_to_by_partition)
+        return _wait_for_intact_offsets(client, consumer, read_to_by_partition)
     finally:
         consumer.close()
 
 
-def _wait_for_answers(
+def _wait_for_intact_offsets(
     client: KafkaClient, consumer: Consumer, read_to_by_partition: Mapping[TopicPartition, ReadTo]
 ) -> dict[TopicPartition, int]:
-    """Return `intact_to` of each partition that has brought a message within `ANSWER_MS`."""
-    intact_offsets: dict[TopicPartition, int] = {}
+    """Return what `intact_to` returns.
+
+    The first message of a partition is its answer: a record, the end of the partition, or an error
+    (the table at the head of this module). A partition without a message within `ANSWER_MS` is
+    missing.
+    """
+    intact_ends: dict[TopicPartition, int] = {}
     deadline = client.deadline(ANSWER_MS)
-    while len(intact_offsets) < len(read_to_by_partition) and not deadline.is_over:
+    while len(intact_ends) < len(read_to_by_partition) and not deadline.is_over:
         message = consumer.poll(deadline.left_s)
         if message is None:
             continue
         partition = TopicPartition(message.topic() or "", message.partition() or 0)
         # only the first message of a partition is an answer; what follows it
         # was fetched behind
-        if partition in read_to_by_partition and partition not in intact_offsets:
+        if partition in read_to_by_partition and partition not in intact_ends:
             read_to = read_to_by_partition[partition]
-            intact_offsets[partition] = _intact_offset(message, partition, read_to)
-    return intact_offsets
+            intact_ends[partition] = _intact_end(message, partition, read_to)
+    return intact_ends
 
 
-def _intact_offset(message: Message, partition: TopicPartition, read_to: ReadTo) -> int:
-    """Return what the first message of a partition tells: `read_to.offset`, or where its log was
-    cut.
+def _intact_end(message: Message, partition: TopicPartition, read_to: ReadTo) -> int:
+    """Return up to which offset a log still has what was read of it.
+
+    That is `read_to.offset`, or the lower offset at which the log was cut. `message` is the first
+    message of the partition: a record, or an error.
 
     Raises:
         Disagreement: the leader knows no such epoch.

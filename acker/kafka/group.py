@@ -109,7 +109,7 @@ class KafkaMembership:
         self._topics = tuple(topics)
         self._owned_partitions: frozenset[int] = frozenset()
         self.is_out = False
-        self._has_checked_topics = False
+        self._has_checked_counts = False
         # by partition, the offset from which the group goes on: as it should
         # be committed, as the commit under way has it, as it is committed
         self._offsets_to_commit: dict[TopicPartition, int] = {}
@@ -137,17 +137,19 @@ class KafkaMembership:
 
         The client calls `_on_assign` and `_on_lost` meanwhile. See `acker.kafka.port.Membership`.
         """
-        self._check_topics()
+        self._require_equal_counts()
         doing = f"in group {self._group} of {', '.join(self._topics)}"
         try:
             event = self._consumer.poll(timeout_ms / 1000)
         except KafkaException as error:  # only what is fatal for the whole client
             raise self._client.error(error.args[0], doing) from error
         cause = None if event is None else event.error()
+        # other errors pass: librdkafka tries again, or joins again
         if cause is not None and not cause.retriable() and cause.code() not in _REJOIN_ERRORS:
             use = Use(Operation.READ, topic=", ".join(self._topics), group=self._group)
             raise self._client.error(cause, doing, use=use)
-        if event is None:  # perhaps nothing is new, perhaps no broker answers
+        # either nothing is new or no broker answers: raise in the second case
+        if event is None:
             doing = f"in group {self._group}"
             self._client.require_answers(self._consumer, self._topics[0], doing, self._background)
         self._send_commit(COMMIT_EVERY_S)
@@ -179,7 +181,7 @@ class KafkaMembership:
         pause_s = COMMIT_PATIENCE_S if self._offsets_under_way else every_s
         if since_commit_s < pause_s:
             return
-        self._forget_lost_offsets()
+        self._forget_offsets_of_others()
         changed_offsets = self._changed_offsets()
         if not changed_offsets:
             return
@@ -201,11 +203,14 @@ class KafkaMembership:
             if self._committed_offsets.get(topic_partition) != offset
         }
 
-    def _forget_lost_offsets(self) -> None:
+    def _forget_offsets_of_others(self) -> None:
         """Forget the offsets of partitions that this member does not own any more."""
+        # 1. offsets of partitions that another member may own, and commit, now
         for topic_partition in list(self._offsets_to_commit):
             if topic_partition.partition not in self._owned_partitions:
                 del self._offsets_to_commit[topic_partition]
+        # 2. without these, the offset of a partition that comes back is committed again, whatever
+        # others have committed since
         for topic_partition in list(self._committed_offsets):
             if topic_partition not in self._offsets_to_commit:
                 del self._committed_offsets[topic_partition]
@@ -217,7 +222,11 @@ class KafkaMembership:
             self._committed_offsets |= sent_offsets
 
     def _log_long_wait(self) -> None:
-        """Log each minute that the group has not let this member in, not even without a partition."""
+        """Log once a minute that the group has not answered yet.
+
+        A member that has joined gets an answer, even if it gets no partition.
+        """
+        # "group" is the reason of the wait: there is only one
         waited_ms = self._long_wait.record_wait("group", int(self._client.clock() * 1000))
         if waited_ms is not None:
             _log.warning(
@@ -228,9 +237,9 @@ class KafkaMembership:
                 self._group,
             )
 
-    def _check_topics(self) -> None:
+    def _require_equal_counts(self) -> None:
         """Raise `TopicError` if the topics have not the same number of partitions; asked once."""
-        if self._has_checked_topics:
+        if self._has_checked_counts:
             return
         counts_by_topic = {
             topic: self._client.partition_count(self._consumer, topic, self._background)
@@ -239,7 +248,7 @@ class KafkaMembership:
         if len(set(counts_by_topic.values())) != 1:
             sizes = ", ".join(f"{topic} has {count}" for topic, count in counts_by_topic.items())
             raise TopicError(f"group {self._group} needs topics with as many partitions each: {sizes}")
-        self._has_checked_topics = True
+        self._has_checked_counts = True
 
     def _on_assign(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         """Own the partition numbers that were assigned of every topic; fetch nothing of them."""

@@ -53,13 +53,14 @@ _checked_headers: Callable[[Message], list[tuple[str, bytes | None]] | None] = m
 def headers_of(message: Message) -> Headers:
     """Return a message's headers, in order; a name that is no UTF-8 is an `UnreadableName`.
 
-    The first such record of each topic is logged with its place.
+    Of each topic, the first message with such a name is logged with its place.
     """
     try:
         headers = _checked_headers(message)
+    # confluent-kafka raises it if a name is no UTF-8: see the head of this module, 1.
     except SystemError as error:
         return _repair_headers(message, error)
-    return () if headers is None else tuple(headers)
+    return () if headers is None else tuple(headers)  # None: the message has no headers
 
 
 def _repair_headers(message: Message, error: BaseException) -> Headers:

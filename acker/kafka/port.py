@@ -409,12 +409,12 @@ class OffsetReader(Assigned, Protocol):
     """
 
     def offsets(self, timeout_ms: int, max_records: int = 1000) -> Mapping[TopicPartition, Sequence[int]]:
-        """Return the offsets of the next records as soon as there are any, ascending in each
-        partition.
+        """Return the offsets of the next records by partition, ascending, at most `max_records`.
 
-        It returns none when `timeout_ms` is over, or sooner when a position
-        passed a partition's last control records. Raises as `Reader.poll`
-        does.
+        It waits for the first of them up to `timeout_ms`. An empty mapping:
+        there was none. It comes before `timeout_ms` is over if a position
+        passed control records at the end of its partition. Raises as
+        `Reader.poll` does.
         """
 
     @property
@@ -475,12 +475,14 @@ class Transactions(Protocol):
         """Wait until the log has what was sent, so that it comes before whatever is sent later.
 
         Nobody can read it before `commit`. A record that was refused does not
-        raise here, but in `commit`. Records with `on_offset` may be sent only
-        afterwards.
+        raise here, but in `commit`. Call it before any record with `on_offset`
+        is sent: else it raises `LogError`, since the callbacks of these records
+        would run while a fatal error is being raised.
 
         Raises:
             Aborted, Fenced: as `commit`.
-            Unreachable: it took too long; `init` a new owner, and find out.
+            Unreachable: it took too long. Open new `Transactions` with the same
+                id: their `init` ends this transaction.
         """
 
     def commit(self, timeout_ms: int) -> None:
@@ -533,7 +535,9 @@ class Membership(Protocol):
         """Commit offsets of the group some time later, for tools that show lag; nobody waits for
         it.
 
-        They are never the truth. At most one request is under way; a later
+        They do not decide where a member goes on: State and `_ack_due` do. An
+        acker also reads those of the replay workers: it keeps the verdicts
+        above them. At most one request is under way; a later
         `poll` sends what has changed meanwhile, and again what was refused.
         What was not sent before `close` is sent once more there, and may be
         lost. A member that the group has put out commits nothing.
@@ -547,12 +551,12 @@ class Log(Protocol):
     """A cluster. Makes readers and writers, and answers questions about topics and groups."""
 
     def share_deadline(self) -> None:
-        """Give all questions from now on together the time that one alone may take; a new call
-        begins anew.
+        """Set one deadline for all questions from now on together.
 
-        For commands: a broker that is silent while others answer would keep
-        each question to it waiting for its own deadline. A question that is
-        not answered in time raises `Unreachable`.
+        It is as much time as one question alone may take. If it is called again, the time
+        begins again. It is for commands: if one broker is silent while others answer, each
+        question to that broker would wait for a deadline of its own. A question that has no
+        answer in time raises `Unreachable`.
         """
 
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:

@@ -168,17 +168,17 @@ class Follower:
         self._patience_ms = patience_ms
         self._bound = Bound.STABLE_END if committed else Bound.END
         # by partition that is read, the offset at which that began
-        self._first_offsets: dict[TopicPartition, int] = {}
+        self._start_by_partition: dict[TopicPartition, int] = {}
         if first_offsets is not None:
-            self._first_offsets |= first_offsets
+            self._start_by_partition |= first_offsets
         # partitions that are not read yet, since nobody could say their log start
-        self._unread_partitions = set(partitions) - self._first_offsets.keys()
+        self._unbegun_partitions = set(partitions) - self._start_by_partition.keys()
         starts = OffsetAnswers({}, {})
-        if self._unread_partitions:
-            starts = log.bounds(Bound.START, self._unread_partitions)
+        if self._unbegun_partitions:
+            starts = log.bounds(Bound.START, self._unbegun_partitions)
         # made after the question: if that fails, nobody would close it
         self._reader = log.reader(committed=committed)
-        self._reader.assign(self._first_offsets)
+        self._reader.assign(self._start_by_partition)
         self._begin(starts)
         # nothing is read yet, so the ends are not asked for
         self.answers = OffsetAnswers({}, starts.troubles)
@@ -191,11 +191,11 @@ class Follower:
 
         Those that are read already go on.
         """
-        self._unread_partitions |= {
-            partition for partition in partitions if partition not in self._first_offsets
+        self._unbegun_partitions |= {
+            partition for partition in partitions if partition not in self._start_by_partition
         }
-        if self._unread_partitions:
-            self._begin(self._log.bounds(Bound.START, self._unread_partitions))
+        if self._unbegun_partitions:
+            self._begin(self._log.bounds(Bound.START, self._unbegun_partitions))
 
     def _begin(self, starts: OffsetAnswers) -> None:
         """Begin to read partitions at their log starts, which are the answers `starts`.
@@ -203,35 +203,38 @@ class Follower:
         One without an answer is tried again by the next `read`.
         """
         if starts.offsets:
+            # `assign` replaces all: those that are read already go on at their positions
             self._reader.assign({**self.positions(), **starts.offsets})
-            self._first_offsets |= starts.offsets
-            self._unread_partitions -= starts.offsets.keys()
+            self._start_by_partition |= starts.offsets
+            self._unbegun_partitions -= starts.offsets.keys()
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return by partition the offset up to which it is read."""
-        return {partition: self._reader.position(partition) for partition in self._first_offsets}
+        position_of = self._reader.position
+        return {partition: position_of(partition) for partition in self._start_by_partition}
 
     def read(self) -> Iterator[Record]:
         """Yield the records since the last call; afterwards `is_whole` shows whether these were
         all.
 
-        A partition without a leader holds up no other; then these were not
-        all, and `why_not_whole` names it.
+        A partition without a leader holds up no other: `is_whole` is False
+        then, and `why_not_whole` names it.
 
         Raises `Damaged`: `on_damage` does not let a damaged batch be passed
         over; call again for the rest.
         """
         self.is_whole = False
-        if self._unread_partitions:
-            self._begin(self._log.bounds(Bound.START, self._unread_partitions))
+        if self._unbegun_partitions:
+            self._begin(self._log.bounds(Bound.START, self._unbegun_partitions))
         self._unreached_ends = {}
-        partitions = [*self._first_offsets, *self._unread_partitions]
+        partitions = [*self._start_by_partition, *self._unbegun_partitions]
         self.answers = self._log.bounds(self._bound, partitions)
         poll_ms = min(POLL_MS, self._patience_ms)
         idle_ms = 0
         remaining_count = self._read_max
-        unreached_ends = self._unreached(self._ends_of_begun())
+        unreached_ends = self._unreached(self._end_by_partition())
         while unreached_ends:
+            # only for the line of the log: the poll reads all partitions
             partition = min(unreached_ends)
             position = self._reader.position(partition)
             self._log.log_progress(partition, position, unreached_ends[partition])
@@ -253,14 +256,15 @@ class Follower:
             went_on = bool(records) or len(unreached_ends) < former_count
             idle_ms = 0 if went_on else idle_ms + poll_ms
             yield from records
-        self.is_whole = not self.answers.troubles and not self._unread_partitions
+        # a partition whose end or start no leader has answered may have more
+        self.is_whole = not self.answers.troubles and not self._unbegun_partitions
 
     def _skip_deleted(self) -> None:
         """Go on where the logs begin now: what was deleted meanwhile is lost for every reader.
 
         A partition that is read beyond its log start goes on where it is.
         """
-        starts = self._log.bounds(Bound.START, self._first_offsets).offsets
+        starts = self._log.bounds(Bound.START, self._start_by_partition).offsets
         positions = self.positions()
         for partition, start in starts.items():
             positions[partition] = max(positions[partition], start)
@@ -278,10 +282,10 @@ class Follower:
             for partition, end in sorted(self._unreached_ends.items())
         )
 
-    def _ends_of_begun(self) -> dict[TopicPartition, int]:
+    def _end_by_partition(self) -> dict[TopicPartition, int]:
         """Return the ends, as of the last call of `read`, of the partitions that are read."""
         ends = self.answers.offsets
-        begun = [partition for partition in self._first_offsets if partition in ends]
+        begun = [partition for partition in self._start_by_partition if partition in ends]
         return {partition: ends[partition] for partition in begun}
 
     def _unreached(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -291,18 +295,19 @@ class Follower:
 
     @property
     def fraction_read(self) -> float:
-        """The part that is read, 0 to 1, of what there was at the last call of `read`.
+        """The share, 0 to 1, that is read of what there was at the last call of `read`.
 
-        A partition whose end or log start is unknown does not count. If no other has a record, the
-        part is 0: nobody knows whether there is something to read.
+        That is the offsets between the starts of the partitions and their ends. A
+        partition whose start or end was not answered is left out. If no other has a record, the
+        share is 0: nobody knows whether there is something to read.
         """
         total_count = 0
         unread_count = 0
-        for partition, end in self._ends_of_begun().items():
-            total_count += max(0, end - self._first_offsets[partition])
+        for partition, end in self._end_by_partition().items():
+            total_count += max(0, end - self._start_by_partition[partition])
             unread_count += max(0, end - self._reader.position(partition))
         if not total_count:
-            is_unknown = bool(self.answers.troubles or self._unread_partitions)
+            is_unknown = bool(self.answers.troubles or self._unbegun_partitions)
             return 0.0 if is_unknown else 1.0  # 1: there was nothing to read
         return (total_count - unread_count) / total_count
 

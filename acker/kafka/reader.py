@@ -157,33 +157,38 @@ class KafkaReader:
             client: what the clients of one view of a cluster share.
             committed: whether to read only what was committed; else all
                 records are read, those of open and aborted transactions too.
-            defaults: settings of the consumer that the user's may overrule.
+            defaults: settings of the consumer; the user's settings replace
+                them.
         """
         self._client = client
         self._background = Background(client.clock)  # what the consumer's own threads report
         isolation = "read_committed" if committed else "read_uncommitted"
         self._defaults = defaults
+        # settings that the user's may not replace
         self._forced = {**FORCED, "isolation.level": isolation}
         self._consumer = self._new_consumer()
-        # by assigned partition, the offset that is returned next, or the end that was passed
+        # by assigned partition, the offset of the record that is returned next; at an end without a
+        # further record, the offset of that end
         self._positions: dict[TopicPartition, int] = {}
-        # partitions that are assigned to this reader, and not to the consumer yet
-        self._unfetched: set[TopicPartition] = set()
+        # partitions of `_positions` that the consumer does not have yet: the next poll assigns them
+        self._not_yet_at_consumer: set[TopicPartition] = set()
         # why partitions cannot be read on; each poll raises one of them until `_forget_errors`
         self._error_by_partition: dict[TopicPartition, WindhoverError] = {}
         # damage at which partitions stand; the consumer does not read these any more
         self._damage_by_partition: dict[TopicPartition, Damaged] = {}
         self._unraised_damage: list[Damaged] = []  # damage that no poll has raised yet
-        self._partition_count_by_topic: dict[str, int] = {}  # as of the last question
+        # as the broker answered last; a partition number below it exists
+        self._partition_count_by_topic: dict[str, int] = {}
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions, each from its position; see `acker.kafka.port.Assigned`."""
-        # behind damage the consumer may ask for offsets that do not exist
+        # A consumer that met damage may ask for offsets that do not exist, so a new one reads on.
         if self._damage_by_partition.keys() & positions.keys():
             self._replace_consumer()
         former_positions = self._positions
         # A partition that stays where it is keeps what was fetched, unless it
-        # failed. One that moves is taken from the client, and assigned anew.
+        # failed. One that moves is taken from the consumer, and assigned to it
+        # again by the next poll (`_assign_to_consumer`).
         partitions_to_stop = {
             partition
             for partition in former_positions
@@ -196,13 +201,15 @@ class KafkaReader:
         }
         partitions_to_stop |= self._error_by_partition.keys() & former_positions.keys()
         partitions_to_start |= self._error_by_partition.keys() & positions.keys()
-        # the consumer has none that it was not assigned yet, or that was damaged
-        partitions_to_stop -= self._unfetched | self._damage_by_partition.keys()
+        # the consumer does not have these: they were not assigned to it yet, or damage has stopped
+        # them
+        partitions_to_stop -= self._not_yet_at_consumer | self._damage_by_partition.keys()
         if partitions_to_stop:
             self._consumer.incremental_unassign(
                 [client_partition(partition) for partition in partitions_to_stop]
             )
-        self._unfetched = (self._unfetched | partitions_to_start) & positions.keys()
+        self._not_yet_at_consumer |= partitions_to_start
+        self._not_yet_at_consumer &= positions.keys()
         self._positions = dict(positions)
         self._forget_errors()
 
@@ -223,12 +230,13 @@ class KafkaReader:
         """Wait for a message, and return the records that `take` makes of it and of what is
         fetched behind.
 
-        None: there was nothing until the timeout, or a position moved without
-        a record. Raises why a partition cannot be read on: at once the first
-        time, and damage again only if there is nothing else to return.
+        None: no message came until the timeout, or only such as moved a
+        position without a record. An error of a partition is raised at once, by
+        each call. Damage is raised at once the first time; later only when there
+        is nothing else to return.
         """
-        self._raise_new_error()
-        self._begin_fetching()
+        self._raise_error_or_new_damage()
+        self._assign_to_consumer()
         deadline = self._client.deadline(timeout_ms)
         while True:
             try:
@@ -236,22 +244,23 @@ class KafkaReader:
             except KafkaException as error:  # only what is fatal for the whole client
                 raise self._client.error(error.args[0], "reading") from error
             if message is None:
+                # raises `Unreachable` if all brokers have been down for long
                 self._client.require_answers(self._consumer, "", "reading", self._background)
                 if deadline.is_over:
-                    self._raise_damage()
+                    self._raise_damage_again()
                     return None
                 continue
             records, has_moved = take(message)
             if records:
                 return records
-            self._raise_new_error()
+            self._raise_error_or_new_damage()
             if deadline.is_over:
-                self._raise_damage()
+                self._raise_damage_again()
             if has_moved or deadline.is_over:
                 return None
 
-    def _raise_new_error(self) -> None:
-        """Raise why a partition cannot be read on; nothing, if all can be.
+    def _raise_error_or_new_damage(self) -> None:
+        """Raise why a partition cannot be read on. Returns if there is nothing to raise.
 
         An error of a partition is raised at each call until all partitions are
         assigned anew. Damage is raised here only once, as soon as it was met.
@@ -261,8 +270,11 @@ class KafkaReader:
         if self._unraised_damage:
             raise self._unraised_damage.pop(0)
 
-    def _raise_damage(self) -> None:
-        """Raise the damage of a partition again: for a call that has nothing else to return."""
+    def _raise_damage_again(self) -> None:
+        """Raise the damage of a partition again: for a call that has nothing else to return.
+
+        Returns if there is none.
+        """
         if self._damage_by_partition:
             raise next(iter(self._damage_by_partition.values()))
 
@@ -301,7 +313,7 @@ class KafkaReader:
         """
         self._consumer.close()
         self._consumer = self._new_consumer()
-        self._unfetched = set(self._positions)
+        self._not_yet_at_consumer = set(self._positions)
         self._forget_errors()
 
     def _take_records(self, message: Message, max_records: int) -> _Taken[list[Record]]:
@@ -319,8 +331,13 @@ class KafkaReader:
     def _take_messages(
         self, message: Message, max_records: int
     ) -> _Taken[dict[TopicPartition, list[Message]]]:
-        """Take messages as `_take_records` does, and return them by their partition, not as records."""
+        """Return a message and what is fetched behind it, by partition.
+
+        Move the positions behind the last message of each partition. `_take_records` does the
+        same, and returns records.
+        """
         with uncollected():
+            # the third is how many bytes the values have: only `KafkaPicker` needs it
             messages, events, _ = self._take_fetched(message, max_records)
             messages_by_partition = by_partition(messages)
         self._move_positions(_last_offsets(messages_by_partition))
@@ -391,7 +408,7 @@ class KafkaReader:
         self._unraised_damage.append(damage)
         self._consumer.incremental_unassign([client_partition(partition)])
 
-    def _begin_fetching(self) -> None:
+    def _assign_to_consumer(self) -> None:
         """Begin to fetch new partitions, once it is certain that they exist; else raise
         `TopicError`.
 
@@ -399,11 +416,11 @@ class KafkaReader:
         another, so a question that is sent behind a fetch waits as long as
         the fetch, `fetch.wait.max.ms` where there are no records.
         """
-        if not self._unfetched:
+        if not self._not_yet_at_consumer:
             return
         # how many partitions a topic has is asked only if it had too few at the last question
         topics_to_ask: set[str] = set()
-        for partition in self._unfetched:
+        for partition in self._not_yet_at_consumer:
             if partition.partition >= self._partition_count_by_topic.get(partition.topic, 0):
                 topics_to_ask.add(partition.topic)
         for topic in sorted(topics_to_ask):
@@ -413,9 +430,9 @@ class KafkaReader:
             highest = max(numbers)
             if highest >= count:
                 raise TopicError(f"reading {topic}/{highest}: it has {count} partitions")
-        to_fetch = [client_partition(partition, self._positions[partition]) for partition in self._unfetched]
+        to_fetch = [client_partition(place, self._positions[place]) for place in self._not_yet_at_consumer]
         self._consumer.incremental_assign(to_fetch)
-        self._unfetched = set()
+        self._not_yet_at_consumer = set()
 
 
 class ReadyMessages(NamedTuple):
@@ -584,16 +601,17 @@ class KafkaPicker(KafkaReader):
         return Picked(records, self._passed_count, self._passed_bytes)
 
     def _take_records(self, message: Message, max_records: int) -> _Taken[list[Record]]:
-        """Take messages as `KafkaReader` does, and return only those asked for, as records.
+        """Take messages as `KafkaReader._take_records` does.
 
-        A message that is not returned is a move of a position without a record.
+        Return only those at the offsets of this call of `pick`. A message that is passed over
+        counts as a moved position, so that the poll returns without waiting for more.
         """
         with uncollected():
             messages, events, value_bytes = self._take_fetched(message, max_records)
             messages_by_partition = self._by_partition(messages)
             picked = self._messages_to_return(messages_by_partition)
             records = [record_of(message) for message in picked]
-            # a message's length is that of its value
+            # how many bytes the values of the others have: `len` of a message is that of its value
             self._passed_bytes += value_bytes - sum(map(len, picked))
         self._passed_count += len(messages) - len(picked)
         self._move_positions(_last_offsets(messages_by_partition))

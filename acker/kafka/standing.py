@@ -174,6 +174,7 @@ class StandingPartitions:
         `is_drained`: the reader had nothing else to return. A partition that
         is missing is forgotten.
         """
+        # the time since the last call, at most `INTERVAL_MS_MAX`
         interval_ms = 0
         if self._recorded_at_ms is not None:
             # not how long this process was stopped, nor by how much its clock was set
@@ -186,7 +187,7 @@ class StandingPartitions:
             progress = former_progress_by_partition.get(partition)
             if progress is not None:
                 self._read_count += max(0, position - progress.position)
-        # 2. Begin anew for a partition that has moved; count time for another one.
+        # 2. A partition that has moved begins anew, with 0 ms; for another one count the interval.
         for partition, position in positions.items():
             progress = former_progress_by_partition.get(partition)
             if progress is None or progress.position != position:
@@ -196,8 +197,10 @@ class StandingPartitions:
                 continue
             self._progress_by_partition[partition] = progress
             progress.unmoved_ms += interval_ms
-            # if not, its records may wait in the client behind those of others
+            # False: its records may still wait in the client, behind those of other partitions, so
+            # the time does not count as standing
             would_have_come = is_drained or self._read_count - progress.read_count > QUEUED_MAX
+            # `is_behind`: there is more to read, or no leader could answer
             if progress.is_behind and would_have_come:
                 progress.stood_ms += interval_ms
 
@@ -211,9 +214,11 @@ class StandingPartitions:
         wait_ms = self._limit_ms // ASKS_PER_LIMIT
         partitions: list[TopicPartition] = []
         for partition, progress in self._progress_by_partition.items():
-            # how long ago its end was asked; if it was not, how long ago it moved
-            unasked_ms = progress.unmoved_ms - max(0, progress.unmoved_at_request_ms)
-            if unasked_ms >= wait_ms:
+            # How long ago its end was requested. If it was not since the position moved,
+            # `unmoved_at_request_ms` is negative and counts as 0: then it is how long ago the
+            # position moved.
+            since_request_ms = progress.unmoved_ms - max(0, progress.unmoved_at_request_ms)
+            if since_request_ms >= wait_ms:
                 partitions.append(partition)
         return partitions
 
@@ -295,15 +300,17 @@ class StandingReaders:
     def find_standing(
         self,
         positions: Mapping[TopicPartition, int],
-        young_offsets: Mapping[TopicPartition, int],
+        first_young_offsets: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
         now_ms: int,
     ) -> list[StandingPartition]:
-        """Record positions at a wall time, and return the partitions whose readers stand.
+        """Record the positions at a wall time (`now_ms`), and return the partitions that stand.
+
+        Those are partitions whose readers are late and have not moved for the limit.
 
         Args:
             positions: up to where each partition is read.
-            young_offsets: of each partition the first offset of a record that
+            first_young_offsets: of each partition the first offset of a record that
                 is younger than the limit; missing: unknown, so its reader is
                 not late.
             ends: how far each log goes; missing: unknown.
@@ -315,14 +322,19 @@ class StandingReaders:
         former_seen_by_partition, self._seen_by_partition = self._seen_by_partition, {}
         standing: list[StandingPartition] = []
         for partition, position in sorted(positions.items()):
-            if position >= young_offsets.get(partition, position):
-                continue  # it has read all that is old
+            # it has read all records older than the limit, or that is unclear: it is not late, and
+            # forgotten
+            if position >= first_young_offsets.get(partition, position):
+                continue
+            # UNKNOWN is no position, so a partition that is late for the first time counts as one
+            # that has just moved
             seen = former_seen_by_partition.get(partition, _SeenPosition(UNKNOWN, now_ms))
             # where the clock was set back by an hour, it stands from now on:
             # else it would be named an hour later
             since_ms = min(seen.since_ms, now_ms)
             if seen.position != position:
-                # at the first call it counts as standing already, see the class
+                # At the first call nobody can see whether it moves: it counts as standing for the
+                # whole limit. Later it stands from now on at the earliest.
                 since_ms = now_ms - self._limit_ms if begins_anew else now_ms
             self._seen_by_partition[partition] = _SeenPosition(position, since_ms)
             stood_ms = now_ms - since_ms

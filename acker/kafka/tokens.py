@@ -67,15 +67,20 @@ class Tokens:
     that failed, and asks again after ten seconds.
     """
 
-    def __init__(self, name: str, function: TokenFunction, now: Callable[[], float] = time.time) -> None:
-        """Keep the user's function, with its `name` for messages.
+    def __init__(
+        self, name: str, function: TokenFunction, wall_clock_s: Callable[[], float] = time.time
+    ) -> None:
+        """Keep the user's function.
 
-        `now` gives seconds since 1970.
+        `name` is its name in topics.yaml, for messages. `wall_clock_s` returns
+        the wall time in seconds since 1970.
         """
         self._name = name
         self._function = function
-        self._now = now
-        self._first_token: tuple[Any, ...] | None = None  # until librdkafka has asked for it
+        self._wall_clock_s = wall_clock_s
+        # what the function returned to `take_first`; None: `take_first` was not called, or
+        # librdkafka has taken it
+        self._first_token: tuple[Any, ...] | None = None
 
     def take_first(self, config: str) -> None:
         """Fetch the first token, before there is a client: an error can still be raised here.
@@ -92,7 +97,7 @@ class Tokens:
         first_token, self._first_token = self._first_token, None
         if first_token is not None:
             _, ends_s, *_ = first_token  # the token, and when it ends by wall time
-            if ends_s > self._now():
+            if ends_s > self._wall_clock_s():
                 return first_token
         try:
             return self._fetch(config)
@@ -119,7 +124,7 @@ class Tokens:
                 " since 1970)"
             )
         _, ends_s, *_ = token
-        if ends_s <= self._now():
+        if ends_s <= self._wall_clock_s():
             raise NotAuthenticated(
                 f"{_SETTING} = {self._name} returned a token that has ended already; return its end in"
                 " seconds since 1970, not its length, and compare the clocks"

@@ -68,7 +68,7 @@ FLUSH_PIECE_S: Final = 0.2
 
 
 @dataclass(slots=True)
-class _Reports:
+class _OffsetReports:
     """Delivery reports of the records of one transaction whose offsets are asked for.
 
     Attributes:
@@ -87,15 +87,17 @@ class KafkaTransactions(KafkaWriter):
     def __init__(self, client: KafkaClient, transactional_id: str, forbidden: Forbidden) -> None:
         """Make a producer; nothing is connected before `init`.
 
-        `forbidden` is asked why it was refused.
+        `forbidden` is a function; it returns the topics to which a refused
+        transaction may not write.
         """
         super().__init__(client, {"transactional.id": transactional_id})
         self._id = transactional_id
         self._forbidden = forbidden
-        self._in_transaction = False
+        self._in_transaction = False  # whether a transaction is open
         self._fatal_error: Fenced | Unreachable | None = None  # what killed the producer; None: it is alive
-        self._offset_reports = _Reports()
-        self._unserved_count = 0  # records since the last poll for callbacks
+        # delivery reports of records whose offset the caller waits for
+        self._offset_reports = _OffsetReports()
+        self._unserved_count = 0  # records that were queued since the last poll for callbacks
         self._was_aborted = False  # whether a transaction was aborted since the last one that committed
         # what was written in the open transaction, as calls that write it
         # again if it is aborted; None: it is not written again
@@ -119,7 +121,7 @@ class KafkaTransactions(KafkaWriter):
         self._call_until_done("beginning", self._client.deadline(0), self._producer.begin_transaction)
         self._in_transaction = True
         self._first_refusal = None
-        self._offset_reports = _Reports()
+        self._offset_reports = _OffsetReports()
         self._written_partitions.clear()
 
     def send(self, record: Outgoing, on_offset: Callable[[int], None] | None = None) -> None:
@@ -169,7 +171,7 @@ class KafkaTransactions(KafkaWriter):
             raise LogError(f"transactional id {self._id}: flush before records whose offsets are asked for")
         if not self._written_partitions:
             return
-        self._do_or_write_again(self._flush_queue, self._client.deadline(timeout_ms))
+        self._do_or_repeat_once(self._flush_queue, self._client.deadline(timeout_ms))
         if self._writes_to_repeat is not None:
             self._writes_to_repeat.append(lambda: self._flush_queue(self._client.deadline(timeout_ms)))
 
@@ -209,20 +211,25 @@ class KafkaTransactions(KafkaWriter):
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""
         self._require_open()
-        self._do_or_write_again(self._commit, self._client.deadline(timeout_ms))
+        self._do_or_repeat_once(self._commit, self._client.deadline(timeout_ms))
         self._was_aborted = False
 
-    def _do_or_write_again(self, step: Callable[[Deadline], None], deadline: Deadline) -> None:
-        """Call `step`, a flush or a commit; if the transaction is aborted, write it again, and repeat.
+    def _do_or_repeat_once(self, step: Callable[[Deadline], None], deadline: Deadline) -> None:
+        """Call `step`, a flush or a commit.
 
-        Its writes are kept only if the transaction before it was aborted, too
-        (`begin`). Raises `Aborted`: they are not kept, or it is aborted again.
+        If the transaction is aborted, write its records again in a new one, and
+        call `step` once more. This is possible only if the transaction before
+        this one was aborted, too: only then does `begin` keep the writes. Such
+        an abort is mostly a leftover of the former one; see the head of this
+        module. Raises `Aborted`: the writes are not kept, or the second try was
+        aborted as well.
         """
         try:
             step(deadline)
         except RecordRefused:
             raise  # the record would be refused again
         except Aborted:
+            # None from now on: they are repeated once
             writes_to_repeat, self._writes_to_repeat = self._writes_to_repeat, None
             if writes_to_repeat is None:
                 raise
@@ -232,23 +239,28 @@ class KafkaTransactions(KafkaWriter):
             step(deadline)
 
     def _commit(self, deadline: Deadline) -> None:
-        """Commit, or abort and raise if a record was refused.
+        """Commit the open transaction, then call each record's `on_offset` with its offset.
 
-        Then hand out the offsets of the records.
+        If a record was refused, abort the transaction instead, and raise why.
         """
         if self._first_refusal is None:
             self._commit_open(deadline)
         else:
-            self._abort_refused(self._first_refusal, deadline)
+            self._abort_refused(self._first_refusal, deadline)  # always raises
         self._in_transaction = False
-        self._await_reports(deadline)
+        self._hand_out_offsets(deadline)
 
     def _abort_refused(self, refusal: WindhoverError, deadline: Deadline) -> NoReturn:
-        """Abort the open transaction, and raise why: one of its records was refused."""
+        """Abort the open transaction, and raise why.
+
+        That is `refusal`, the error of its first refused record.
+        """
         try:
             self._abort_open(deadline)
         finally:
-            if isinstance(refusal, NotAuthorized):  # an error of the abort may not hide it
+            # a missing right is raised as it is, also if the abort fails; any other refusal is
+            # raised below, by an error that names the transaction
+            if isinstance(refusal, NotAuthorized):
                 raise refusal
         text = f"transaction of {self._id} aborted: {refusal}"
         if isinstance(refusal, RecordRefused):  # by the client, before it was sent
@@ -292,7 +304,7 @@ class KafkaTransactions(KafkaWriter):
 
         return on_delivery
 
-    def _await_reports(self, deadline: Deadline) -> None:
+    def _hand_out_offsets(self, deadline: Deadline) -> None:
         """Wait for the reports of a transaction that has committed, and hand out the offsets."""
         reports = self._offset_reports
         while reports.missing_count:
@@ -326,7 +338,7 @@ class KafkaTransactions(KafkaWriter):
 
         `step_name` is what is done to the transaction, for messages, as
         "committing". If the transaction cannot go on, it is aborted before
-        the error is raised, except by an abort (`_ABORTING`) itself.
+        the error is raised, except if `step_name` is `_ABORTING`.
 
         The error is the most exact one: where a right to a topic is missing,
         `NotAuthorized` names the topic; where the time of a record was
@@ -336,8 +348,9 @@ class KafkaTransactions(KafkaWriter):
         use = Use(Operation.WRITE, transactional_id=self._id)
         doing = f"{step_name} a transaction of {self._id}"
         try:
-            self._client.retry(doing, deadline, lambda: self._raise_cause(call), self._background, use)
+            self._client.retry(doing, deadline, lambda: self._call_once(call), self._background, use)
         except Fenced as fenced:
+            # the producer is dead: each later call raises this again (`_require_alive`)
             self._fatal_error = fenced
             self._in_transaction = False
             raise
@@ -345,7 +358,7 @@ class KafkaTransactions(KafkaWriter):
             if step_name != _ABORTING:
                 with suppress(WindhoverError):  # the missing right is the error to raise
                     self.abort(self._client.operation_timeout_ms)
-            self._raise_forbidden(doing)
+            self._raise_if_forbidden(doing)
             raise
         except Aborted as aborted:
             try:
@@ -354,11 +367,11 @@ class KafkaTransactions(KafkaWriter):
             finally:
                 # perhaps a right is missing: librdkafka does not say it here
                 if _code_of(aborted) in _UNEXPLAINED:
-                    self._raise_forbidden(doing)
-            self._raise_refused_time(doing, aborted)
+                    self._raise_if_forbidden(doing)
+            self._raise_if_time_refused(doing, aborted)
             raise
 
-    def _raise_refused_time(self, doing: str, aborted: Aborted) -> None:
+    def _raise_if_time_refused(self, doing: str, aborted: Aborted) -> None:
         """Raise how far the clocks are apart, if the time of a record was refused.
 
         It is called after the abort.
@@ -368,7 +381,7 @@ class KafkaTransactions(KafkaWriter):
             ahead_ms = self._client.ahead_of_broker_ms(self._written_partitions)
             raise self._client.refused_time_error(doing, error.args[0], ahead_ms) from error
 
-    def _raise_forbidden(self, doing: str) -> None:
+    def _raise_if_forbidden(self, doing: str) -> None:
         """Raise `NotAuthorized` with a topic of the transaction that we may not write to.
 
         Nothing is raised if there is none. `doing` begins the message.
@@ -381,16 +394,19 @@ class KafkaTransactions(KafkaWriter):
             bootstrap = self._client.bootstrap
             raise NotAuthorized(missing_right_text(doing, right, bootstrap, "it was refused"))
 
-    def _raise_cause(self, call: Callable[[], None]) -> None:
-        """Call the client; if its producer is dead or silent, raise why.
+    def _call_once(self, call: Callable[[], None]) -> None:
+        """Call the client once.
 
-        The error of the call itself only says that it is.
+        If the call fails because the producer is dead or silent, raise the error
+        that killed it, which only the next poll has.
         """
         try:
             call()
         except KafkaException as error:
             if error.args[0].code() in (KafkaError._FATAL, KafkaError._TIMED_OUT):
-                self._producer.poll(0)  # raises what killed it, the first time
+                # raises the first error that killed the producer, only once; without one, the
+                # call's own error is raised
+                self._producer.poll(0)
             raise
 
     def _require_alive(self) -> None:

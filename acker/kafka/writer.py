@@ -122,14 +122,15 @@ class KafkaWriter:
             raise self._client.unreachable_error("connecting", CONNECT_MS, text, self._background)
 
     def _enqueue(self, record: Outgoing, on_delivery: DeliveryCallback | None = None) -> None:
-        """Queue one record; while the queue is full, wait, at most as long as an operation may
-        take.
+        """Queue one record. While the queue is full, wait, at most the time of one operation.
 
         Raises:
             KafkaException: the client refuses the record.
             Unreachable: the queue stays full.
         """
         topic, partition, value, key, headers, timestamp_ms = record
+        # `_make_partition` is a `TopicPartition` without the checks of its constructor: this is
+        # done for each record
         self._written_partitions.add(_make_partition((topic, partition)))
         deadline: Deadline | None = None  # set when the queue is full: mostly it is not
         while True:
@@ -150,7 +151,7 @@ class KafkaWriter:
                     raise self._client.unreachable_error(
                         writing_text(record), deadline.timeout_ms, text
                     ) from None
-                self._producer.flush(0.05)
+                self._producer.flush(0.05)  # s: makes room, and sends what waits
             else:
                 return
 
@@ -167,7 +168,8 @@ class KafkaWriter:
         values = iter(columns.values)
         topics = repeat(columns.topic)
         # `map` is lazy: a call is made when its result is taken
-        produce_calls = map(self._producer.produce, topics, values, *_further_arguments(columns))
+        arguments = _arguments_behind_values(columns)
+        produce_calls = map(self._producer.produce, topics, values, *arguments)
         record_count = len(columns.values)
         while length_hint(values):  # how many values were not taken yet
             try:
@@ -251,11 +253,13 @@ class KafkaProducer(KafkaWriter):
     def _await_first(self, topic: str) -> None:
         """Wait a moment until the first records are durable, or the broker does not let us in.
 
-        The producer gets its id with them, or is refused one and dead. A poll
-        must report that: a flush would go on to the delivery callback with
-        the exception set, which Python does not survive.
+        The broker gives the producer its id with the first records, or refuses
+        it, and then the producer is dead. A poll raises that. A flush would go
+        on to call our delivery callback while the exception is set, and Python
+        crashes then.
         """
         deadline = self._client.deadline(CONNECT_MS)
+        # until the queue is empty, a record was refused, or the time is over
         while len(self._producer) and self._first_refusal is None and not deadline.is_over:
             self._run_callbacks(topic, FIRST_POLL_S)
             self._require_login()
@@ -263,13 +267,14 @@ class KafkaProducer(KafkaWriter):
     def flush(self, timeout_ms: int) -> None:
         """Wait until all is durable, and raise the first record that was refused."""
         deadline = self._client.deadline(timeout_ms)
+        # only once: after the first record of all, see `_await_first`
         if self._first_topic is not None:
             topic, self._first_topic = self._first_topic, None
             self._await_first(topic)
         queued_count = self._flush_until(deadline)
-        if not queued_count:
+        if not queued_count:  # an empty queue means that the broker has answered
             self._client.outage.record_answer()
-        # a refused record goes first: no longer wait would have written it
+        # a refused record goes first: it is refused however long one waits
         refusal, self._first_refusal = self._first_refusal, None
         if refusal is not None:
             raise refusal
@@ -311,12 +316,14 @@ def _client_headers(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
     return headers
 
 
-def _further_arguments(columns: OutgoingColumns) -> tuple[Iterable[object], ...]:
-    """Return what `produce` takes behind the values, by columns.
+def _arguments_behind_values(columns: OutgoingColumns) -> tuple[Iterable[object], ...]:
+    """Return, by columns, the arguments of `produce` that come behind the value.
 
-    It raises as `_client_headers` does.
+    They are key, partition, and, if any record has headers or a time, also two callbacks,
+    timestamp and headers. Raise `LogError` if a header name cannot be written.
     """
     keys: Iterable[object] = repeat(None) if columns.keys is None else columns.keys
+    # mostly: shorter, since each further argument costs time for each record
     if columns.headers is None and columns.timestamps_ms is None:
         return keys, columns.partitions
     timestamps: Iterable[object] = repeat(0)  # 0: the present time

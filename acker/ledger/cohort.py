@@ -203,11 +203,13 @@ class RootCohort:
         return open_indices, deadlines_ms
 
     def load_touched(self, indices: I64, deadlines_ms: I64) -> None:
-        """Set the deadlines that were moved, as `touched` returns them, from State.
+        """Set, from State, the moved deadlines of the open roots at `indices`.
 
-        They are those of the open roots at `indices`, ms of the session's clock.
+        They are in ms of the session's clock. `touched` returned both arrays when State was
+        written.
         """
-        # those of all open roots were moved: the first of them is the common deadline
+        # if all open roots have such a deadline, the earliest is the deadline of the cohort, as
+        # in `touch`
         if len(indices) and len(indices) == self.roots.open_count:
             self.deadline_ms = int(deadlines_ms.min())
             is_later = deadlines_ms > self.deadline_ms

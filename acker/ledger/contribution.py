@@ -5,8 +5,7 @@ from its first position. `Indices` are a `range` if they are neighbours, else an
 
 A canonical record contains each root once: in a run (the contribution is exactly the root edge) or
 among its packed positions. A record of another program may contain a root several times. Then the
-XOR of all its contributions counts, and the record is *flattened*: every run becomes positions
-with their root edges.
+XOR of all its contributions counts, and every run becomes positions with their root edges.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -60,7 +59,7 @@ class Contribution:
     """
 
     __slots__ = (
-        "_is_distinct",
+        "_positions_ascend",
         "count",
         "end",
         "is_outside",
@@ -72,17 +71,22 @@ class Contribution:
     )
 
     def __init__(self, record: Acks) -> None:
-        """Unpack a record; one that is not canonical is flattened."""
+        """Unpack a record.
+
+        If a root is in it twice (it is not canonical), the runs become positions.
+        """
         self.source = record.source
         self.runs: Sequence[PositionRun] = record.runs
-        self.positions, self.values, self._is_distinct = _NO_POSITIONS, _NO_VALUES, True
+        self.positions = _NO_POSITIONS
+        self.values = _NO_VALUES
+        self._positions_ascend = True  # and so are distinct, too
         if record.positions:
             self.positions = positions(record.positions)
             self.values = values(record.values)
-            self._is_distinct = is_ascending(self.positions)
+            self._positions_ascend = is_ascending(self.positions)
         self.count = len(self.positions) + sum(run.end - run.start for run in self.runs)
         if not self._is_canonical():
-            self._flatten()
+            self._runs_to_positions()
         self.start, self.end = self._bounds(record.block)
         self.is_outside = self.start < record.block << WIRE_BLOCK_BITS or (
             self.end > (record.block + 1) << WIRE_BLOCK_BITS
@@ -108,7 +112,9 @@ class Contribution:
         # 2. those at single positions
         if len(self.positions) and roots.open_count:
             indices, values = self._indices_and_values(cohort)
-            folded_of_positions, settled_indices = roots.fold(indices, values, is_distinct=self._is_distinct)
+            folded_of_positions, settled_indices = roots.fold(
+                indices, values, is_distinct=self._positions_ascend
+            )
             folded_count += folded_of_positions
             settled_parts.append(settled_indices)
         return FoldResult(folded_count, settled_parts)
@@ -130,7 +136,7 @@ class Contribution:
         indices = as_array(indices_or_range)
         is_open = roots.is_open(indices)
         if is_open.any():
-            folded_count += roots.xor(indices[is_open], values[is_open], is_distinct=self._is_distinct)
+            folded_count += roots.xor(indices[is_open], values[is_open], is_distinct=self._positions_ascend)
         return folded_count
 
     def _is_canonical(self) -> bool:
@@ -151,7 +157,7 @@ class Contribution:
         is_in_run = (run_rows >= 0) & (self.positions < run_ends[np.maximum(run_rows, 0)])
         return not bool(is_in_run.any())
 
-    def _flatten(self) -> None:
+    def _runs_to_positions(self) -> None:
         """Replace the runs by single positions, each with the root edge as its contribution.
 
         A root may be among them several times; the XOR of its values counts.
@@ -161,12 +167,12 @@ class Contribution:
         self.positions = np.concatenate([self.positions, *run_positions])
         self.values = np.concatenate([self.values, *run_edges])
         self.runs = ()
-        self._is_distinct = False
+        self._positions_ascend = False
 
     def _bounds(self, block: int) -> tuple[int, int]:
         """Return the first position of the record and the one behind its last.
 
-        Without any position both are the start of the record's `block`, a number.
+        If it has no position, both are the start of its wire block, number `block`.
         """
         starts: list[int] = []
         ends: list[int] = []
@@ -175,9 +181,9 @@ class Contribution:
             starts.append(filled_runs[0].start)
             ends.append(filled_runs[-1].end)
         if len(self.positions):
-            ascends = self._is_distinct
-            starts.append(int(self.positions[0] if ascends else self.positions.min()))
-            ends.append(int(self.positions[-1] if ascends else self.positions.max()) + 1)
+            is_sorted = self._positions_ascend
+            starts.append(int(self.positions[0] if is_sorted else self.positions.min()))
+            ends.append(int(self.positions[-1] if is_sorted else self.positions.max()) + 1)
         if not starts:
             block_start = block << WIRE_BLOCK_BITS
             return block_start, block_start
@@ -215,14 +221,14 @@ class Contribution:
         own_positions, own_values = self.positions, self.values
         # 1. keep those in the cohort, unless all are
         if start > self.start or end < self.end:
-            if self._is_distinct:  # they ascend: the cohort's are a slice
+            if self._positions_ascend:  # they ascend: the cohort's are a slice
                 first_row, end_row = np.searchsorted(own_positions, [start, end])
                 own_positions, own_values = own_positions[first_row:end_row], own_values[first_row:end_row]
             else:
                 is_inside = (own_positions >= start) & (own_positions < end)
                 own_positions, own_values = own_positions[is_inside], own_values[is_inside]
         # 2. as indices: 5, 6, 7 are a range, since they end 2 behind their first, and are three
-        if self._is_distinct and len(own_positions):
+        if self._positions_ascend and len(own_positions):
             first_position, last_position = int(own_positions[0]), int(own_positions[-1])
             if last_position - first_position == len(own_positions) - 1:
                 return range(first_position - start, last_position + 1 - start), own_values

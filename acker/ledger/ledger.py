@@ -49,27 +49,30 @@ _BLOCK_SIZE: Final = 1 << WIRE_BLOCK_BITS
 class Ledger:
     """The open roots of one acker partition.
 
-    The next verdict gets offset `verdict_next`, or a higher one.
+    The next verdict gets offset `verdict_end_pin`, or a higher one.
     """
 
     def __init__(self) -> None:
-        """Begin without a root."""
+        """Begin without a root and without a verdict."""
         self.settled = VerdictSet()  # the verdicts since `take_settled`
         self.counts = Counts()
         self.open_count = 0  # how many roots are open
-        self.verdict_next = Pin(0, 0)  # the end of the verdict log
-        # of the newest cohort; its cohorts are numbered from 1
-        self._serial = 0
+        # where the verdict log ends: its end offset, and how many bytes lie before that
+        self.verdict_end_pin = Pin(0, 0)
+        # the number of the newest cohort; the first one gets 1
+        self._newest_serial = 0
         self._watermarks: dict[int, int] = {}  # by source: the first position that has no root yet
-        self._register = Register()
+        self._open_cohorts = Register()  # all cohorts with open roots
         # Cohorts with the pin of a contribution, the oldest pin first. One that needs its pin no
         # more leaves when it is first.
         self._ack_pinned: deque[RootCohort] = deque()
-        # the same for the pins of verdicts: a heap, ordered by their offsets
+        # cohorts with the pin of a verdict: a heap, the lowest offset first
         self._verdict_pinned: list[_VerdictPinned] = []
-        # by source: roots whose verdicts a restart has read before their inits, see `settle_logged`
-        self._runs_ahead: dict[int, list[SourceRun]] = {}
-        self.ahead_pin: Pin | None = None  # of the first of these verdicts; None: there is none
+        # by source: runs of roots with a verdict that a restart has read before their inits, see
+        # `settle_logged`
+        self._runs_without_init: dict[int, list[SourceRun]] = {}
+        # the place of the first of these verdicts; None: there is none
+        self.first_pin_without_init: Pin | None = None
         # numbers of the bins of State whose cohorts changed since `take_changed_bins`
         self._changed_bins: set[int] = set()
 
@@ -89,20 +92,20 @@ class Ledger:
     @property
     def ranges(self) -> int:
         """How many ranges have open roots."""
-        return self._register.count()
+        return self._open_cohorts.count()
 
     def cohorts(self) -> Iterator[RootCohort]:
         """Return all cohorts with open roots, in the order in which they were emitted."""
-        return iter(self._register.all_cohorts())
+        return iter(self._open_cohorts.all_cohorts())
 
     def sessions(self, group: str) -> list[Session]:
         """Return the sessions of a group that have open roots, ascending."""
-        return self._register.sessions(group)
+        return self._open_cohorts.sessions(group)
 
     def open_runs(self, session: Session) -> list[SourceRun]:
         """Return the open roots of a session as the fewest runs, ascending."""
         runs = RunCollector()
-        for cohort in self._register.cohorts_of(session):
+        for cohort in self._open_cohorts.cohorts_of(session):
             runs.add(cohort.roots.source, cohort.start, cohort.roots.open_at())
         return runs.runs()
 
@@ -118,7 +121,7 @@ class Ledger:
 
         Positions below the watermark have been initialised before, and are only counted as
         ignored. Contributions below the offset `ack_from` of ``_ack_ack`` were read before this
-        step, so they are none to these roots.
+        step: they are for no root of the run.
         """
         watermark = self.watermark(run.source)
         start = max(run.start, watermark)
@@ -131,20 +134,22 @@ class Ledger:
         while start < run.end:
             block_end = (start // _BLOCK_SIZE + 1) * _BLOCK_SIZE
             end = min(run.end, block_end)
+            # adds the cohort
             cohort = self.adopt(Roots(run.source, start, end - start), emission, ack_from)
-            self._settle_ahead(cohort)
+            # at a restart: verdicts that were read before this init
+            self._settle_by_earlier_verdicts(cohort)
             start = end
 
-    def _settle_ahead(self, cohort: RootCohort) -> None:
+    def _settle_by_earlier_verdicts(self, cohort: RootCohort) -> None:
         """Settle those roots of a new cohort whose verdicts a restart has read before their init.
 
-        These verdicts are kept by source in `_runs_ahead`, as runs of settled positions.
+        These verdicts are kept by source in `_runs_without_init`, as runs of settled positions.
         """
-        for settled_run in self._runs_ahead.get(cohort.roots.source, ()):
+        for settled_run in self._runs_without_init.get(cohort.roots.source, ()):
             if settled_run.start < cohort.end and settled_run.end > cohort.start:
                 settled_indices = cohort.settle_between(settled_run.start, settled_run.end)
                 # a restart reads verdicts from here on: the first of those that are kept
-                first_verdict = self.ahead_pin or self.verdict_next
+                first_verdict = self.first_pin_without_init or self.verdict_end_pin
                 self._record_settled_at(cohort, len(settled_indices), first_verdict)
 
     def adopt(self, roots: Roots, emission: InitEmission, ack_from: int) -> RootCohort:
@@ -152,9 +157,9 @@ class Ledger:
 
         The source's watermark does not change. `ack_from` is as in `open_run`.
         """
-        self._serial += 1
-        cohort = RootCohort(roots, emission, ack_from, self._serial)
-        self._register.add(cohort)
+        self._newest_serial += 1
+        cohort = RootCohort(roots, emission, ack_from, self._newest_serial)
+        self._open_cohorts.add(cohort)
         self.open_count += roots.open_count
         return cohort
 
@@ -164,7 +169,7 @@ class Ledger:
         The positions ascend, are distinct, and lie in one block.
         """
         settled_count = 0
-        for cohort in self._register.cohorts_around(session, source, failed_positions):
+        for cohort in self._open_cohorts.cohorts_around(session, source, failed_positions):
             settled_indices = cohort.roots.settle(clip(failed_positions, cohort))
             self._record_lost(cohort, settled_indices, cause)
             settled_count += len(settled_indices)
@@ -176,7 +181,7 @@ class Ledger:
         """Settle as ABSENT the open roots of a session in some runs, which all lie in one block."""
         settled_count = 0
         for run in runs:
-            for cohort in self._register.cohorts_within(session, source, run.start, run.end):
+            for cohort in self._open_cohorts.cohorts_within(session, source, run.start, run.end):
                 settled_indices = cohort.settle_between(run.start, run.end)
                 self.settled.absent.add(source, cohort.start, settled_indices)
                 self._record_settled(cohort, len(settled_indices))
@@ -189,12 +194,14 @@ class Ledger:
         """XOR a record's contributions into the values of its session's roots.
 
         Those that become complete are settled as ACKED. `pin` is the record's place in
-        ``_ack_ack``. A cohort
-        that it leaves open keeps that place: a restart has to apply the record again.
+        ``_ack_ack``. A cohort that it leaves open keeps that place: a restart has to apply the
+        record again.
         """
         folded_count = 0
         source = contribution.source
-        for cohort in self._register.cohorts_within(session, source, contribution.start, contribution.end):
+        for cohort in self._open_cohorts.cohorts_within(
+            session, source, contribution.start, contribution.end
+        ):
             fold_result = contribution.fold_and_settle(cohort)
             for settled_indices in fold_result.settled_parts:
                 self.settled.ack(cohort.emission, source, cohort.start, settled_indices)
@@ -217,24 +224,24 @@ class Ledger:
         root expires its timeout later. `pin` is the place of the record that says so: a restart
         has to apply it again.
         """
-        for cohort in self._register.cohorts_around(session, source, touched_positions):
+        for cohort in self._open_cohorts.cohorts_around(session, source, touched_positions):
             if cohort.touch(clip(touched_positions, cohort), touched_at_ms):
                 self._pin(cohort, pin)
 
     def expire(self, session: Session, clock_ms: int) -> None:
         """Settle as TIMED_OUT every root of a session whose deadline the clock has reached."""
-        for cohort in self._register.pop_due(session, clock_ms):
+        for cohort in self._open_cohorts.pop_due(session, clock_ms):
             settled_indices = cohort.expire(clock_ms)
             self.counts.timed_out += len(settled_indices)
             cause = LossCause.without_operator(Verdict.TIMED_OUT, clock_ms)
             self._record_lost(cohort, settled_indices, cause)
             if cohort.roots.open_count:  # some have a later deadline
-                self._register.add_deadline(cohort, cohort.next_deadline_ms(clock_ms))
+                self._open_cohorts.add_deadline(cohort, cohort.next_deadline_ms(clock_ms))
 
     def abandon(self, session: Session, decided_at_ms: int) -> None:
         """Settle as ABANDONED every open root of a session."""
         cause = LossCause.without_operator(Verdict.ABANDONED, decided_at_ms)
-        for cohort in self._register.cohorts_of(session):
+        for cohort in self._open_cohorts.cohorts_of(session):
             self._abandon_cohort(cohort, cause)
 
     def abandon_sources(self, sources: Collection[int], session_time_ms: Callable[[Session], int]) -> None:
@@ -242,7 +249,7 @@ class Ledger:
 
         `session_time_ms` returns what the clock of a session shows: the time of its verdicts.
         """
-        for cohort in self._register.all_cohorts():
+        for cohort in self._open_cohorts.all_cohorts():
             if cohort.roots.source in sources:
                 decided_at_ms = session_time_ms(cohort.emission.session)
                 self._abandon_cohort(cohort, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
@@ -262,7 +269,7 @@ class Ledger:
         """
         source = contribution.source
         start, end = contribution.start, contribution.end
-        for cohort in self._register.cohorts_within(session, source, start, end):
+        for cohort in self._open_cohorts.cohorts_within(session, source, start, end):
             if _must_repeat(cohort, pin):
                 folded_count = contribution.fold_unsettled(cohort)
                 self._pin_contributed(cohort, folded_count, pin)
@@ -270,41 +277,48 @@ class Ledger:
     def retouch(
         self, session: Session, source: int, touched_positions: I64, touched_at_ms: int, pin: Pin
     ) -> None:
-        """Move again, in a restart, the deadlines of roots that Spark's state holds; see `touch`."""
-        for cohort in self._register.cohorts_around(session, source, touched_positions):
+        """Move again, in a restart, the deadlines of roots that Spark's state holds; see `touch`.
+
+        A cohort that is in a bin of State has its deadlines already, and a record before the
+        cohort's init does not count: these are left out. `pin` is the record's place, kept for
+        the next restart.
+        """
+        for cohort in self._open_cohorts.cohorts_around(session, source, touched_positions):
             if not _must_repeat(cohort, pin):
                 continue
+            # `touch` returns whether a deadline moved
             if cohort.touch(clip(touched_positions, cohort), touched_at_ms):
                 self._pin(cohort, pin)
 
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
         """Settle, in a restart, the roots that have a verdict in a record of the verdict log.
 
-        `pin` is the record's place. A verdict above the watermark is of a root whose init State
-        does
-        not have: their transaction was committed in part. It is kept: when the init is read again,
-        `open_run` settles the root. The attribute `ahead_pin` is the place of the first of these.
+        `pin` is the record's place. A verdict at the watermark or above it is of a root whose
+        init State does not have: the transaction of both was committed in part. It is kept. When
+        the init is read again, `open_run` settles the root. `first_pin_without_init` is the
+        place of the first such record.
         """
         # 1. roots that were acked or absent
         for run in verdicts.done_runs():
-            self._keep_ahead(run, pin)
-            for cohort in self._register.cohorts_spanning(run):
+            self._keep_without_init(run, pin)
+            for cohort in self._open_cohorts.cohorts_spanning(run):
                 settled_count = len(cohort.settle_between(run.start, run.end))
                 self._record_settled_at(cohort, settled_count, pin)
-        # 2. lost roots, of which there is a list for each cause and source
+        # 2. lost roots: one list of positions for each cause and source
         for lost in verdicts.lost:
             lost_positions = distinct(positions(lost.positions))
             positions_without_init = lost_positions[lost_positions >= self.watermark(lost.source)]
             for run in RootSet.of_positions(lost.source, positions_without_init).runs():
-                self._keep_ahead(run, pin)
+                self._keep_without_init(run, pin)
+            # each run is of one block, so that `clip` gives indices of one cohort
             for run in block_runs(lost.source, lost_positions):
-                for cohort in self._register.cohorts_spanning(run):
+                for cohort in self._open_cohorts.cohorts_spanning(run):
                     settled_count = len(cohort.roots.settle(clip(lost_positions, cohort)))
                     self._record_settled_at(cohort, settled_count, pin)
 
     def forget_verdicts_ahead(self) -> None:
         """Forget the verdicts that are kept for inits: all of these were read again."""
-        self._runs_ahead, self.ahead_pin = {}, None
+        self._runs_without_init, self.first_pin_without_init = {}, None
 
     # -- what a restart needs
 
@@ -342,7 +356,7 @@ class Ledger:
 
     # -- private
 
-    def _keep_ahead(self, run: SourceRun, pin: Pin) -> None:
+    def _keep_without_init(self, run: SourceRun, pin: Pin) -> None:
         """Keep the part of a run with verdicts that has no init yet, and the place of the first
         such verdict.
 
@@ -350,9 +364,9 @@ class Ledger:
         """
         start = max(run.start, self.watermark(run.source))
         if start < run.end:
-            self._runs_ahead.setdefault(run.source, []).append(run._replace(start=start))
-            if self.ahead_pin is None:  # verdicts are read in the order of the log
-                self.ahead_pin = pin
+            self._runs_without_init.setdefault(run.source, []).append(run._replace(start=start))
+            if self.first_pin_without_init is None:  # verdicts are read in the order of the log
+                self.first_pin_without_init = pin
 
     def _count_missed(
         self, source: int, missed_count: int, *, runs: Sequence[PositionRun], scattered: I64 | None
@@ -384,34 +398,34 @@ class Ledger:
     def _record_settled(self, cohort: RootCohort, count: int) -> None:
         """Record that `count` roots of a cohort were settled by verdicts that will be written now."""
         if count:
-            self._record_settled_at(cohort, count, self.verdict_next)
+            self._record_settled_at(cohort, count, self.verdict_end_pin)
 
     def _record_settled_at(self, cohort: RootCohort, count: int, first_verdict: Pin) -> None:
-        """Record that `count` roots of a cohort were settled, by verdicts at `first_verdict` or
-        behind it.
+        """Record that `count` roots of a cohort were settled, by verdicts at the place
+        `first_verdict` or after it.
 
-        A cohort without open roots is dropped. Another one begins at a restart with all of its
-        roots open, so that a restart needs its first verdict: the place of that is kept with the
-        cohort, if it has none yet. A count of 0 changes nothing.
+        A cohort without open roots is dropped. If roots are left open, the cohort keeps the place
+        of its first verdict: a restart begins with all its roots open, and reads the verdicts
+        from there. A count of 0 changes nothing.
         """
         if not count:
             return
         self.open_count -= count
         self.mark_bin_changed(cohort)
         if not cohort.roots.open_count:
-            self._register.drop(cohort)
+            self._open_cohorts.drop(cohort)
         elif cohort.verdict_pin is None:
             cohort.verdict_pin = first_verdict
             pinned = _VerdictPinned(first_verdict.offset, cohort.serial, cohort)
             heapq.heappush(self._verdict_pinned, pinned)
 
     def _pin_contributed(self, cohort: RootCohort, folded_count: int, pin: Pin) -> None:
-        """Record that a restart needs the record at `pin` for a cohort, for which `folded_count`
-        counted.
+        """Record that a restart needs the record at `pin` for a cohort.
 
-        If none counted, or if no open root can have one of them, it does not need the record.
+        It does if `folded_count` (how many of its contributions counted) is not 0, and an open
+        root may have one of them.
         """
-        if folded_count and cohort.roots.open_count and cohort.roots.contributed:
+        if folded_count and cohort.roots.open_count and cohort.roots.has_contributions:
             self._pin(cohort, pin)
 
     def _pin(self, cohort: RootCohort, pin: Pin) -> None:

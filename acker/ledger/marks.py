@@ -130,29 +130,31 @@ class TrailingMarks:
         self.latest = Marks(lanes_max)
         self.safe = Marks(lanes_max)
         # the records that are marked in `latest` and not yet in `safe`, by ascending offset
-        self._records_after_safe: deque[_MarkedRecord] = deque()
+        self._records_not_in_safe: deque[_MarkedRecord] = deque()
 
     def compare_and_mark(self, offset: int, lane: SessionLane, content: Content) -> Seen:
-        """Return whether the record at an offset was applied before, as `Marks.compare_and_mark`
-        does.
+        """Return whether the record at an offset was applied before; mark one that is NEW.
+
+        A new one is marked as applied in `latest`, and kept for `safe`.
         """
         seen = self.latest.compare_and_mark(lane, content)
         if seen is Seen.NEW:
-            self._records_after_safe.append(_MarkedRecord(offset, lane, content))
+            # `safe` gets the mark when the safe position has moved behind the record
+            self._records_not_in_safe.append(_MarkedRecord(offset, lane, content))
         return seen
 
     def move_safe_position(self, safe_offset: int) -> None:
         """Move the safe position: marks of the records below it become part of `safe`."""
-        while self._records_after_safe and self._records_after_safe[0].offset < safe_offset:
-            _, lane, content = self._records_after_safe.popleft()
+        while self._records_not_in_safe and self._records_not_in_safe[0].offset < safe_offset:
+            _, lane, content = self._records_not_in_safe.popleft()
             self.safe.compare_and_mark(lane, content)
 
     def forget(self, session: Session) -> None:
         """Remove the marks of all lanes of a session, from `latest` and `safe`."""
         self.latest.forget(session)
         self.safe.forget(session)
-        self._records_after_safe = deque(
-            record for record in self._records_after_safe if record.lane.session != session
+        self._records_not_in_safe = deque(
+            record for record in self._records_not_in_safe if record.lane.session != session
         )
 
     def load(self, lane: SessionLane, mark: LaneMark) -> None:

@@ -206,9 +206,10 @@ class OutputBuilder:
         self._output.events.append(AckerEvent(kind, self._partition, detail))
 
     def add_quarantined(self, record: Record, why: str) -> None:
-        """Add a record that cannot be applied, and `why`; it is written to the quarantine.
+        """Add a record that cannot be applied, and the reason `why`.
 
-        Only the first record with a reason of its kind is also an event.
+        It is written to the quarantine. Only the first one of a kind is reported as an event.
+        Records of one topic with the same `why`, except for a number at its end, are one kind.
         """
         self._output.quarantined.append((record, why))
         if self._log_once.add_if_new(record.topic, why):

@@ -111,7 +111,7 @@ class Roots:
 
         The form must not be sparse: here each root of the run has a row in the arrays.
         """
-        missing = self._require_missing()[start:end]  # what each root misses to be complete
+        missing = self._missing_array()[start:end]  # what each root misses to be complete
         missing ^= values  # `missing` is a view: this changes the roots
         folded_count = end - start
         if self._settled_mask is not None:
@@ -129,7 +129,7 @@ class Roots:
         Returns the indices, and what each root misses now. In the sparse form there are
         only rows of open roots, so settled roots are left out.
         """
-        all_missing = self._require_missing()
+        all_missing = self._missing_array()
         rows = indices  # the dense form has a row for each root
         if self._sparse_indices is not None:
             rows, is_open = self._find_sparse(indices)
@@ -185,14 +185,17 @@ class Roots:
     # -- verdicts that need no value
 
     def settle(self, indices: I64) -> Indices:
-        """Settle those of the roots at `indices` that are open; return them."""
+        """Settle those of the roots at `indices` that are open; return their indices.
+
+        `indices` ascend and are distinct.
+        """
         if not self.open_count:  # the arrays are gone, and without them every root would look open
             return _NO_INDICES
         if self._sparse_indices is not None:
             rows, is_open = self._find_sparse(indices)
             self._remove_sparse(rows)
             return indices[is_open]
-        # distinct indices, as many as there are roots, are all of them
+        # no root is settled, and there are as many indices as roots: all
         if self._settled_mask is None and len(indices) == self.size:
             return self.settle_all()
         settled_indices = indices
@@ -239,16 +242,19 @@ class Roots:
     # -- what State carries by value
 
     @property
-    def contributed(self) -> bool:
+    def has_contributions(self) -> bool:
         """Whether an open root may have contributions, which a restart would have to read again."""
         return self._missing is not None
 
     def missing(self) -> U64:
-        """Return what each open root misses: uint64, in the order of `open_at`."""
+        """Return, for each open root, the XOR that is still missing to complete it.
+
+        It is uint64, in the order of `open_at`.
+        """
         indices = self.open_at()
         if self._missing is None:  # without a contribution a root misses its edge
             return self._edges(indices)
-        # the array has a value for each open root, and for no other one
+        # sparse, or no root was settled: the array has a value for each open root, and for no other
         if self._sparse_indices is not None or self._settled_mask is None:
             return self._missing
         return self._missing[as_array(indices)]
@@ -274,15 +280,17 @@ class Roots:
             return root_edges_of_run(self.source, self.start + indices.start, self.start + indices.stop)
         return root_edges(self.source, indices + self.start)
 
-    def _require_missing(self) -> U64:
-        """Return the array of what each root misses; if there is none, make it of the root edges.
+    def _missing_array(self) -> U64:
+        """Return the array of what each root misses; if there is none, create it of the root edges.
 
-        A root without a contribution misses exactly its edge.
+        It has one value for each root, in the sparse form for each open one. A root without a
+        contribution misses exactly its edge.
         """
         if self._missing is None:
             indices: Indices = range(self.size)
             if self._sparse_indices is not None:
                 indices = self._sparse_indices.astype(np.int64)
+            # a large array goes back to the system when the run is settled
             self._missing = _own_pages(self._edges(indices))
         return self._missing
 

@@ -240,9 +240,9 @@ class Sessions:
     def sources_of(self, group: str) -> list[tuple[int, SourceGeneration]]:
         """Return the sources of a group with their numbers, ascending."""
         return sorted(
-            (number, description)
-            for number, description in self.sources.items()
-            if description.group == group
+            (number, source_generation)
+            for number, source_generation in self.sources.items()
+            if source_generation.group == group
         )
 
     def contradiction(self, group: str, source: int, topic: str | None = None) -> str:
@@ -265,12 +265,13 @@ class Sessions:
     def add_source(self, group: str, source: TakeSource) -> None:
         """Keep what a take says of a source if it is the first of its generation; else ignore it.
 
-        A source that an operator has freed for another group goes on in the generation that was
-        kept
-        for it, at the offset in the take: in lower generations some positions are initialised.
+        A source that was freed (group `FREE`) goes on in the generation that `free_sources` kept,
+        at the offset in the take, even if the take has a lower generation: the positions of lower
+        generations may be initialised.
         """
         stored = self.sources.get(source.source)
         was_freed = stored is not None and stored.group == FREE
+        # unlisted, or a higher generation than the stored one: the take decides
         if stored is None or source.generation > stored.generation:
             generation, from_position = source.generation, source.from_
         elif was_freed:  # in the generation that was kept, from the offset that the taker names
@@ -278,15 +279,15 @@ class Sessions:
             from_position = position_at(generation, offset_of(source.from_))
         else:  # no new generation, mostly a restart of its session: what is stored counts
             return
-        description = SourceGeneration(group, source.topic, source.topic_id, generation, from_position)
-        self.set_source(source.source, description)
+        source_generation = SourceGeneration(group, source.topic, source.topic_id, generation, from_position)
+        self.set_source(source.source, source_generation)
 
-    def set_source(self, source: int, description: SourceGeneration) -> None:
+    def set_source(self, source: int, source_generation: SourceGeneration) -> None:
         """Set what is stored of a source, from a `Take` or from State."""
-        self.sources[source] = description
-        if description.group != FREE:  # nobody has the input of a free one
-            self._topic_by_wire_id[_wire_id(source)] = description.topic
-            self._group_by_input_id[input_id_of(source)] = description.group
+        self.sources[source] = source_generation
+        if source_generation.group != FREE:  # nobody has the input of a free one
+            self._topic_by_wire_id[_wire_id(source)] = source_generation.topic
+            self._group_by_input_id[input_id_of(source)] = source_generation.group
 
     def free_sources(self, sources: Iterable[int], generation_by_source: Mapping[int, int]) -> None:
         """Take sources from the group that has them; whichever group takes them next gets them.
@@ -396,23 +397,24 @@ class Sessions:
         self.queue.append(QueuedTick(session, now_ms=0, is_take=True, former_clock_ms=former_clock_ms))
         return withdrawn_takes
 
-    def record_tick(self, session: Session, now_ms: int) -> None:
-        """Move the owner's clock on (`read_ms`), and queue its tick, which expires roots when it
-        counts.
+    def record_tick(self, session: Session, tick_ms: int) -> None:
+        """Move the session's clock (`read_ms`) on to the time in its tick, and queue the tick.
 
-        `now_ms` is the time in the tick. If too many ticks of the session wait, it replaces the
-        last.
+        Roots expire when it counts. A clock never goes back, so a lower tick is queued with
+        `read_ms`. If `pending_ticks_max` ticks of the session wait already, this one replaces
+        the last of them.
         """
         clock = self.groups[session.group].clocks[session]
-        clock.read_ms = max(clock.read_ms, now_ms)
+        clock.read_ms = max(clock.read_ms, tick_ms)
         self.queue.append_tick(QueuedTick(session, clock.read_ms), self._pending_ticks_max)
 
-    def record_emission(self, session: Session, now_ms: int) -> int:
-        """Read the owner's clock from an init.
+    def record_init_clock(self, session: Session, init_ms: int) -> int:
+        """Move the session's clock (`read_ms`) on to the time in an init (`init_ms`).
 
-        Returns how many ms to add to the timeout of its roots. For some seconds two processes of
-        one session may run at once, with different clocks, and the higher one expires the roots
-        of both. So what one process emits must get its whole timeout by the clock of the other,
+        Returns the grace of the init's roots: how many ms to add to their timeout. For some
+        seconds two processes of one session may run at once, with different clocks, and the
+        higher of the two clocks expires the roots of both. So what one process emits must get
+        its whole timeout by the clock of the other,
         which stands at most `UNSENT_MS_MAX` above the highest clock that was read before.
         Example: one process sent 5,000; the other emits at 5,200. The first one's next tick may
         say 6,000 a moment later, so the root gets 800 ms more.
@@ -423,9 +425,10 @@ class Sessions:
         clock = self.groups[session.group].clocks[session]
         # A clock below the highest one that was read is that of another process, with or without a
         # take.
-        has_another_process = clock.is_shared or now_ms < clock.read_ms
-        grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another_process else 0
-        clock.read_ms = max(clock.read_ms, now_ms)
+        # `is_shared`: after a take of the same session, for `SIBLING_MS`.
+        has_another_process = clock.is_shared or init_ms < clock.read_ms
+        grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - init_ms) if has_another_process else 0
+        clock.read_ms = max(clock.read_ms, init_ms)
         return grace_ms
 
     def shared_until_ms(self) -> dict[Session, int]:

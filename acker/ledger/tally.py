@@ -116,26 +116,28 @@ class _CopyTimes(NamedTuple):
 class EmissionTimes:
     """When the records of copies were emitted first, until the copies are acked.
 
-    Of each source `limit` times are kept.
+    Of each source `times_max` times are kept.
     """
 
-    def __init__(self, limit: int = FIRST_EMISSIONS_MAX) -> None:
+    def __init__(self, times_max: int = FIRST_EMISSIONS_MAX) -> None:
         """Begin without a time."""
-        self._limit = limit
+        self._times_max = times_max
         # by source: as they came, in any order and perhaps twice
         self._parts_by_source: dict[int, list[_CopyTimes]] = {}
 
     def add(self, source: int, copy_positions: I64, emitted_ms: I64) -> None:
-        """Keep the wall times (ms) at which the records of some copies were emitted first, one
-        for one.
+        """Keep the wall times (ms) at which the records of some copies were emitted first.
+
+        ``emitted_ms[i]`` is that of the copy at ``copy_positions[i]``.
         """
         if not len(copy_positions):
             return
         parts = self._parts_by_source.setdefault(source, [])
         parts.append(_CopyTimes(copy_positions, emitted_ms))
         kept_count = sum(len(part.positions) for part in parts)
-        # joined only at twice the limit: else each header of a full source would cost a sort of all
-        if len(parts) > PARTS_MAX or kept_count > 2 * self._limit:
+        # To join the parts sorts them all. So it is done only if there are too many parts, or
+        # twice as many times as are kept.
+        if len(parts) > PARTS_MAX or kept_count > 2 * self._times_max:
             self._keep_latest(source, *_join_parts(parts))
 
     def take(self, source: int, copy_positions: I64, default_ms: int) -> I64:
@@ -159,7 +161,7 @@ class EmissionTimes:
 
     def _keep_latest(self, source: int, copy_positions: I64, emitted_ms: I64) -> None:
         """Replace the times of a source by these, of which the last `limit` are kept."""
-        kept = _CopyTimes(copy_positions[-self._limit :], emitted_ms[-self._limit :])
+        kept = _CopyTimes(copy_positions[-self._times_max :], emitted_ms[-self._times_max :])
         self._parts_by_source[source] = [kept]
 
 

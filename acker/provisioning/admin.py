@@ -72,17 +72,22 @@ class KafkaAdmin:
     def holding_records(self, infos: Iterable[TopicInfo]) -> list[str]:
         """Return the names of those topics to which anything was ever written."""
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's stubs
-        spec_by_partition: dict[TopicPartition, OffsetSpec] = {}
+        offset_spec_by_partition: dict[TopicPartition, OffsetSpec] = {}
         for info in infos:
             for number in range(info.partitions):
-                spec_by_partition[TopicPartition(info.name, number)] = latest
+                offset_spec_by_partition[TopicPartition(info.name, number)] = latest
 
         def topics_with_records() -> set[str]:
-            futures = self._admin.list_offsets(spec_by_partition, request_timeout=self._wait_s)
+            """Return the names of the topics with a partition that ends above 0.
+
+            Something was written there once, perhaps deleted since.
+            """
+            wait_s = self._wait_s
+            futures = self._admin.list_offsets(offset_spec_by_partition, request_timeout=wait_s)
             names: set[str] = set()
             for partition, future in futures.items():
                 use = Use(Operation.DESCRIBE, topic=partition.topic)
-                if answer_of(future, self._wait_s, use).offset > 0:  # where it ends
+                if answer_of(future, wait_s, use).offset > 0:  # the end offset
                     names.add(partition.topic)
             return names
 

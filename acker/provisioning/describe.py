@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from acker.config.problems import section_keys, section_of_items
 from acker.config.topics import Topics
-from acker.provisioning.topic_times import in_seconds_ms, longest_need_ms
+from acker.provisioning.topic_times import longest_need_ms, rounded_up_ms
 from acker.units import duration_text, time_text
 
 
@@ -28,7 +28,7 @@ def describe(topics: Topics) -> Iterator[str]:
             need_ms = longest_need_ms(input)
             need_text = "ever: an open one never times out"
             if need_ms is not None:
-                need = duration_text(in_seconds_ms(need_ms))
+                need = duration_text(rounded_up_ms(need_ms))
                 need_text = f"{need}: so long one may live, with all its replays"
             yield f"    # topic {input.topic} has to keep its records for {need_text}"
 
@@ -55,11 +55,16 @@ def _keys(section: BaseModel, indent: str) -> Iterator[str]:
 
 
 def value_text(value: object, unit: str) -> str:
-    """Write a value as a file would have it, in the unit of its key."""
+    """Return a value as topics.yaml would have it.
+
+    `unit` is that of its key: "duration" and "time" are written with a unit, any other one is not.
+    """
     if isinstance(value, tuple):
         return ", ".join(value_text(item, unit) for item in value)
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # before int, since True is an int, too
         return str(value).lower()
     if isinstance(value, int) and unit in ("duration", "time"):
         return duration_text(value) if unit == "duration" else time_text(value)
-    return "not given" if value is None else str(value) or '""'
+    if value is None:
+        return "not given"
+    return str(value) or '""'  # an empty text

@@ -96,9 +96,9 @@ def key_texts() -> Iterator[KeyText]:
     """Yield every key, in the order of the models; the rules of a list come after the list."""
     kafka = Topics.model_fields["kafka"]
     yield _key_text("kafka", kafka, _docstrings(Topics)["kafka"])
-    yield from _of_section(AckerSettings, "acker.")
-    yield from _of_section(ReplaySettings, "replay.")
-    yield from _of_section(Input, "inputs.<name>.")
+    yield from _texts_of_section(AckerSettings, "acker.")
+    yield from _texts_of_section(ReplaySettings, "replay.")
+    yield from _texts_of_section(Input, "inputs.<name>.")
 
 
 def key_texts_named(name: str) -> list[KeyText]:
@@ -169,7 +169,7 @@ def _no_such_key(name: str, pattern: str, paths: Iterable[str]) -> str:
     return f"topics.yaml has no key {UntrustedName(name)}; {cure}"
 
 
-def _of_section(model: type[BaseModel], above: str) -> Iterator[KeyText]:
+def _texts_of_section(model: type[BaseModel], above: str) -> Iterator[KeyText]:
     """Yield the texts of all keys of a section, and of sections in it; `above` begins their paths."""
     docstrings = _docstrings(model)
     # a key of the file is the alias of an attribute, where Python has no such name
@@ -177,12 +177,14 @@ def _of_section(model: type[BaseModel], above: str) -> Iterator[KeyText]:
     for key, field in section_keys(model).items():
         path = f"{above}{key}"
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _of_section(field.annotation, f"{path}.")
+            yield from _texts_of_section(field.annotation, f"{path}.")
             continue
         yield _key_text(path, field, docstrings[attributes[key]])
-        rule_model = section_of_items(field)  # None: it is no list of rules
+        # a key that is a list of sections, such as the rules of `causes`, also has the keys of one
+        # section
+        rule_model = section_of_items(field)
         if rule_model is not None:
-            yield from _of_section(rule_model, f"{path}[].")
+            yield from _texts_of_section(rule_model, f"{path}[].")
 
 
 def _key_text(path: str, field: FieldInfo, text: str) -> KeyText:

@@ -105,7 +105,8 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
 def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> Provisioned:
     """Make the topics that are missing; what is there is left as it is, but a replay topic may grow.
 
-    `without` names settings that somebody can do without.
+    `without` names settings that are left out of the topics that are created (the option
+    `--without`; see `without_settings`).
 
     1. Refuse, before anything is made, if a topic that is there would lose records, or if an ack topic is
        missing beside others that hold records: made anew and empty it would contradict them.
@@ -118,21 +119,22 @@ def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> 
     # 1. refuse
     infos = admin.topics(topics_needed(topics))
     _refuse_losses(topics, infos, admin)
-    # 2. and 3. make what is missing, sources first: a topic of copies is made as its source was
+    # 2. and 3. Each round creates the topics whose source exists. What depends on them comes in the
+    # next round: a topic of copies needs the settings of its source.
     topic_plan = plan(required_topics(topics, infos), infos)
     created: dict[str, TopicSpec] = {}
     left_out: list[LeftOut] = []
-    to_make = list(topic_plan.make)
-    while to_make:
-        ready, left_out_of_ready = _acceptable_now(to_make, without, admin)
-        admin.make(ready)
-        created |= {spec.name: spec for spec in ready}
-        left_out += left_out_of_ready
+    specs_to_make = list(topic_plan.make)
+    while specs_to_make:
+        specs_to_make_now, left_out_now = _acceptable_now(specs_to_make, without, admin)
+        admin.make(specs_to_make_now)
+        created |= {spec.name: spec for spec in specs_to_make_now}
+        left_out += left_out_now
         infos = admin.topics(topics_needed(topics))
         topic_plan = plan(required_topics(topics, infos), infos)
         # the broker that answers may not show yet what was made
-        to_make = [spec for spec in topic_plan.make if spec.name not in created]
-    admin.grow(topic_plan.grow)
+        specs_to_make = [spec for spec in topic_plan.make if spec.name not in created]
+    admin.grow(topic_plan.grow)  # the replay topics with fewer partitions than their sources
     # 4. compare again
     existing = tuple(spec for spec in topic_plan.existing if spec.name not in created)
     checked = check(topics, admin)
@@ -150,13 +152,18 @@ def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> 
 
 
 def _refuse_losses(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaAdmin) -> None:
-    """Raise `TopicError` for what must not be as it is before anything is made; see `create`, 1."""
+    """Raise `TopicError` before anything is created (`create`, step 1).
+
+    It is raised if a topic that exists has an error, if a topic is missing whose number of
+    partitions nobody has set, or if an ack topic is missing while others have records.
+    """
     specs = required_topics(topics, infos)
     errors: list[Finding] = []
     for spec in plan(specs, infos).existing:
         errors += topic_findings(spec, infos[spec.name])
     for spec in specs:
-        # without a number of partitions nobody can make it here
+        # neither topics.yaml nor the cluster has its number of partitions, so it cannot be created
+        # here
         if spec.partitions is None and spec.name not in infos:
             errors.append(missing_topic_finding(spec))
     errors += _missing_beside_records(topics, infos, admin)
@@ -164,17 +171,19 @@ def _refuse_losses(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaA
 
 
 def _acceptable_now(
-    to_make: list[TopicSpec], without: Collection[str], admin: KafkaAdmin
+    specs_to_make: list[TopicSpec], without: Collection[str], admin: KafkaAdmin
 ) -> tuple[list[TopicSpec], list[LeftOut]]:
-    """Return the topics that can be made now, as the cluster takes them, and what they lack.
+    """Return the topics that can be created now, and the settings that were left out of them.
 
-    A topic whose source is to be made, too, waits for it. It is tried nevertheless: nothing is
-    made if the cluster refuses any of them, which raises `TopicError`.
+    The topics have the settings that the cluster accepts. `without` has the names of settings
+    that somebody can do without. A topic whose source topic is to be created, too, is left for
+    the next round. But all are tried first, without creating them: if the cluster refuses one,
+    `TopicError` is raised and nothing is created.
     """
-    names_to_make = {spec.name for spec in to_make}
-    wished_specs, left_out_by_wish = without_settings(to_make, without, admin)
-    accepted_specs, left_out_as_refused = leave_out_refused(wished_specs, admin)
-    ready = [spec for spec in accepted_specs if spec.source not in names_to_make]
+    names_to_make = {spec.name for spec in specs_to_make}
+    specs_after_without, left_out_by_wish = without_settings(specs_to_make, without, admin)
+    specs_after_refusals, left_out_as_refused = leave_out_refused(specs_after_without, admin)
+    ready = [spec for spec in specs_after_refusals if spec.source_topic not in names_to_make]
     ready_names = {spec.name for spec in ready}
     left_out = [*left_out_by_wish, *left_out_as_refused]
     return ready, [setting for setting in left_out if setting.topic in ready_names]

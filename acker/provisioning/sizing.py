@@ -283,7 +283,7 @@ class _WriteRates:
 
     Attributes:
         batches_per_s: micro-batches.
-        partitions_touched: how many acker partitions one batch writes to; this one is no rate.
+        partitions_per_batch: how many acker partitions one batch writes to; this one is no rate.
         init_writes_per_s: writes of inits, and as many of acks.
         tick_rounds_per_s: moments at which a session ticks.
         tick_writes_per_s: writes of ticks, signs of life among them.
@@ -297,7 +297,7 @@ class _WriteRates:
     """
 
     batches_per_s: float
-    partitions_touched: float
+    partitions_per_batch: float
     init_writes_per_s: float
     tick_rounds_per_s: float
     tick_writes_per_s: float
@@ -313,8 +313,8 @@ def _write_rates(load: Load, partitions: int) -> _WriteRates:
     """Return the rates of all writes for a load, over `partitions` acker partitions."""
     # 1. inits: one in each acker partition that a batch touches
     batches_per_s = 1.0 / load.batch_s
-    partitions_touched = _expected_hits(_blocks_per_batch(load, ACKER_BLOCK_BITS), partitions)
-    inits_per_s = partitions_touched * batches_per_s
+    partitions_per_batch = _expected_hits(_blocks_per_batch(load, ACKER_BLOCK_BITS), partitions)
+    inits_per_s = partitions_per_batch * batches_per_s
     # 2. ticks. A session ticks while it has open roots, which is `open_time_s` of each batch:
     # half a tick more than fits, since the first one comes at once. For the rest of the batch it
     # gives signs of life.
@@ -325,7 +325,7 @@ def _write_rates(load: Load, partitions: int) -> _WriteRates:
     # 3. lost roots: those of a batch fall into some of the acker partitions that it touches
     lost_roots_per_s = load.records_per_s * load.lost
     lost_per_batch = lost_roots_per_s * load.batch_s
-    fails_per_s = _expected_hits(lost_per_batch, partitions_touched) * batches_per_s
+    fails_per_s = _expected_hits(lost_per_batch, partitions_per_batch) * batches_per_s
     # those that get a verdict before the acks of their batch
     early_fails_per_s = EARLY_FAILS * fails_per_s
     # 4. State: beside the one with its verdicts, a batch has one each time that a step was put off
@@ -337,19 +337,20 @@ def _write_rates(load: Load, partitions: int) -> _WriteRates:
     copies_per_s = 0.0
     if fails_per_s:
         copies_per_s = fails_per_s * _expected_hits(lost_roots_per_s / fails_per_s, COPY_STEPS)
+    progress_per_s = partitions_per_batch * progress_of_partition_per_s
     return _WriteRates(
         batches_per_s=batches_per_s,
-        partitions_touched=partitions_touched,
+        partitions_per_batch=partitions_per_batch,
         init_writes_per_s=inits_per_s,
         tick_rounds_per_s=tick_rounds_per_s,
-        tick_writes_per_s=tick_rounds_per_s * partitions_touched + signs_of_life_per_s,
+        tick_writes_per_s=tick_rounds_per_s * partitions_per_batch + signs_of_life_per_s,
         fail_writes_per_s=fails_per_s,
         lost_roots_per_s=lost_roots_per_s,
         verdict_writes_per_s=inits_per_s + early_fails_per_s,
         state_writes_per_s=(
             inits_per_s * (1.0 + put_off_writes_per_batch) + early_fails_per_s + signs_of_life_per_s
         ),
-        progress_writes_per_s=partitions_touched * progress_of_partition_per_s + early_fails_per_s,
+        progress_writes_per_s=progress_per_s + early_fails_per_s,
         copy_writes_per_s=copies_per_s,
     )
 
@@ -414,7 +415,11 @@ def _due_bytes_per_s(load: Load, writes: _WriteRates) -> float:
     """Return the bytes/s of `_ack_due`: progress, and roots that wait, until their tombstones."""
     progress_bytes = BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES
     progress_bytes_per_s = writes.progress_writes_per_s * progress_bytes
+    # the copies go to the replay topic; in `_ack_due` their transactions write tombstones, whose
+    # bytes `roots_bytes_per_s` counts
     copies_bytes_per_s = writes.copy_writes_per_s * (BATCH_BYTES + MARKER_BYTES)
+    # each lost root: the record with which it waits, later its tombstone, and Kafka's 7 bytes for a
+    # further record of a write
     roots_bytes_per_s = writes.lost_roots_per_s * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)
     stacks_bytes_per_s = _waiting_stack_bytes_per_s(load, writes)
     return progress_bytes_per_s + copies_bytes_per_s + roots_bytes_per_s + stacks_bytes_per_s
@@ -423,13 +428,15 @@ def _due_bytes_per_s(load: Load, writes: _WriteRates) -> float:
 def _waiting_stack_bytes_per_s(load: Load, writes: _WriteRates) -> float:
     """Return the bytes/s of the stacks in `_ack_due`: each root that waits has its own, cut to a limit.
 
-    What fails in one batch is taken over in one transaction of each partition: the first stack
-    there is compressed, and the others are alike.
+    A replay worker writes the fails of one batch to one partition in one transaction. The first
+    stack there is compressed by itself (`STACK_PACKED_SHARE`). Each further one takes
+    `MORE_STACK_BYTES`, since the stacks of one cause are alike.
     """
     if not load.stack_bytes:
         return 0.0
     first_stack_bytes = STACK_PACKED_SHARE * min(load.stack_bytes, WAITING_STACK_BYTES_MAX)
     more_stacks_per_s = max(0.0, writes.lost_roots_per_s - writes.fail_writes_per_s)
+    # by fail write one first stack; every other lost root has a further one
     return writes.fail_writes_per_s * first_stack_bytes + more_stacks_per_s * MORE_STACK_BYTES
 
 
@@ -446,9 +453,13 @@ def _fetches_per_s(bursts_per_s: float, partitions_per_burst: float) -> float:
 
 
 def _acker_requests_per_s(writes: _WriteRates, ackers: int) -> float:
-    """Return the requests/s of all ackers: fetches, ends of topics, group and transactions."""
-    # of one acker; below 1: the share of the bursts that write to it
-    partitions_per_burst = writes.partitions_touched / ackers
+    """Return the requests/s of all ackers: fetches, ends of topics, group and transactions.
+
+    A *burst* is the writes of one batch, or of one round of ticks, to all its acker partitions.
+    """
+    # to how many partitions of one acker a burst writes; 0.25: every fourth burst writes to one of
+    # them
+    partitions_per_burst = writes.partitions_per_batch / ackers
     share_of_bursts = min(1.0, partitions_per_burst)
     # each answer to a fetch of contributions begins a step
     fetches_per_burst = min(FETCHES_OF_BURST_MAX, max(1.0, partitions_per_burst))
@@ -456,11 +467,13 @@ def _acker_requests_per_s(writes: _WriteRates, ackers: int) -> float:
     init_bursts_per_s = writes.batches_per_s + writes.tick_rounds_per_s
     init_fetches_per_s = _fetches_per_s(init_bursts_per_s, partitions_per_burst)
     ack_fetches_per_s = _fetches_per_s(writes.batches_per_s, partitions_per_burst)
-    # a tick needs its barrier, which is one question more
+    # Before a tick counts, the acker asks for the ends of contributions and fails (its barrier):
+    # one request more.
     end_requests_per_s = ENDS_REQUESTS * steps_per_s + share_of_bursts * writes.tick_rounds_per_s
     member_requests_per_s = MEMBER_REQUESTS_PER_S + min(1.0, writes.state_writes_per_s / ackers)
-    # each transaction writes State, and some write verdicts
-    transaction_requests_per_s = (
+    # of all ackers, unlike the sums above: each transaction has its own requests and a write of
+    # State, and some have a write of verdicts
+    transaction_requests_of_all_per_s = (
         TRANSACTION_REQUESTS * writes.state_writes_per_s
         + writes.state_writes_per_s
         + writes.verdict_writes_per_s
@@ -468,18 +481,22 @@ def _acker_requests_per_s(writes: _WriteRates, ackers: int) -> float:
     requests_of_acker_per_s = (
         init_fetches_per_s + ack_fetches_per_s + end_requests_per_s + member_requests_per_s
     )
-    return ackers * requests_of_acker_per_s + transaction_requests_per_s
+    return ackers * requests_of_acker_per_s + transaction_requests_of_all_per_s
 
 
-def _replay_requests_per_s(writes: _WriteRates, replays: int) -> float:
+def _replay_requests_per_s(writes: _WriteRates, workers: int) -> float:
     """Return the requests/s of all replay workers: fetches, group and transactions."""
-    partitions_per_burst = writes.partitions_touched / replays  # of one worker
+    # to how many partitions of one worker a batch writes
+    partitions_per_burst = writes.partitions_per_batch / workers
     transactions_per_s = writes.progress_writes_per_s + writes.copy_writes_per_s
-    member_requests_per_s = MEMBER_REQUESTS_PER_S + min(1.0, transactions_per_s / replays)
-    progress_per_s = (TRANSACTION_REQUESTS + 1) * writes.progress_writes_per_s
-    copies_per_s = (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copy_writes_per_s
+    member_requests_per_s = MEMBER_REQUESTS_PER_S + min(1.0, transactions_per_s / workers)
+    # + 1: the write to `_ack_due`
+    progress_requests_per_s = (TRANSACTION_REQUESTS + 1) * writes.progress_writes_per_s
+    # + 2: the writes to `_ack_due` and to the replay topic
+    copy_requests_per_s = (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copy_writes_per_s
     fetches_per_s = _fetches_per_s(writes.batches_per_s, partitions_per_burst)
-    return replays * (fetches_per_s + member_requests_per_s) + progress_per_s + copies_per_s
+    requests_of_all_per_s = progress_requests_per_s + copy_requests_per_s
+    return workers * (fetches_per_s + member_requests_per_s) + requests_of_all_per_s
 
 
 def _query_requests_per_s(writes: _WriteRates) -> float:
@@ -489,7 +506,7 @@ def _query_requests_per_s(writes: _WriteRates) -> float:
     plans_per_s = PLANNING_REQUESTS * writes.batches_per_s + commits_per_s + METADATA_REQUESTS_PER_S
     # as many writes of acks as of inits
     writes_per_s = 2 * writes.init_writes_per_s + writes.tick_writes_per_s + writes.fail_writes_per_s
-    fetches_per_s = _fetches_per_s(writes.batches_per_s, writes.partitions_touched)
+    fetches_per_s = _fetches_per_s(writes.batches_per_s, writes.partitions_per_batch)
     return writes_per_s + plans_per_s + fetches_per_s
 
 

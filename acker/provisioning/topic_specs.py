@@ -59,8 +59,8 @@ class TopicSpec:
         partitions: how many it must have, at least where `role` is REPLAY; None: as many as it has.
         replication: replicas of each partition; -1: the broker's default.
         settings: what it is made with; those of MUST_BE are also demanded of a topic that exists.
-        source: the topic whose partitions and settings decide about these; empty: none does.
-        of_source: the settings of that topic, where the broker has it.
+        source_topic: the topic whose partitions and settings decide about these; empty: none does.
+        source_settings: the settings of that topic, where the broker has it.
         has_clocks: whether ackers compare what its records say with the time of these records.
         only_for: who needs it, if not everybody does: then it is only a warning that it is missing.
     """
@@ -71,8 +71,8 @@ class TopicSpec:
     partitions: int | None
     replication: int
     settings: Mapping[str, str]
-    source: str = ""
-    of_source: Mapping[str, str] = field(default_factory=dict)
+    source_topic: str = ""
+    source_settings: Mapping[str, str] = field(default_factory=dict)
     has_clocks: bool = False
     only_for: str = ""
 
@@ -243,8 +243,8 @@ def _specs_of_input(
         partitions=copy_partitions,
         replication=replication,
         settings=settings,
-        source=input.topic,
-        of_source=source_settings,
+        source_topic=input.topic,
+        source_settings=source_settings,
     )
     yield copies
     yield replace(
@@ -469,9 +469,9 @@ def _refused_time_findings(spec: TopicSpec, settings: Mapping[str, str]) -> Iter
                 )
                 yield _warning(spec, text, cure)
     # a source that sets the time itself has none that is ahead
-    elif spec.of_source.get(_TIME_TYPE) != _APPEND_TIME:
+    elif spec.source_settings.get(_TIME_TYPE) != _APPEND_TIME:
         limit_ms = _time_limit_ms(settings, _AHEAD_LIMIT)
-        source_limit_ms = _time_limit_ms(spec.of_source, _AHEAD_LIMIT)
+        source_limit_ms = _time_limit_ms(spec.source_settings, _AHEAD_LIMIT)
         if limit_ms < source_limit_ms:
             cure = f"{_AHEAD_LIMIT}={NO_LIMIT}"
             text = (

@@ -91,21 +91,24 @@ def _longest_wait_ms(schedule: RetrySchedule) -> int:
     return math.ceil(longest_delay_ms * (1 + schedule.jitter))
 
 
-def in_seconds_ms(duration_ms: int) -> int:
+def rounded_up_ms(duration_ms: int) -> int:
     """Round a duration up to whole seconds, in ms."""
     return math.ceil(duration_ms / 1000) * 1000
 
 
 def long_retention_findings(topics: Topics) -> Iterator[Finding]:
-    """Yield a warning for each tracked input that may need a record for longer than Kafka's default."""
+    """Yield a warning for each tracked input that may need records longer than Kafka's default.
+
+    A need of None is one without end.
+    """
     for input in topics.inputs.values():
         need_ms = longest_need_ms(input)
         if input.tracked and (need_ms is None or need_ms > KAFKA_DEFAULT_MS):
-            least = "-1" if need_ms is None else f"above {in_seconds_ms(need_ms)}, or -1"
+            least_retention = "-1" if need_ms is None else f"above {rounded_up_ms(need_ms)}, or -1"
             text = (
                 f"input {input.name} {_need_text(input, need_ms)}, and Kafka keeps records for"
-                f" {duration_text(KAFKA_DEFAULT_MS)} where a topic does not say: set its {RETENTION} {least};"
-                " `windhover topics check` looks whether it is so"
+                f" {duration_text(KAFKA_DEFAULT_MS)} where a topic does not say: set its {RETENTION}"
+                f" {least_retention}; `windhover topics check` looks whether it is so"
             )
             yield Finding(input.topic, Level.WARNING, text)
 
@@ -123,7 +126,7 @@ def short_retention(topics: Topics, infos: Mapping[str, TopicInfo]) -> Iterator[
         kept_ms = int(info.settings.get(RETENTION, "-1"))
         is_short = need_ms is None or kept_ms < need_ms
         if kept_ms >= 0 and is_short:
-            least_ms = -1 if need_ms is None else in_seconds_ms(need_ms)
+            least_ms = -1 if need_ms is None else rounded_up_ms(need_ms)
             text = _short_retention_text(input, kept_ms, need_ms)
             yield Finding(input.topic, Level.WARNING, text, f"{RETENTION}={least_ms}")
         # by size: how long that lasts depends on what is written
@@ -154,7 +157,7 @@ def _short_retention_text(input: Input, kept_ms: int, need_ms: int | None) -> st
     return (
         f"{retention_text} {_need_text(input, need_ms)}: one that is deleted before it is copied"
         f" becomes a dead letter without payload; set {RETENTION} above"
-        f" {in_seconds_ms(need_ms)}, or lower timeout or retry"
+        f" {rounded_up_ms(need_ms)}, or lower timeout or retry"
     )
 
 
@@ -163,12 +166,13 @@ def _need_text(input: Input, need_ms: int | None) -> str:
     if need_ms is None:
         return "may need a record without end (timeout: 0)"
     retry, timeout_text = input.retry, duration_text(input.timeout_ms)
-    # takeovers that count as attempts are among these
-    takeovers = 0 if retry.count_abandoned else retry.max_abandoned
+    # if takeovers use up attempts, `attempts_max` has them already
+    further_takeovers = 0 if retry.count_abandoned else retry.max_abandoned
     takeovers_text = ""
-    if takeovers:
-        takeovers_text = f", {takeovers} takeover" if takeovers == 1 else f", {takeovers} takeovers"
+    if further_takeovers:
+        noun = "takeover" if further_takeovers == 1 else "takeovers"
+        takeovers_text = f", {further_takeovers} {noun}"
     return (
-        f"may need a record for {duration_text(in_seconds_ms(need_ms))} ({retry.attempts_max} attempts of"
+        f"may need a record for {duration_text(rounded_up_ms(need_ms))} ({retry.attempts_max} attempts of"
         f" {timeout_text}{takeovers_text} and their back-off)"
     )

@@ -65,16 +65,21 @@ class RootNumbers:
         return Root(Source(int(sources[0])), Position(int(positions[0])))
 
     def roots(self, numbers: I64) -> tuple[I64, I64]:
-        """Return the source and the position of each number, in any order; a number may come twice."""
-        if not len(numbers):  # as of most kinds of roots in most batches
+        """Return the source and the position of each number; see the head of this module.
+
+        The numbers may be in any order, and come twice.
+        """
+        if not len(numbers):  # often: most kinds of roots are missing in most batches
             return numbers, numbers
         if (numbers[1:] >= numbers[:-1]).all():
-            # they ascend, so those of each run are neighbours: the bounds of the runs, which are
-            # few, are searched among the numbers
+            # They ascend, so those of each run are neighbours: the bounds of the runs, which are
+            # few, are searched among the numbers. `_bounds` has the number at which each run
+            # begins, so each length is how many of the numbers are in a run.
             lengths = np.diff(np.searchsorted(numbers, self._bounds))
             rows = np.repeat(np.arange(len(lengths)), lengths)
         else:  # each number is searched among the bounds of the runs
             rows = np.searchsorted(self._bounds, numbers, side="right") - 1
+        # `_shifts`: number minus position, by run
         return self._roots.table[rows, 0], numbers - self._shifts[rows]
 
     def find_roots(self, sources: I64, positions: I64) -> I64:

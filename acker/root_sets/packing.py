@@ -30,15 +30,18 @@ _SOURCE_BYTES: Final = 16
 def packed_table(table: I64) -> bytes:
     """Return the bytes of a canonical table of runs; `unpacked_table` reads them.
 
-    They have the steps from each border of runs to the next, in as few bytes each as the largest
-    step needs; the head of this module has the form.
+    They have the steps from each border of runs to the next, in as few bytes each (`width`) as
+    the largest step needs; the head of this module has the form.
     """
     sources, first_rows, run_counts = np.unique(table[:, 0], return_index=True, return_counts=True)
     # the borders of [100, 103) and [107, 109) are 100, 103, 107, 109: the steps to them are 100, 3,
-    # 4 and 2
+    # 4 and 2. So the row of a run has two steps: from the end of the run before it to its start,
+    # and to its end.
     borders = table[:, 1:].ravel()
     steps = np.diff(borders, prepend=0)
-    steps[2 * first_rows] = 0  # where a source begins has a field of its own
+    # the start of the first run of a source is written in full, by `table[first_rows, 1]`, so its
+    # step is 0
+    steps[2 * first_rows] = 0
     width = _width_of(int(steps.max()) if len(steps) else 0)
     arrays = (
         np.array([len(sources)], "<u4"),

@@ -35,8 +35,10 @@ class PositionSet:
     def of_positions(cls, positions: I64) -> PositionSet:
         """Return a set of positions, ``(n,)`` int64, in any order; one may come twice."""
         members = cls()
+        # 0 is any source: only starts and ends of the table are used
         table = table_of_positions(0, positions)
-        members._starts, members._ends = table[:, 1].tolist(), table[:, 2].tolist()
+        members._starts = table[:, 1].tolist()
+        members._ends = table[:, 2].tolist()
         members._size = sum(members._ends) - sum(members._starts)
         return members
 

@@ -17,9 +17,9 @@ from acker.root_sets.runs import (
     PositionRun,
     SourceRun,
     canonical,
-    combined,
     cut_by_block,
     flaw_of_table,
+    intersection_or_difference,
     order_flaw,
     rows_by_block,
     rows_within,
@@ -137,12 +137,12 @@ class RootSet:
     def __and__(self, other: RootSet) -> RootSet:
         if not self or not other:
             return NO_ROOTS
-        return _of_canonical(combined(self.table, other.table, IN_BOTH))
+        return _of_canonical(intersection_or_difference(self.table, other.table, IN_BOTH))
 
     def __sub__(self, other: RootSet) -> RootSet:
         if not self or not other:
             return self
-        return _of_canonical(combined(self.table, other.table, IN_FIRST_ALONE))
+        return _of_canonical(intersection_or_difference(self.table, other.table, IN_FIRST_ALONE))
 
     def __len__(self) -> int:
         lengths = self.table[:, 2] - self.table[:, 1]

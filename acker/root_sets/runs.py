@@ -4,21 +4,21 @@ A run is a half-open stretch of positions of one source: [start, end). A table o
 array with a row for each run: source, start, end. It is *canonical* if no run is empty, rows ascend, and
 between two runs of one source a position is left out. So a set of roots has one canonical table only.
 
-Intersection and difference walk along the edges of two tables. A run of the first one adds 1 where it begins
-and takes 1 away where it ends; a run of the second one does so with 2. The sum says what follows an edge, 1:
-positions of the first alone, 2: of the second alone, 3: of both, 0: of none:
+Intersection and difference walk along the borders of two tables. A run of the first one adds 1 where
+it begins and takes 1 away where it ends; a run of the second one does so with 2. The sum says what
+follows a border, 1: positions of the first alone, 2: of the second alone, 3: of both, 0: of none:
 
     first    0 ─────────── 10         20 ──── 30
     second         5 ──────────────── 20
 
-    edge     0     5       10         20      30
+    border   0     5       10         20      30
     step    +1    +2       -1      -2 +1      -1
     sum      1     3        2          1       0
 
-A run of the result begins at an edge whose sum counts where the one before it did not, and ends where that
-changes back. The difference counts 1 alone: it is [0, 5) and [20, 30). Edges at one position, as at 20, have
-one sum: that behind the last of them. Runs of one table that overlap are joined in the same way: each adds 1,
-and every sum but 0 counts.
+A run of the result begins at a border whose sum counts where the one before it did not, and ends where
+that changes back. The difference counts 1 alone: it is [0, 5) and [20, 30). Borders at one position,
+as at 20, have one sum: that behind the last of them. Runs of one table that overlap are joined in the
+same way: each adds 1, and every sum but 0 counts.
 """
 
 from __future__ import annotations
@@ -93,27 +93,30 @@ def canonical(table: I64) -> I64:
     overlaps = is_same_source & (table[1:, 1] < table[:-1, 2])
     if not overlaps.any():
         return _joined(table)
-    # Along the edges of [0, 10) and [5, 20), which are 0, 5, 10 and 20, the sums are 1, 2, 1 and 0: that is
+    # Along the borders of [0, 10) and [5, 20), which are 0, 5, 10 and 20, the sums are 1, 2, 1 and 0: that is
     # the run [0, 20).
     sources = np.tile(table[:, 0], 2)
-    edges = table[:, 1:].T.ravel()  # all starts, then all ends
+    borders = table[:, 1:].T.ravel()  # all starts, then all ends
     steps = np.repeat([1, -1], len(table))
     all_but_zero = np.arange(len(table) + 1) > 0
-    return _stretches(sources, edges, steps, all_but_zero)
+    return _stretches(sources, borders, steps, all_but_zero)
 
 
-def combined(first: I64, second: I64, counts: Flags) -> I64:
-    """Return the canonical table of the roots that are in two tables, or in the first alone.
+def intersection_or_difference(first: I64, second: I64, sums_in_result: Flags) -> I64:
+    """Return the canonical table of the roots in both tables, or in the first alone.
 
-    `counts` is `IN_BOTH` or `IN_FIRST_ALONE`. Both tables are canonical, and neither is empty.
+    `sums_in_result` is `IN_BOTH` or `IN_FIRST_ALONE`. Both tables are canonical, and neither is
+    empty.
     """
-    # of each run a start and an end: by the sum of the steps up to an edge, `_stretches` sees which
-    # tables have what follows the edge (see the head of this module)
+    # of each run a start and an end: by the sum of the steps up to a border, `_stretches` sees
+    # which tables have what follows the border (see the head of this module)
     run_counts = [len(first), len(second)]
+    # a run of the first table adds 1 at its start and -1 at its end, a run of the second 2 and -2
     steps = np.repeat([1, 2, -1, -2], run_counts * 2)
+    # in the order of `steps`: all starts, then all ends
     sources = np.concatenate([first[:, 0], second[:, 0]] * 2)
-    edges = np.concatenate([first[:, 1], second[:, 1], first[:, 2], second[:, 2]])
-    return _stretches(sources, edges, steps, counts)
+    borders = np.concatenate([first[:, 1], second[:, 1], first[:, 2], second[:, 2]])
+    return _stretches(sources, borders, steps, sums_in_result)
 
 
 def table_of_positions(source: int, positions: I64) -> I64:
@@ -216,11 +219,11 @@ def runs_between(start: int, end: int, positions: I64) -> list[PositionRun]:
     """
     if end - start == len(positions):  # as of a log without holes
         return []
-    # between the edges -1, 3, 4, 7 and 10 a part lies where they are more than one step apart
-    edges = np.concatenate(([start - 1], positions, [end]))
-    before_parts = np.flatnonzero(edges[1:] - edges[:-1] > 1)
-    starts = (edges[before_parts] + 1).tolist()
-    ends = edges[before_parts + 1].tolist()
+    # between the borders -1, 3, 4, 7 and 10 a part lies where they are more than one step apart
+    borders = np.concatenate(([start - 1], positions, [end]))
+    before_parts = np.flatnonzero(borders[1:] - borders[:-1] > 1)
+    starts = (borders[before_parts] + 1).tolist()
+    ends = borders[before_parts + 1].tolist()
     return list(map(PositionRun, starts, ends))
 
 
@@ -262,29 +265,29 @@ def _table_of_ascending(sources: int | I64, positions: I64, breaks: I64) -> I64:
     return _table(sources_of_runs, positions[firsts], positions[lasts] + 1)
 
 
-def _stretches(sources: I64, edges: I64, steps: I64, counts: Flags) -> I64:
-    """Return a canonical table of the stretches between edges of runs whose sum of steps counts.
+def _stretches(sources: I64, borders: I64, steps: I64, sums_in_result: Flags) -> I64:
+    """Return a canonical table of the stretches between borders of runs whose sum of steps counts.
 
-    The sum at an edge is that of the steps of all edges up to it, and is for the positions behind
-    it; see the head of this module.
+    The sum at a border is that of the steps of all borders up to it, and is for the positions
+    behind it; see the head of this module.
 
     Args:
-        sources: of each edge, in any order.
-        edges: the starts and ends of runs, at least one of each.
-        steps: what each edge adds to the sum, or takes away.
-        counts: for each possible sum whether it counts; 0 does not.
+        sources: of each border, in any order.
+        borders: the starts and ends of runs, at least one of each.
+        steps: what each border adds to the sum, or takes away.
+        sums_in_result: for each possible sum whether it counts; 0 does not.
     """
-    order = _order(sources, edges)
-    sources, edges = sources[order], edges[order]
+    order = _order(sources, borders)
+    sources, borders = sources[order], borders[order]
     sums = steps[order].cumsum()
-    is_last = np.ones(len(edges), np.bool_)  # of the edges at one position
-    is_last[:-1] = (edges[1:] != edges[:-1]) | (sources[1:] != sources[:-1])
-    does_count = np.concatenate(([False], counts[sums[is_last]]))
+    is_last = np.ones(len(borders), np.bool_)  # of the borders at one position
+    is_last[:-1] = (borders[1:] != borders[:-1]) | (sources[1:] != sources[:-1])
+    does_count = np.concatenate(([False], sums_in_result[sums[is_last]]))
     # a source begins and ends with a sum of 0, so the changes are a start, an end, a start, an end ...
     changes = np.flatnonzero(is_last)[does_count[1:] != does_count[:-1]]
     start_indices = changes[::2]
     end_indices = changes[1::2]
-    return _table(sources[start_indices], edges[start_indices], edges[end_indices])
+    return _table(sources[start_indices], borders[start_indices], borders[end_indices])
 
 
 def _table(sources: int | I64, starts: I64, ends: I64) -> I64:

@@ -35,7 +35,7 @@ class Bins:
         # by bin: the number of the step in which it was last written; the one
         # that was written longest ago comes first
         self._written_step_by_bin: dict[int, int] = {}
-        self._steps = 0  # how many steps were begun
+        self._step_count = 0  # how many steps were begun
         self._filling_bin = 0  # the number of the bin that gets further cohorts
         self._filling_bin_room = 0  # for how many more open roots that bin has room
 
@@ -54,7 +54,7 @@ class Bins:
         self._cohorts_by_bin.setdefault(bin_number, []).append(cohort)
         # A new bin counts as one that was written `REWRITE_STEPS` steps ago,
         # so that a step soon writes it.
-        self._written_step_by_bin.setdefault(bin_number, self._steps - REWRITE_STEPS)
+        self._written_step_by_bin.setdefault(bin_number, self._step_count - REWRITE_STEPS)
         self._filling_bin = bin_number
         cohort.bin_number = bin_number
 
@@ -72,25 +72,26 @@ class Bins:
             self._written_step_by_bin.pop(bin_number, None)
         return open_cohorts
 
-    def take_due_bins(self, changed: set[int]) -> set[int]:
+    def take_due_bins(self, changed_bins: set[int]) -> set[int]:
         """Begin a step; return the numbers of the bins that it writes, and record them as written.
 
-        They are the `changed` bins, and the bin that was written longest ago,
-        if that was more than `REWRITE_STEPS` steps ago. A changed bin may have
-        lost its last open root and be removed here; its number is returned all
-        the same, since the step has to remove its record of State.
+        They are the changed bins, and the bin that was written longest ago, if
+        that was more than `REWRITE_STEPS` steps ago. A changed bin may have no
+        open root any more; it may even be removed already. Its number is returned
+        all the same, since the caller has to remove its record of State.
         """
-        self._steps += 1
-        due_bins = set(changed)
+        self._step_count += 1
+        due_bins = set(changed_bins)
         oldest_bin = next(iter(self._written_step_by_bin), None)  # None: there is no bin
         if oldest_bin is not None:
-            steps_since = self._steps - self._written_step_by_bin[oldest_bin]
-            if steps_since > REWRITE_STEPS:
+            steps_since_written = self._step_count - self._written_step_by_bin[oldest_bin]
+            if steps_since_written > REWRITE_STEPS:
                 due_bins.add(oldest_bin)
+        # only bins that still exist: `remove_settled` may have removed a changed one
         for bin_number in due_bins & self._written_step_by_bin.keys():
             # removed and set again: so it becomes the last one in the order of the dict
             del self._written_step_by_bin[bin_number]
-            self._written_step_by_bin[bin_number] = self._steps
+            self._written_step_by_bin[bin_number] = self._step_count
         return due_bins
 
     def _choose_filling_bin(self, needed_roots: int) -> None:

@@ -215,7 +215,7 @@ class PartitionCore:
             self._quarantine(record, gap_flaw)
             return
         # 2. what all of its roots share
-        grace_ms = self.sessions.record_emission(session, init.now)
+        grace_ms = self.sessions.record_init_clock(session, init.now)
         timeout_ms = init.timeout_ms
         if timeout_ms > 0:  # 0 or less means that these roots never time out
             timeout_ms += grace_ms
@@ -254,22 +254,24 @@ class PartitionCore:
         A spout initialises without a gap what it reads. Positions that an
         init leaves out count as initialised: no spout would read them, and
         they would get no verdict. A gap counts if it has a whole acker block
-        (65,536 positions) of this acker partition: between two of its blocks
-        lie those of other partitions.
+        (65,536 positions) of this acker partition. A smaller one may be of other
+        partitions alone: their blocks lie between two of its blocks.
         """
         end_by_source: dict[int, int] = {}  # the first position behind the runs so far
         for run in init.runs:
             if not self._is_in_generation(init.group, run):
-                continue  # its roots are refused, whatever it leaves out
+                # its roots are refused later, so it initialises nothing and leaves nothing out
+                continue
             # a source is read from the position that its take names
             source_start = self.sessions.sources[run.source].from_
             end_before = end_by_source.get(run.source, self.ledger.watermark(run.source))
+            # the first position that the run may begin at without a gap
             first_allowed = max(end_before, source_start)
-            first_left_out = checks.left_out_block(
+            left_out_start = checks.start_of_left_out_block(
                 run.source, first_allowed, run.start, self.partition, self.partitions
             )
-            if first_left_out is not None:
-                positions_text = f"from {first_left_out} on, before {run.start}"
+            if left_out_start is not None:
+                positions_text = f"from {left_out_start} on, before {run.start}"
                 return f"it leaves out positions of source {run.source} {positions_text}"
             end_by_source[run.source] = max(first_allowed, run.end)
         return ""
@@ -357,10 +359,11 @@ class PartitionCore:
         self._apply_sweep(sweep)
 
     def _apply_sweep(self, records: Sequence[Record]) -> None:
-        """Apply some records of contributions: their repeats, then absent roots, then XOR values.
+        """Apply a sweep, some records of contributions, in three rounds over all of them.
 
-        A repeat with other content fails its roots. In this order FAILED goes
-        before ABSENT, and ABSENT before ACKED.
+        The rounds are fails of repeated records, then absent roots, then XOR values.
+        Each root gets its first verdict only: so FAILED goes before ABSENT, and
+        ABSENT before ACKED.
         """
         # 1. accept what is new; this fails the roots of repeats with other content
         accepted_records: list[_AcceptedAcks] = []
@@ -368,15 +371,18 @@ class PartitionCore:
             event = self._decode_acks(record)
             if isinstance(event, Acks):
                 session = Session(event.group, event.epoch, event.session)
-                contribution = self._mark_and_unpack(record, session, event)
+                contribution = self._unpack_and_mark(record, session, event)
+                # None: it was quarantined, or was applied before
                 if contribution is not None:
                     # where a restart finds the record: its offset, and the bytes to read before it
                     pin = Pin(record.offset, self.ack_bytes)
                     accepted_records.append(_AcceptedAcks(session, event, contribution, pin))
+                    # headers about late rows and about calls that passed
                     self._forward_notes(record, session)
             # None: it cannot be decoded, and `_decode_acks` has seen to it
             elif event is not None:
                 self._quarantine(record, f"{type(event).__name__} does not belong into this topic")
+            # of every record, also one that is not applied
             self.ack_bytes += read_cost_bytes(record.value)
             self.ack_next = record.offset + 1
         # 2. settle the roots that the records call absent
@@ -435,14 +441,14 @@ class PartitionCore:
             return None, checks.OUTSIDE
         return contribution, ""
 
-    def _mark_and_unpack(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
-        """Mark a record as applied, and return its contributions; None: they must not be applied.
+    def _unpack_and_mark(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
+        """Return the contributions of a record, and mark it as applied.
 
-        A record with a flaw is quarantined. A repeat is counted, or fails its
-        roots; see `_record_why_not_applied`.
+        None: they must not be applied. A record with a flaw is quarantined and not marked. What
+        happens to one that is not NEW, such as a repeat, `_record_why_not_applied` says.
         """
         contribution, flaw = self.unpack_contributions(acks, record.timestamp_ms)
-        if contribution is None:
+        if contribution is None:  # only then is `flaw` not empty
             self._quarantine(record, flaw)
             return None
         seen = self.compare_and_mark_acks(record, session, acks)
@@ -524,7 +530,7 @@ class PartitionCore:
         self.ack_next = max(self.ack_next, ack_next)
         # A restart may have read verdicts before the inits of their roots. The ledger keeps these
         # verdicts until the inits are read that were in the log at the restart.
-        if self.ledger.ahead_pin and self.init_next >= self.ahead_inits_end:
+        if self.ledger.first_pin_without_init and self.init_next >= self.ahead_inits_end:
             self.ledger.forget_verdicts_ahead()
 
     def apply_reached_ticks(self) -> bool:
@@ -545,17 +551,20 @@ class PartitionCore:
         return has_applied
 
     def _complete_takeover(self, take: QueuedTick) -> None:
-        """Abandon the roots of all other sessions of a group, and answer its new owner."""
+        """Abandon the roots of all other sessions of a group, forget these sessions, and answer the
+        session that sent the take.
+        """
         session = take.session
+        # by the new owner's clock: the clocks of the others are forgotten below
         decided_at_ms = self.sessions.clock(session).counted_ms
         group = self.sessions.groups[session.group]
         # a session may have marks, a clock or open roots without the others
         acked_sessions = self.ack_marks.latest.sessions(session.group)
-        marked_sessions = acked_sessions | self.fail_marks.sessions(session.group)
+        sessions_with_marks = acked_sessions | self.fail_marks.sessions(session.group)
         sessions_with_roots = set(self.ledger.sessions(session.group))
-        for former in marked_sessions | group.clocks.keys() | sessions_with_roots:
-            # All others are lower, save one whose epoch was higher than any
-            # session's can be.
+        for former in sessions_with_marks | group.clocks.keys() | sessions_with_roots:
+            # The others are lower sessions. One may be higher: a former owner
+            # whose epoch no session can have, see `Sessions.rank`.
             if former != session:
                 self.ledger.abandon(former, decided_at_ms)
                 self.ack_marks.forget(former)
@@ -570,14 +579,15 @@ class PartitionCore:
     def _answers(self, session: Session, former_clock_ms: int | None) -> list[Taken]:
         """Return the answer to a session that owns its group now, in parts that each fit into a record.
 
-        `former_clock_ms` is what the former owner's clock showed; None for a
-        restart: its answer has its own clock.
+        `former_clock_ms` is what the clock of the former owner showed. None: the
+        session owned the group already and has restarted. Then the answer has the
+        session's own clock.
         """
-        clock_ms = former_clock_ms
-        if clock_ms is None:
-            clock_ms = self.sessions.clock(session).read_ms
+        own_clock_ms = self.sessions.clock(session).read_ms
+        clock_ms = own_clock_ms if former_clock_ms is None else former_clock_ms
         run_rows = ((_OPEN_LIST, run, RUN_BYTES) for run in self.ledger.open_runs(session))
         source_rows = self._source_rows(session.group)
+        # 2: each part has two lists, its sources and its open runs
         parts = split_into_records(2, chain(source_rows, run_rows))
         if not parts:  # a group without sources gets an answer, too
             parts = [((), ())]
@@ -587,8 +597,8 @@ class PartitionCore:
                 group=session.group,
                 session=session.id,
                 epoch=session.epoch,
-                asked_by=session.id,
-                refused="",
+                asked_by=session.id,  # the owner has sent the take itself
+                refused="",  # it is no refusal
                 part=part_number,
                 parts=len(parts),
                 clock=clock_ms,
@@ -620,14 +630,14 @@ class PartitionCore:
     def move_verdict_end(self, verdicts: Sequence[bytes]) -> None:
         """Move the end of the verdict log behind what a committed transaction appended.
 
-        `verdicts` are its records, encoded. That is an offset for each record, and one for
-        Kafka's marker of the transaction.
+        `verdicts` are its records, encoded. Each record takes one offset, and Kafka's marker of
+        the transaction one more.
         """
         if not verdicts:  # nothing was appended, not even a marker
             return
-        offset, size_bytes = self.ledger.verdict_next
+        offset, size_bytes = self.ledger.verdict_end_pin
         added_bytes = sum(read_cost_bytes(verdict) for verdict in verdicts)
-        self.ledger.verdict_next = Pin(offset + len(verdicts) + 1, size_bytes + added_bytes)
+        self.ledger.verdict_end_pin = Pin(offset + len(verdicts) + 1, size_bytes + added_bytes)
 
     def report_passed_over(self, record: Record, why: str) -> None:
         """Count and report a record that a restart cannot use and does not need."""

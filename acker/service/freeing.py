@@ -130,7 +130,7 @@ def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
     initialised is missing. Raises `UsageError`: the last generation is used, so
     that none can follow.
     """
-    generations: dict[int, int] = {}
+    generation_by_source: dict[int, int] = {}
     for claim in claims:
         for source, generation in claim.initialised.items():
             if generation >= GENERATION_MAX:
@@ -138,18 +138,19 @@ def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
                     f"of input id {claim.input_id} positions of the last generation, {GENERATION_MAX:,}, are"
                     " initialised, so that nothing can follow; give the input a new id in topics.yaml"
                 )
-            # acker partitions may have come to different generations: the
-            # highest counts
-            generations[source] = max(generation + 1, generations.get(source, 0))
-    return generations
+            # acker partitions may have come to different generations: the highest counts
+            generation_by_source[source] = max(generation + 1, generation_by_source.get(source, 0))
+    return generation_by_source
 
 
-def remove_claims(core: PartitionCore, claims: Iterable[Claim], generations: Mapping[int, int]) -> None:
+def remove_claims(
+    core: PartitionCore, claims: Iterable[Claim], generation_by_source: Mapping[int, int]
+) -> None:
     """Free the input ids of some claims in an acker partition, and abandon the open roots of
     their sources.
 
-    `core` is the acker partition. `generations` are by source, as
-    `next_generations` returns them: there the sources go on.
+    `core` is the acker partition. `generation_by_source` has the generations in which the
+    sources go on, as `next_generations` returns them.
     """
 
     def session_time_ms(session: Session) -> int:
@@ -159,7 +160,7 @@ def remove_claims(core: PartitionCore, claims: Iterable[Claim], generations: Map
     for claim in claims:
         # before `free_sources`: an open root has a session only as long as a group has its source
         core.ledger.abandon_sources(set(claim.sources), session_time_ms)
-        core.sessions.free_sources(claim.sources, generations)
+        core.sessions.free_sources(claim.sources, generation_by_source)
 
 
 def forget_groups(core: PartitionCore, names: Collection[str]) -> list[str]:
@@ -226,45 +227,55 @@ class Freeing:
             Fenced: an acker took a partition back, time and again.
             UsageError: something more was initialised meanwhile: read the claims again.
         """
-        generations = next_generations(claims)
+        generation_by_source = next_generations(claims)
         changed_count = 0
         for partition in range(self.partitions):
-            if self._free_with_retries(partition, is_to_free, generations, groups):
+            if self._free_with_retries(partition, is_to_free, generation_by_source, groups):
                 changed_count += 1
         return changed_count
 
     def _free_with_retries(
-        self, partition: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
+        self,
+        partition: int,
+        is_to_free: IsToFree,
+        generation_by_source: Mapping[int, int],
+        groups: Collection[str],
     ) -> bool:
         """Free input ids and forget groups in an acker partition.
 
-        Returns whether it had any of them. The arguments are those of `_free_once`.
-        It is tried again while the acker takes the partition back, `TRIES` times in
-        all; the last try raises `Fenced` or `Aborted`.
+        Returns whether it had any of them. If the acker takes the partition back
+        meanwhile, it is tried again, `TRIES` times in all; the last try raises
+        `Fenced` or `Aborted`. `is_to_free` is true of the input ids to free, by id
+        and group; `generation_by_source` has the generation in which a source goes
+        on; `groups` are those to forget.
         """
         for _ in range(TRIES - 1):
             try:
-                return self._free_once(partition, is_to_free, generations, groups)
+                return self._free_once(partition, is_to_free, generation_by_source, groups)
             except (Fenced, Aborted):
                 continue
-        return self._free_once(partition, is_to_free, generations, groups)
+        return self._free_once(partition, is_to_free, generation_by_source, groups)
 
     def _free_once(
-        self, partition: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
+        self,
+        partition: int,
+        is_to_free: IsToFree,
+        generation_by_source: Mapping[int, int],
+        groups: Collection[str],
     ) -> bool:
-        """Become the owner of an acker partition, restore it, change it, and write its State.
+        """Take an acker partition over from its acker, restore it, change it, and write State.
 
-        It frees the input ids for which `is_to_free` is true of the id and its
-        group, and removes those of `groups` that have no source any more. Returns
-        whether there was anything to remove; else nothing is written.
+        Freed are the input ids of groups for which `is_to_free(input_id, group)` is
+        true; removed are those of `groups` that have no source any more. Returns
+        whether there was anything to remove; without that nothing is written.
 
         Args:
-            generations: by source, where freed sources go on, as `free` has decided it.
+            generation_by_source: by source, where freed sources go on, as `free` has decided it.
 
         Raises:
             Fenced: the acker took the partition back.
             Aborted: the transaction with State was aborted.
-            UsageError: more was initialised than `generations` allow for.
+            UsageError: more was initialised than `generation_by_source` allows for.
         """
         transactions = self.log.transactions(f"{self.group}-{partition}")
         with closing(transactions):
@@ -279,14 +290,14 @@ class Freeing:
             for source, generation in next_generations(claims).items():
                 # the generations were decided before this partition was ours: a session may have
                 # initialised positions of a later one since
-                if generation > generations.get(source, 0):
+                if generation > generation_by_source.get(source, 0):
                     raise UsageError(
                         f"a session goes on with source {source} of input id {input_id_of(source)}: stop it,"
                         " and repeat the command"
                     )
-            remove_claims(core, claims, generations)
-            forgotten = forget_groups(core, groups)
-            if not claims and not forgotten:
+            remove_claims(core, claims, generation_by_source)
+            forgotten_groups = forget_groups(core, groups)
+            if not claims and not forgotten_groups:
                 return False
             owned_partition = PartitionAcker(core, transactions, self.topics, self.limits, state_codec())
             owned_partition.write()  # the changed State, and the verdicts of what was abandoned

@@ -25,7 +25,7 @@ from acker.kafka.port import Headers, Outgoing, Record, TopicPartition, Transact
 from acker.ledger.output import AckerEvent, AckerEventKind, StepOutput
 from acker.service.core import PartitionCore
 from acker.service.passed_over import WHY_HEADER
-from acker.service.snapshot import carried_of, carry_old_cohorts, take_snapshot
+from acker.service.snapshot import carried_bin, carry_old_cohorts, take_snapshot
 from acker.service.state import (
     BIN_PART,
     FILLING_SHARE,
@@ -116,23 +116,33 @@ class PartitionAcker:
         limits: AckerLimits,
         state_codec: Codec[Stored],
     ) -> None:
-        """Begin with nothing to write; `core` is new, or as a restore has made it."""
+        """Begin with nothing to write.
+
+        `core` is a new one, or one that a restore returned. `transactions` are those of the
+        partition's owner: `init` was called already.
+        """
         self.core = core
-        self.unwritten_since_ms: int | None = None
-        self.quarantine_form = QuarantineForm.WHOLE
-        self.has_quarantined = False
-        self._has_read_acks = False  # whether contributions or fails were read since the last commit
         self._transactions = transactions
         self._topics = topics
-        self.needed_offsets: dict[TopicPartition, int] = {}
-        self.read_offsets = self._current_read_offsets()
         self._limits = limits
         self._state_codec = state_codec
+
+        # what these mean: see the class
+        self.unwritten_since_ms: int | None = None
+        self.why_full = ""  # empty: State is not full
+        self.needed_offsets: dict[TopicPartition, int] = {}  # empty until the first commit
+        self.read_offsets = self._current_read_offsets()
+        self.quarantine_form = QuarantineForm.WHOLE
+        self.has_quarantined = False
+
+        # whether contributions or fails were read since the last commit
+        self._has_read_acks_or_fails = False
         self._last_restore: LastRestore | None = None  # None: it was not timed yet
-        self._has_written_restore = False  # whether the last State has it
-        self.why_full = ""
-        self._ranges_when_full = 0  # how many ranges State had when it was measured as full
-        self._is_filling = False  # whether State was reported to take much of a limit
+        # whether the last State that was written has `_last_restore`
+        self._has_written_restore = False
+        self._range_count_when_full = 0  # how many ranges State had when it was measured as full
+        # whether State is reported as half full (FILLING), and was not clearly below since
+        self._is_filling = False
 
     @property
     def is_quiet(self) -> bool:
@@ -141,11 +151,11 @@ class PartitionAcker:
         has_work = core.ledger.open_count or core.sessions.queue
         return self.unwritten_since_ms is None and not has_work
 
-    def record_change(self, now_ms: int, *, has_read_acks: bool) -> None:
+    def record_change(self, now_ms: int, *, has_read_acks_or_fails: bool) -> None:
         """Record that a step changed the core, and whether it read more than inits and ticks."""
         if self.unwritten_since_ms is None:
             self.unwritten_since_ms = now_ms
-        self._has_read_acks |= has_read_acks
+        self._has_read_acks_or_fails |= has_read_acks_or_fails
 
     def record_restore(self, took_ms: int, now_ms: int) -> None:
         """Record how long the restore took, which ended at `now_ms`: State says it from now on."""
@@ -163,11 +173,11 @@ class PartitionAcker:
         since_ms = self.unwritten_since_ms
         if since_ms is None:
             return self._must_write_restore(now_ms)
-        if self.why_full and self.core.ledger.ranges >= self._ranges_when_full:
+        if self.why_full and self.core.ledger.ranges >= self._range_count_when_full:
             return False  # to measure a large State takes a second, and it has not become smaller
         # a clock that was set back makes it late, too
         is_late = not 0 <= now_ms - since_ms < self._limits.put_off_ms
-        return is_late or self._has_read_acks or self.core.has_output
+        return is_late or self._has_read_acks_or_fails or self.core.has_output
 
     def _must_write_restore(self, now_ms: int) -> bool:
         """Return whether State is written only to say when the partition was restored.
@@ -232,11 +242,12 @@ class PartitionAcker:
 
         Raises:
             Aborted: the transaction was aborted; restore the partition.
-            RecordRefused: the same, since the broker refuses a record; if `has_quarantined`, copy less of
-                such records then.
+            RecordRefused: an `Aborted`, too: the broker refuses a record. If `has_quarantined`, the
+                quarantined records may be the cause: reduce `quarantine_form` before the next try.
             Fenced: another process owns the partition; give it up.
             Unreachable: the transaction may have committed or not; restore the partition.
         """
+        # a write without records comes from a full State: there is no transaction then
         if write.records:
             self._write_in_transaction(write.records)
 
@@ -255,12 +266,12 @@ class PartitionAcker:
         core.move_verdict_end([*output.verdicts, *note_values])
         self._has_written_restore = write.has_restore
         self.unwritten_since_ms = None
-        self._has_read_acks = False
+        self._has_read_acks_or_fails = False
         core.ledger.counts.transactions += 1
         verdict_place = TopicPartition(self._topics.verdict, core.partition)
         first_verdict_offset = write.first_verdict_offset
         if first_verdict_offset < 0:  # a restart needs none of those that are written by now
-            first_verdict_offset = core.ledger.verdict_next.offset
+            first_verdict_offset = core.ledger.verdict_end_pin.offset
         ack_place = TopicPartition(self._topics.ack, core.partition)
         self.needed_offsets = {
             **self.read_offsets,
@@ -276,18 +287,19 @@ class PartitionAcker:
         return output
 
     def _keep_output_since_full(self, size: StateSize) -> PreparedWrite:
-        """Return a write without records, since State is too large.
+        """Return a write without records, since State is too large to be written: `size`.
 
-        An event says so, only at the first time. `size` is that of the State.
-        From now on `why_full` has the reason.
+        The output stays in the core. `why_full` is the reason from now on. The write has an event
+        the first time only.
         """
         was_full = bool(self.why_full)
         self.why_full = (
             f"State would have {size}. Verdicts are held back until there is room, by acks or timeouts:"
             f" {FULL_CURE}"
         )
-        self._ranges_when_full = size.ranges
-        self.has_quarantined = False
+        # `must_write` does not measure State again before it has fewer ranges
+        self._range_count_when_full = size.ranges
+        self.has_quarantined = False  # this write copies no record to the quarantine
         events: list[AckerEvent] = []
         if not was_full:
             events.append(AckerEvent(AckerEventKind.FULL, self.core.partition, self.why_full))
@@ -341,7 +353,7 @@ class PartitionAcker:
             cohorts = core.bins.remove_settled(bin_number)
             part = None
             if cohorts:  # those that have open roots
-                part = bin_part(self._state_codec, core.partition, bin_number, carried_of(cohorts))
+                part = bin_part(self._state_codec, core.partition, bin_number, carried_bin(cohorts))
             numbered_parts.append((BIN_PART + bin_number, part))
         return numbered_parts
 
@@ -424,13 +436,14 @@ class PartitionAcker:
     def _write_in_transaction(self, records: Sequence[Outgoing]) -> None:
         """Write records in one transaction, and wait until it has committed.
 
-        Raises what `write_transaction` raises. All others are in the log before State is sent: a
-        delayed request to commit may commit a part of the transaction, and State without the
-        verdicts that it counts on would lose them.
+        Raises what `write_transaction` raises. All other records are in the log before State is
+        sent. A delayed request to commit may commit a part of the transaction. If that part were
+        State without its verdicts, these would be lost.
         """
         timeout_ms = self._limits.operation_ms
         self._transactions.begin()
         self._transactions.send_all(record for record in records if record.topic != self._topics.state)
         self._transactions.flush(timeout_ms)
+        # now the log has all that State counts on
         self._transactions.send_all(record for record in records if record.topic == self._topics.state)
         self._transactions.commit(timeout_ms)

@@ -75,10 +75,10 @@ def passed_over_mark(place: TopicPartition, offset: int, why: str, by: str, unti
 
 def is_mark(record: Record) -> bool:
     """Return whether a record is a mark: an operator wrote it, so it is no garbage itself."""
-    return marked_offset(record) is not None
+    return offset_to_pass_over(record) is not None
 
 
-def marked_offset(record: Record) -> int | None:
+def offset_to_pass_over(record: Record) -> int | None:
     """Return the offset of the record that a mark is about; None for a record that is no mark."""
     key = record.key
     if key is None or record.value is None or not key.startswith(PASSED_OVER):
@@ -86,12 +86,15 @@ def marked_offset(record: Record) -> int | None:
     return _number(key[len(PASSED_OVER) :])
 
 
-def marked_offsets(record: Record) -> range:
-    """Return all offsets that a mark is about; an empty range for a record that is no mark."""
-    first_offset = marked_offset(record)
+def offsets_to_pass_over(record: Record) -> range:
+    """Return the offsets that an operator's mark lets readers pass over.
+
+    An empty range: the record is no mark.
+    """
+    first_offset = offset_to_pass_over(record)
     if first_offset is None:
         return range(0)
-    # a mark for one offset has no such header
+    # a mark for one offset has no `UNTIL_HEADER`; a wrong end counts as one offset, too
     end_offset = _number(dict(record.headers).get(UNTIL_HEADER) or b"") or 0
     return range(first_offset, max(first_offset + 1, end_offset))
 
@@ -107,26 +110,27 @@ def _number(digits: bytes) -> int | None:
 def is_passed_over(log: Log, record: Record, *, wait_ms: int) -> bool:
     """Return whether the log has a mark that lets all pass over a record."""
     place = TopicPartition(record.topic, record.partition)
-    return _end_of_mark(log, place, record.offset, wait_ms) is not None
+    return _end_behind_mark(log, place, record.offset, wait_ms) is not None
 
 
 def damage_handler(log: Log, wait_ms: int = WAIT_MS) -> OnDamage:
     """Return the function that readers of ack topics call at each damaged batch.
 
-    It searches for an operator's mark, a later record that lets all pass over
-    the batch, and returns the offset behind what the mark is for: the reader goes
-    on there. Without a mark it raises `Damaged` with the way out.
+    If an operator has written a mark for the batch (see the head of this module),
+    it returns the offset behind the offsets that the mark names: the reader goes
+    on there. If not, it raises `Damaged` with the way out.
     """
 
-    def offset_to_read_on(damage: Damaged) -> int | None:
+    # `OnDamage` allows None, too; this one never returns it
+    def offset_behind_damage(damage: Damaged) -> int:
         """Return where the mark of a damaged batch ends; raise the damage if there is no mark."""
         place = TopicPartition(damage.topic, damage.partition)
-        end_offset = _end_of_mark(log, place, damage.first, wait_ms)
+        end_offset = _end_behind_mark(log, place, damage.first, wait_ms)
         if end_offset is None:
             raise damage.with_cure(DAMAGE_CURE) from damage
         return end_offset
 
-    return offset_to_read_on
+    return offset_behind_damage
 
 
 def read_ack_topic(
@@ -164,7 +168,7 @@ def read_ack_topic(
     )
 
 
-def _end_of_mark(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> int | None:
+def _end_behind_mark(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> int | None:
     """Find an operator's mark, which lets all pass over one offset; return where its offsets end.
 
     None: there is no mark. A mark is a later record of the same partition, for one offset or
@@ -185,7 +189,7 @@ def _end_of_mark(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> 
             on_damage=pass_damage,
         )
         for record in piece:
-            marked = marked_offsets(record)
+            marked = offsets_to_pass_over(record)
             if offset in marked:
                 return marked.stop
         if piece_end - piece_records <= offset + 1:

@@ -40,7 +40,7 @@ from acker.service.state import (
     LastState,
     State,
     Stored,
-    disagreement_unless_sound,
+    damaged_state_as_disagreement,
     first_verdict_to_read,
     read_last_state,
 )
@@ -116,7 +116,7 @@ class Restore:
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
         core.cluster_id = self.log.cluster_id()
         # 1. State; without one the partition is new, and its logs must have no verdict
-        with disagreement_unless_sound(TopicPartition(self.topics.state, partition)):
+        with damaged_state_as_disagreement(TopicPartition(self.topics.state, partition)):
             last_state = self._read_state(partition)
             state = last_state.state if last_state else None
             if last_state is not None:
@@ -129,13 +129,14 @@ class Restore:
         else:
             # 2. verdicts
             self._settle_logged_roots(core, state, verdict_place, verdict_end)
-            if core.ledger.ahead_pin:  # there are verdicts of roots whose inits are not read yet
+            # there are verdicts of roots whose inits are not read yet
+            if core.ledger.first_pin_without_init:
                 init_place = TopicPartition(self.topics.init, partition)
                 core.ahead_inits_end = self.log.ends([init_place])[init_place]
             # 3. contributions
             self._refold_contributions(core, state)
         # the next verdict gets this offset; the bytes that were read up to it stay
-        core.ledger.verdict_next = Pin(verdict_end, core.ledger.verdict_next.bytes)
+        core.ledger.verdict_end_pin = Pin(verdict_end, core.ledger.verdict_end_pin.bytes)
         # the ledger has collected what it settled: drop that, since the log has these verdicts
         core.ledger.take_settled()
         return core
@@ -210,7 +211,7 @@ class Restore:
             if verdicts is not None:
                 core.ledger.settle_logged(verdicts, Pin(record.offset, bytes_read))
             bytes_read += read_cost_bytes(record.value)
-        core.ledger.verdict_next = Pin(end, bytes_read)
+        core.ledger.verdict_end_pin = Pin(end, bytes_read)
 
     def _verdicts_of(self, core: PartitionCore, record: Record) -> Verdicts | None:
         """Return the verdicts of a record of the verdict topic; None if it has none that count.
@@ -280,14 +281,15 @@ class Restore:
         A record that was quarantined when it was read first changes nothing, and
         so does a repeat.
         """
-        # 1. what was quarantined or counted as a repeat, by the same checks
+        # 1. leave out what the acker left out when it read the record first, by the same checks:
+        # records that it quarantined, and repeats
         if wrong_headers(record):
             return
         try:
             acks = self.codec.decode(record.value)
         except CodecError:
             return
-        if not isinstance(acks, Acks):
+        if not isinstance(acks, Acks):  # another kind of record, which was quarantined
             return
         contribution, _ = core.unpack_contributions(acks, record.timestamp_ms)
         if contribution is None:
@@ -295,9 +297,10 @@ class Restore:
         session = Session(acks.group, acks.epoch, acks.session)
         if core.compare_and_mark_acks(record, session, acks) is not Seen.NEW:
             return
-        # 2. apply it; the pin is its place in the log
+        # 2. apply it. Its pin is its offset, and how many bytes of the log were read before it.
         pin = Pin(record.offset, core.ack_bytes)
         core.ledger.refold(session, contribution, pin)
+        # roots whose deadline the record moves, since Spark's state holds a tuple of them
         if acks.touched:
             touched_positions = distinct(positions(acks.touched))
             core.ledger.retouch(session, acks.source, touched_positions, acks.touched_at, pin)

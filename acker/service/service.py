@@ -189,13 +189,14 @@ class AckerService:
         # All mappings are by partition.
         self._owned_ackers: dict[int, PartitionAcker] = {}
         self._writes = WritesUnderWay(log, clock_ms)
-        self._fencings: dict[int, FencingUnderWay] = {}
+        self._fencing_by_partition: dict[int, FencingUnderWay] = {}
         self._assigned_count = 0  # how many partitions the group has assigned to us
         # when another owner fenced us; such a partition is not tried for the limit `fenced_ms`
         self._fenced_at_ms: dict[int, int] = {}
         self._silent_partitions = SilentPartitions(LEFT_ALONE_MS, self._limits.unreachable_ms)
-        # then by the name of a log that has no leader: why, in words that follow its name
-        self._troubles_by_partition: dict[int, dict[str, str]] = {}
+        # by acker partition, then by the name of a log that has no leader: why, in words that
+        # follow its name; an empty inner dict: the next restore checks which log it is
+        self._trouble_texts_by_partition: dict[int, dict[str, str]] = {}
         self._failed_commits: dict[int, int] = {}  # how many failed one after the other
         # how much is copied of what a partition quarantines; one that may copy all is missing
         self._quarantine_forms: dict[int, QuarantineForm] = {}
@@ -249,7 +250,7 @@ class AckerService:
             self._write_last()
             # partitions whose former owner is fenced while we leave: nothing of them was restored
             # yet
-            for fencing_under_way in self._fencings.values():
+            for fencing_under_way in self._fencing_by_partition.values():
                 self._name_operation("leaving a partition that was not taken over yet")
                 with suppress(WindhoverError):  # another process is the owner by now
                     fencing_under_way.fencing.result()
@@ -305,16 +306,17 @@ class AckerService:
             restored=self._restored_count,
             restored_ms=self._restored_ms,
             verdicts=self._tally.copy(),
-            standing=self._standing(),
+            standing=self._reason_by_standing_place(),
         )
 
-    def _standing(self) -> dict[str, str]:
-        """Return the partitions of ack topics that do not go on, by name, each with a sentence why.
+    def _reason_by_standing_place(self) -> dict[str, str]:
+        """Return by name, like ``_ack_init/3``, the partitions of ack topics that do not go on.
 
-        A name is like ``_ack_init/3``.
+        Each has a sentence that says why. There are three reasons: a log goes on and its reader
+        does not, a log has no leader, State is full.
         """
         reasons_by_name = {standing.name: str(standing) for standing in self._reader.standing()}
-        for troubles in self._troubles_by_partition.values():
+        for troubles in self._trouble_texts_by_partition.values():
             reasons_by_name |= {name: f"{name} {text}" for name, text in troubles.items()}
         for partition, acker in self._owned_ackers.items():
             if acker.why_full:
@@ -405,14 +407,16 @@ class AckerService:
         fetched = self._reader.take_ready(partition)
         core.read_inits(fetched.inits)
         core.apply_fails(fetched.fails)
+        # before the records are applied, so that their verdicts have the times of first emissions
         self._tally.record_headers(fetched.acks)
         core.apply_acks(fetched.acks)
         offsets = self._reader.taken_offsets(partition)
         core.move_next_offsets(init_next=offsets.init, fail_next=offsets.fail, ack_next=offsets.ack)
-        has_read_acks = bool(fetched.fails or fetched.acks)
-        has_read = has_read_acks or bool(fetched.inits)
+        has_read_acks_or_fails = bool(fetched.fails or fetched.acks)
+        has_read = has_read_acks_or_fails or bool(fetched.inits)
         if has_read:
-            self._owned_ackers[partition].record_change(now_ms, has_read_acks=has_read_acks)
+            acker = self._owned_ackers[partition]
+            acker.record_change(now_ms, has_read_acks_or_fails=has_read_acks_or_fails)
         return has_read
 
     def _set_barriers(self, ready_ackers: Iterable[PartitionAcker]) -> None:
@@ -434,7 +438,7 @@ class AckerService:
         """Apply the ticks and takes whose barrier is reached; return whether there were any."""
         has_applied = acker.core.apply_reached_ticks()
         if has_applied:
-            acker.record_change(now_ms, has_read_acks=False)
+            acker.record_change(now_ms, has_read_acks_or_fails=False)
         return has_applied
 
     def _commit(self, due: list[PartitionAcker], now_ms: int) -> None:
@@ -468,20 +472,22 @@ class AckerService:
         """
         overdue_partitions = self._writes.overdue(self._limits.hung_ms)
         if overdue_partitions:
-            # past all their deadlines: this thread waits, so that its watchdog sees that they hang
+            # Past all their deadlines, so they hang. This thread waits longer than the limit of its
+            # watchdog, `hung_ms`, so that the watchdog reports it.
             self._name_operation(f"committing {_partitions_text(overdue_partitions)}")
             self._writes.wait(overdue_partitions, 2 * self._limits.hung_ms)
         finished = self._writes.take_finished_outcomes()
-        # to handle an error may raise it, so all that was written is recorded first
-        failed: list[tuple[int, WindhoverError]] = []
+        # Handling an error may raise it. So first all outputs that were written are recorded.
+        partitions_and_errors: list[tuple[int, WindhoverError]] = []
         for acker, outcome in finished:
             partition = acker.core.partition
+            # `_commit` has paused it if its transaction took long
             self._reader.resume(partition)
             if isinstance(outcome, WindhoverError):
-                failed.append((partition, outcome))
+                partitions_and_errors.append((partition, outcome))
                 continue
             self._record_commit(acker, outcome, now_ms)
-        for partition, error in failed:
+        for partition, error in partitions_and_errors:
             self._handle_failed_commit(partition, error, now_ms)
         return bool(finished)
 
@@ -512,7 +518,7 @@ class AckerService:
             self._give_up_for(partition, AckerEventKind.FENCED, error)
         elif isinstance(error, PartitionStands):  # it is restored again, however often
             # without a name yet: the next restore looks for the logs without a leader
-            self._troubles_by_partition[partition] = {}
+            self._trouble_texts_by_partition[partition] = {}
             self._give_up_for(partition, AckerEventKind.STANDS, error)
         elif isinstance(error, Aborted | Unreachable):
             if isinstance(error, RecordRefused) and self._owned_ackers[partition].has_quarantined:
@@ -544,13 +550,13 @@ class AckerService:
         # 1. ask the group; the wait is for a first assignment
         wait_ms = 0 if self._owned_ackers else self._limits.poll_ms
         assigned_partitions = self._membership.poll(wait_ms)
-        self._partition_counts.require(assigned_partitions)
+        self._partition_counts.require(assigned_partitions)  # raises if a number is not below N
         self._assigned_count = len(assigned_partitions)
         self._record_restore_times(assigned_partitions, now_ms)
         # 2. give up what others have; one whose transaction is under way when that is over
         ready_partitions = _partitions_of(self._ready_ackers())
-        gone = [partition for partition in ready_partitions if partition not in assigned_partitions]
-        for partition in gone:
+        taken_back = [number for number in ready_partitions if number not in assigned_partitions]
+        for partition in taken_back:
             self._give_up(partition)
             self._report(AckerEvent(AckerEventKind.LOST, partition, "the group has taken it back"))
         self._forget_partitions_of_others(assigned_partitions, now_ms)
@@ -559,12 +565,15 @@ class AckerService:
         to_try = self._silent_partitions.partitions_to_try(
             missing, now_ms, others_work=bool(self._owned_ackers)
         )
-        # one at a time: a restore may take seconds, in which the others wait
-        new = [partition for partition in to_try if partition not in self._fencings][:1]
-        has_fenced = self._own_after_fencing(assigned_partitions, now_ms)
-        for partition in new:
+        # One at a time: a restore may take seconds, in which the others wait.
+        # `_fencing_by_partition` has those that are waited for already.
+        to_own_now = [number for number in to_try if number not in self._fencing_by_partition][:1]
+        # First those whose fencing was begun in an earlier step. Whether the fencing of a former
+        # owner was over, well or not:
+        has_fenced = self._own_fenced_partitions(assigned_partitions, now_ms)
+        for partition in to_own_now:
             self._try_to_own(partition, now_ms)
-        has_changed = bool(new or has_fenced or gone)
+        has_changed = bool(to_own_now or has_fenced or taken_back)
         if has_changed:
             self._assign()
         return has_changed
@@ -572,19 +581,21 @@ class AckerService:
     def _forget_partitions_of_others(self, assigned_partitions: frozenset[int], now_ms: int) -> None:
         """Forget what is recorded of partitions that the group no longer assigns to us.
 
-        A partition from which another owner fenced us may be tried again when `fenced_ms` are
-        over. While
-        the group has put us out, it is not: what we were assigned is not ours then.
+        Of those that we own again it is forgotten, too. A partition from which another owner
+        fenced us may be tried again when `fenced_ms` are over. That does not hold while the
+        group has put us out (`is_out`): what it assigned to us is not ours then.
         """
         for partition, since_ms in list(self._fenced_at_ms.items()):
             # a clock that was set back ends the wait, too
-            is_over = not 0 <= now_ms - since_ms < self._limits.fenced_ms
-            if partition not in assigned_partitions or (is_over and not self._membership.is_out):
+            is_wait_over = not 0 <= now_ms - since_ms < self._limits.fenced_ms
+            may_try_again = is_wait_over and not self._membership.is_out
+            if partition not in assigned_partitions or may_try_again:
                 del self._fenced_at_ms[partition]
-        self._troubles_by_partition = {
-            partition: self._troubles_by_partition[partition]
-            for partition in self._troubles_by_partition.keys() & assigned_partitions
+        self._trouble_texts_by_partition = {
+            partition: self._trouble_texts_by_partition[partition]
+            for partition in self._trouble_texts_by_partition.keys() & assigned_partitions
         }
+        # damage also ends when the partition is restored
         not_restored = assigned_partitions - self._owned_ackers.keys()
         still_damaged = self._damage_by_partition.keys() & not_restored
         self._damage_by_partition = {
@@ -595,7 +606,7 @@ class AckerService:
         """Fence a partition's former owner and restore it; leave it alone for a while if that fails.
 
         The fencing waits for the former owner's transaction. If that takes long,
-        `_own_after_fencing` goes on in a later step.
+        `_own_fenced_partitions` goes on in a later step.
 
         Raises `Unreachable` if this process owns no other partition, and `Damaged` if none of those
         that are assigned to it can be read.
@@ -610,7 +621,8 @@ class AckerService:
                 if self._owned_ackers:
                     fencing = self._log.begin(fence)
                     if not fencing.is_over(PATIENCE_MS):
-                        self._fencings[partition] = FencingUnderWay(transactions, fencing)
+                        under_way = FencingUnderWay(transactions, fencing)
+                        self._fencing_by_partition[partition] = under_way
                         undo.pop_all()
                         return
                     fencing.result()
@@ -621,7 +633,7 @@ class AckerService:
         except (Fenced, Unreachable, Damaged) as error:
             self._handle_failed_ownership(partition, error, now_ms)
 
-    def _own_after_fencing(self, assigned_partitions: frozenset[int], now_ms: int) -> bool:
+    def _own_fenced_partitions(self, assigned_partitions: frozenset[int], now_ms: int) -> bool:
         """Restore partitions whose former owner's fencing is over by now.
 
         Returns whether there were any. If the fencing failed, the partition is left alone for a
@@ -629,11 +641,11 @@ class AckerService:
         """
         fenced = [
             partition
-            for partition, fencing_under_way in self._fencings.items()
+            for partition, fencing_under_way in self._fencing_by_partition.items()
             if fencing_under_way.fencing.is_over()
         ]
         for partition in fenced:
-            transactions, fencing = self._fencings.pop(partition)
+            transactions, fencing = self._fencing_by_partition.pop(partition)
             with ExitStack() as undo:
                 undo.callback(transactions.close)  # unless `pop_all` takes it out
                 try:
@@ -649,10 +661,11 @@ class AckerService:
         return bool(fenced)
 
     def _handle_failed_ownership(self, partition: int, error: _OwnershipError, now_ms: int) -> None:
-        """Report that a partition cannot be owned now, and leave it alone for a while.
+        """Report why a partition cannot be owned now, and leave it alone for a while.
 
-        Raises an `Unreachable` if this process owns no other partition, and a `Damaged` if none of
-        those that are assigned to it can be read.
+        After a `Fenced` that is `fenced_ms`; after the others it is longer each time. Raises
+        `error`: it is an `Unreachable`, and this process owns no partition; or it is a `Damaged`,
+        and none of the assigned partitions can be read.
         """
         if isinstance(error, Fenced):
             self._fenced_at_ms[partition] = now_ms
@@ -660,10 +673,11 @@ class AckerService:
         elif isinstance(error, Unreachable):
             self._silent_partitions.record_failure(partition, now_ms)
             if not self._owned_ackers:
-                raise error
+                raise error  # no partition works, so the caller has to see that the broker is away
             self._report(AckerEvent(_kind_of(error), partition, str(error)))
-        else:
+        else:  # `Damaged`
             self._report(AckerEvent(AckerEventKind.DAMAGED, partition, str(error)))
+            # raises if no partition can be read
             self._leave_damaged_alone(partition, error, now_ms)
 
     def _give_up_shortened(self, error: OutOfRange, now_ms: int) -> None:
@@ -740,17 +754,19 @@ class AckerService:
         """
         topics = self._topics
         names = [topics.init, topics.fail, topics.ack, topics.verdict, topics.state]
-        if partition in self._troubles_by_partition:  # perhaps it had something to write there
+        # The last transaction of the partition, or the last try here, met a missing leader: it may
+        # be that of the quarantine, which only some transactions write.
+        if partition in self._trouble_texts_by_partition:
             names.append(topics.quarantine)
         places = [TopicPartition(name, partition) for name in names]
         troubles = self._log.bounds(Bound.END, places).troubles  # only a leader knows where a log ends
         if not troubles:
-            self._troubles_by_partition.pop(partition, None)
+            self._trouble_texts_by_partition.pop(partition, None)
             return
         troubles_by_name = {
             f"{place.topic}/{place.partition}": text for place, text in sorted(troubles.items())
         }
-        self._troubles_by_partition[partition] = troubles_by_name
+        self._trouble_texts_by_partition[partition] = troubles_by_name
         texts = "; ".join(f"{name} {text}" for name, text in troubles_by_name.items())
         raise PartitionStands(
             f"acker partition {partition} waits: {texts}; start what is missing, and it gives its verdicts"

@@ -64,7 +64,7 @@ def carry_old_cohorts(core: PartitionCore) -> None:
         carried_cohorts.append(cohort)
         cohort = ledger.oldest_ack_pinned()
     # 2. those whose first verdict is too far back
-    verdict_bytes = ledger.verdict_next.bytes
+    verdict_bytes = ledger.verdict_end_pin.bytes
     cohort = ledger.oldest_verdict_pinned()
     while cohort is not None and _bytes_since(cohort.verdict_pin, verdict_bytes) > bytes_max:
         _carry_cohort(core, cohort)
@@ -156,17 +156,16 @@ class _Numbers:
 def _first_verdict_needed(ledger: Ledger) -> int:
     """Return the offset of the first verdict that a restart needs.
 
-    If it needs none, that is the negative number that `not_needed_from` makes of
-    the end of the verdict log.
+    If it needs none: -2 minus the end of the verdict log, a negative number that
+    State.verdict has then.
     """
     pinned_cohort = ledger.oldest_verdict_pinned()
-    # `ahead_pin`: the first verdict whose root had no init yet when a restart read it; None: there
-    # is none
-    pins = [ledger.ahead_pin]
+    # of verdicts before their inits (None: there are none), and of cohorts with a verdict
+    pins = [ledger.first_pin_without_init]
     if pinned_cohort:
         pins.append(pinned_cohort.verdict_pin)
     offsets = [pin.offset for pin in pins if pin]
-    return min(offsets, default=not_needed_from(ledger.verdict_next.offset))
+    return min(offsets, default=not_needed_from(ledger.verdict_end_pin.offset))
 
 
 def _stored_ranges(
@@ -174,14 +173,16 @@ def _stored_ranges(
 ) -> list[StoredRange]:
     """Return the cohorts as the ranges of State; an emission without a number gets the next one.
 
-    A State may have a million ranges: hence one comprehension, and arguments without their names.
+    `emission_numbers` gets an entry for each such emission. A State may have a million ranges:
+    a comprehension, and arguments by place, are faster.
     """
+    # the fields of `StoredRange`, in order: emission, source, bin, size, start, ack_from
     return [
         StoredRange(
             emission_numbers.setdefault(cohort.emission, len(emission_numbers)),
             cohort.roots.source,
             NO_BIN if cohort.bin_number is None else cohort.bin_number,
-            cohort.roots.size,
+            cohort.roots.size,  # how many positions, open or settled
             cohort.start,
             cohort.ack_from,
         )
@@ -225,7 +226,10 @@ def _stored_ticks(
 
 
 def _stored_source(core: PartitionCore, source: int) -> StoredSource:
-    """Return a source, by its number, as State has it."""
+    """Return a source, by its number, as State has it.
+
+    That has the first position that its session reads (`from_`), and its watermark (`next`).
+    """
     source_generation = core.sessions.sources[source]
     return StoredSource(
         source=source,
@@ -239,16 +243,19 @@ def _stored_source(core: PartitionCore, source: int) -> StoredSource:
 
 
 def _stored_session(session: Session, group: Group | None) -> StoredSession:
-    """Return a session as State has it; `group` is None for one whose group nobody owns."""
+    """Return a session as State has it.
+
+    `group` is what is stored of its group; None: nobody owns that.
+    """
     clock = group.clocks.get(session) if group else None
     return StoredSession(
         group=session.group,
         epoch=session.epoch,
         session=session.id,
-        holds=group is not None and group.owner == session,
-        timed=clock is not None,
-        counted=clock.counted_ms if clock else 0,
-        read=clock.read_ms if clock else 0,
+        holds=group is not None and group.owner == session,  # whether it owns its group
+        timed=clock is not None,  # whether it has a clock
+        counted=clock.counted_ms if clock else 0,  # ms, by the ticks that count
+        read=clock.read_ms if clock else 0,  # ms, by all that were read
     )
 
 
@@ -272,12 +279,19 @@ def _stored_lane(session_number: int, name: str, mark: LaneMark) -> StoredLane:
     )
 
 
-def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
-    """Return the cohorts of a bin with the values of their open roots, as State carries them."""
+def carried_bin(cohorts: Iterable[RootCohort]) -> Carried:
+    """Return a bin as a record of State.
+
+    It has of each cohort the open roots, what each of them misses, and the deadlines that were
+    moved.
+    """
     ranges: list[CarriedRange] = []
     for cohort in cohorts:
         # the roots whose deadline was moved, since Spark's state holds a tuple of them
         touched_indices, deadlines_ms = cohort.touched()
+        # Little-endian numbers, as `_load_ranges` reads them. All arrays ascend by the root's
+        # index: `missing` has a value for each root of `at`, `deadlines` one for each of
+        # `touched`. Mostly `missing` has its type already, and is not copied.
         carried_range = CarriedRange(
             source=cohort.roots.source,
             start=cohort.start,
@@ -293,8 +307,8 @@ def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
 def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
     """Load a State into a new acker partition (`core`).
 
-    `bins` are those of State, by their numbers. The contributions and verdicts that
-    it does not contain must still be read again.
+    `bins` has the bins of State by number. Contributions and verdicts that are newer
+    than State must be read from the logs afterwards.
     """
     # 1. the next offsets of the three topics
     core.init_next = state.init
@@ -306,15 +320,17 @@ def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -
     _load_sessions(core, state, sessions)
     for stored_source in state.sources:
         source_generation = SourceGeneration(
-            stored_source.group,
-            stored_source.topic,
-            stored_source.topic_id,
-            stored_source.generation,
-            stored_source.from_,
+            group=stored_source.group,
+            topic=stored_source.topic,
+            topic_id=stored_source.topic_id,
+            generation=stored_source.generation,
+            from_=stored_source.from_,
         )
         core.sessions.set_source(stored_source.source, source_generation)
+        # `next` is the watermark
         core.ledger.set_watermark(stored_source.source, stored_source.next)
     for pending in state.pending:
+        # State has no None: RESTART stands for it, of a tick and of the take of a restart
         former_clock_ms = None if pending.before == RESTART else pending.before
         queued = QueuedTick(
             sessions[pending.session], pending.now, is_take=pending.take, former_clock_ms=former_clock_ms
@@ -353,8 +369,8 @@ def _load_ranges(
     """
     emissions = [_init_emission(emission, sessions) for emission in state.emissions]
     carried_ranges: dict[tuple[int, int], CarriedRange] = {}  # by source and start
-    for carried_bin in bins.values():
-        for carried_range in carried_bin.ranges:
+    for stored_bin in bins.values():
+        for carried_range in stored_bin.ranges:
             carried_ranges[carried_range.source, carried_range.start] = carried_range
     for stored in unpack_ranges(state.ranges):
         roots = Roots(stored.source, stored.start, stored.size)

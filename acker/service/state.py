@@ -36,7 +36,7 @@ import numpy.typing as npt
 from acker.errors import CodecError, Disagreement
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.ledger.cohort import Session
-from acker.service.passed_over import CURE, likely_writer, marked_offset, read_ack_topic
+from acker.service.passed_over import CURE, likely_writer, offset_to_pass_over, read_ack_topic
 from acker.service.state_notes import StateNotes, read_notes
 from acker.wire.clusters import cluster_of, require_cluster
 from acker.wire.codec import HEADER_BYTES, READ_BYTES_MAX, Codec, load_schema
@@ -450,18 +450,24 @@ def shared_headers(shared: Mapping[Session, int]) -> Headers:
     return ((SHARED_HEADER, json.dumps(rows).encode()),)
 
 
-def read_shared(headers: Headers) -> dict[Session, int]:
-    """Return what `shared_headers` wrote; empty if it is missing, or another program wrote it."""
+def read_shared_until_ms(headers: Headers) -> dict[Session, int]:
+    """Return the sessions of which two processes may live, each with the clock (ms) at which that
+    ends: what `shared_headers` wrote.
+
+    Empty: there is no such header, or another program wrote it.
+    """
     value = dict(headers).get(SHARED_HEADER) or b"[]"
     if len(value) > READ_BYTES_MAX:
         return {}
-    shared: dict[Session, int] = {}
+    until_ms_by_session: dict[Session, int] = {}
     try:
         for group, epoch, session_id, until_ms in json.loads(value):
-            shared[Session(str(group), int(epoch), str(session_id))] = int(until_ms)
+            session = Session(str(group), int(epoch), str(session_id))
+            until_ms_by_session[session] = int(until_ms)
     except (ValueError, TypeError, OverflowError, RecursionError):
-        return {}  # a header that is wrong in part says nothing
-    return shared
+        # wrong in part: none of it counts, and a root may time out up to a second early
+        return {}
+    return until_ms_by_session
 
 
 class LastState(NamedTuple):
@@ -541,8 +547,8 @@ def _unpack_last_state(
     """Return the State that is in some records, with its bins; None: a piece or bin is missing.
 
     A State is cut into pieces. Its bins, records with the values of roots, are
-    written when they change: some are older than the State, perhaps older than
-    what was read.
+    written when they change. So a bin may be older than the State. It may even lie
+    before the records that were read: then it is missing.
 
     Args:
         records: of ``_ack_state``, by the numbers of their parts (pieces or bins).
@@ -552,26 +558,29 @@ def _unpack_last_state(
     Raises:
         Disagreement: it cannot be read, or was written in another cluster.
     """
+    # without piece 0 `unpack_state` returns None, and names nothing
     with _disagreement_naming(records.get(0)):
         state = unpack_state(codec, parts)
     if state is None:
         return None
     first_piece = records[0]
     require_cluster(first_piece.place, first_piece.headers, first_piece.value, log.cluster_id())
-    needed_bins = {stored_range.bin for stored_range in unpack_ranges(state.ranges)} - {NO_BIN}
-    if not all(BIN_PART + number in parts for number in needed_bins):
+    needed_bin_numbers = {stored_range.bin for stored_range in unpack_ranges(state.ranges)}
+    needed_bin_numbers -= {NO_BIN}
+    if not all(BIN_PART + number in parts for number in needed_bin_numbers):
         return None
     bins: dict[int, Carried] = {}
-    for number in needed_bins:
+    for number in needed_bin_numbers:
         with _disagreement_naming(records[BIN_PART + number]):
             bins[number] = unpack_carried(codec, parts[BIN_PART + number])
     headers = first_piece.headers
     return LastState(
         state=state,
         bins=bins,
+        # the newest of all records, since bins may be older
         at_ms=max(record.timestamp_ms for record in records.values()),
         notes=read_notes(headers),
-        shared=read_shared(headers),
+        shared=read_shared_until_ms(headers),
         leader_epochs=read_epochs(headers),
         is_last=is_last,
         cluster=cluster_of(headers),
@@ -640,11 +649,11 @@ def _read_last_records(
     says. A mark comes after its record, so all is read once more if a marked
     record was taken for one that counts.
     """
-    marked_offsets: set[int] = set()  # `_read_parts` adds those of the marks that it reads
+    offsets_to_pass_over: set[int] = set()  # `_read_parts` adds those of the marks that it reads
     while True:
-        records = _read_parts(log, place, codec, start, end, wait_ms, marked_offsets)
+        records = _read_parts(log, place, codec, start, end, wait_ms, offsets_to_pass_over)
         must_repeat = any(
-            record.offset in marked_offsets and not is_sound_part(codec, part_number, record)
+            record.offset in offsets_to_pass_over and not is_sound_part(codec, part_number, record)
             for part_number, record in records.latest.items()
         )
         if not must_repeat:
@@ -658,13 +667,13 @@ def _read_parts(
     start: int,
     end: int,
     wait_ms: int,
-    marked_offsets: set[int],
+    offsets_to_pass_over: set[int],
 ) -> _LastRecords:
     """Read the offsets [start, end) of the state log once; return its last records, without some.
 
-    A record is passed over if its offset is in `marked_offsets` and it cannot be
+    A record is passed over if its offset is in `offsets_to_pass_over` and it cannot be
     read. The offsets that an operator's marks name are added to
-    `marked_offsets`.
+    `offsets_to_pass_over`.
     """
     latest: dict[int, Record] = {}  # by part number
     complete: dict[int, Record] = {}  # by part number
@@ -673,7 +682,7 @@ def _read_parts(
     next_piece, piece_count = 0, -1
     for record in read_ack_topic(log, place, start, end, committed=True, wait_ms=wait_ms):
         part_number = part_of_key(place.partition, record.key)
-        is_passed = record.offset in marked_offsets and not is_sound_part(codec, part_number, record)
+        is_passed = record.offset in offsets_to_pass_over and not is_sound_part(codec, part_number, record)
         if part_number is not None and record.value is not None and not is_passed:
             latest[part_number] = record
             if part_number == 0:
@@ -684,9 +693,9 @@ def _read_parts(
             if next_piece == piece_count:
                 complete = dict(latest)
             continue
-        offset = marked_offset(record)
+        offset = offset_to_pass_over(record)
         if offset is not None:
-            marked_offsets.add(offset)
+            offsets_to_pass_over.add(offset)
     return _LastRecords(latest, complete)
 
 
@@ -740,9 +749,9 @@ def _decode_part(codec: Codec[Stored], number: int, record: Record) -> StatePart
 
 
 @contextmanager
-def disagreement_unless_sound(place: TopicPartition) -> Iterator[None]:
-    """Turn what a State with wrong content raises, while it is read and loaded, into
-    `Disagreement`.
+def damaged_state_as_disagreement(place: TopicPartition) -> Iterator[None]:
+    """Raise `Disagreement` in place of the error that wrong content of a State causes while it is
+    read and loaded.
 
     `place` is the partition of the state topic that holds it.
     """

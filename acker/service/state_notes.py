@@ -77,10 +77,11 @@ class StateNotes:
     too_late: Mapping[str, LateCounts] = field(default_factory=dict)
 
     def headers(self) -> Headers:
-        """Return the headers of State: last restore, moved deadlines, and what came too late by
-        group.
+        """Return the notes as headers of a State's first piece.
 
-        A note that is missing or empty has none.
+        They are the last restore, moved deadlines, and what came too late by group. A note that
+        is missing or empty has no header. Of what came too late only the first `GROUPS_MAX`
+        groups have headers.
         """
         headers: list[tuple[str, bytes | None]] = []
         if self.restored is not None:
@@ -88,8 +89,10 @@ class StateNotes:
         if self.deadlines_ms:
             headers.append((DEADLINES_HEADER, _pack_deadlines(self.deadlines_ms)))
         for group, counts in list(self.too_late.items())[:GROUPS_MAX]:
-            total = json.dumps([group, counts.roots, counts.rows]).encode()
-            headers.append((LATE_HEADER, total))
+            # The sums of a group. The header of its newest note comes right behind: `read_notes`
+            # pairs them by this order.
+            group_and_counts = json.dumps([group, counts.roots, counts.rows]).encode()
+            headers.append((LATE_HEADER, group_and_counts))
             if counts.newest_note is not None:
                 headers.append(too_late_header(counts.newest_note))
         return tuple(headers)

@@ -73,13 +73,13 @@ class StepRecords:
     """Records of a partition, fetched and not applied, each list by ascending offsets.
 
     Attributes:
-        fail_end: fails from this offset on wait, since their inits may not be read yet.
+        fails_ready_until: fails from this offset on wait, since their inits may not be read yet.
     """
 
     inits: list[Record] = field(default_factory=list)
     fails: list[Record] = field(default_factory=list)
     acks: list[Record] = field(default_factory=list)
-    fail_end: int = 0
+    fails_ready_until: int = 0
 
 
 @dataclass(slots=True)
@@ -270,19 +270,23 @@ class StepReader:
         """Remove from `records` and return what may be applied to an acker partition now.
 
         Call it after a `fetch` without error. While its control topics (``_ack_init``,
-        ``_ack_fail``) are not read to their ends, only inits may be applied.
+        ``_ack_fail``) are not read to their ends, that is the inits alone. Else it is all, except
+        fails from `fails_ready_until` on: their inits may not be read yet.
         """
         fetched = self.records[partition]
         if self._must_wait_for_inits(partition):
             self.records[partition] = StepRecords(
-                fails=fetched.fails, acks=fetched.acks, fail_end=fetched.fail_end
+                fails=fetched.fails, acks=fetched.acks, fails_ready_until=fetched.fails_ready_until
             )
             return StepRecords(inits=fetched.inits)
         # offsets ascend, so the fails that still wait for their inits are the last ones
-        ready_fails = [record for record in fetched.fails if record.offset < fetched.fail_end]
+        until = fetched.fails_ready_until
+        ready_fails = [record for record in fetched.fails if record.offset < until]
         waiting_fails = fetched.fails[len(ready_fails) :]
-        self.records[partition] = StepRecords(fails=waiting_fails, fail_end=fetched.fail_end)
-        return StepRecords(fetched.inits, ready_fails, fetched.acks, fetched.fail_end)
+        self.records[partition] = StepRecords(
+            fails=waiting_fails, fails_ready_until=fetched.fails_ready_until
+        )
+        return StepRecords(fetched.inits, ready_fails, fetched.acks, fetched.fails_ready_until)
 
     def taken_offsets(self, partition: int) -> StepOffsets:
         """Return the offsets up to which `take_ready` has returned the records of an acker
@@ -337,11 +341,11 @@ class StepReader:
         return len(records)
 
     def _ms_until_contributions(self, now_ms: int) -> int:
-        """Return for how many ms no contributions are fetched, so that they come `pace_ms` apart.
+        """Return for how many ms no contributions are fetched; 0: they may be fetched now.
 
-        0: none. Each fetch with contributions moves `_paced_until_ms` on by `pace_ms`. It may be
-        up to `BURST` fetches ahead of the clock: at 1,000 ms, with a pace of 20 ms, a rest begins
-        when it is above 1,200.
+        Each fetch with contributions moves `_paced_until_ms` on by `pace_ms`, so that fetches come
+        `pace_ms` apart in the long run. `BURST` fetches may be ahead of the clock. Example: at
+        1,000 ms with a pace of 20 ms, a rest begins if `_paced_until_ms` is above 1,200.
         """
         return max(0, self._paced_until_ms - BURST * self._limits.pace_ms - now_ms)
 
@@ -446,7 +450,7 @@ class StepReader:
         unread_partitions = {place.partition for place in self._unread_places(ends)}
         for place, end in ends.items():
             if place.topic == self._topics.fail and place.partition not in unread_partitions:
-                self.records[place.partition].fail_end = end
+                self.records[place.partition].fails_ready_until = end
 
     def _unreached_ends(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return both ends of each partition that was not read up to both, by place."""
@@ -475,13 +479,14 @@ class StepReader:
     def _resume_stalled(self, now_ms: int) -> None:
         """Make stalled partitions active again whose control topics were read up to their ends.
 
-        A partition stalls when ``_ack_init`` or ``_ack_fail`` of it cannot be read. Where nobody
-        could say the ends by then, they are asked for here.
+        A partition stalls if its ``_ack_init`` or ``_ack_fail`` cannot be read. If no leader could
+        name the ends then, they are requested here. Paused partitions stay as they are.
         """
-        # 1. ask for the ends of partitions where nobody could say them, once in `STALLED_ASK_MS`
+        # 1. request the ends of stalled partitions that have none, of each every
+        # `STALLED_ASK_MS` at most
         partitions_to_ask: list[int] = []
         for partition, stalled in self._stalled.items():
-            # a clock that was set back makes a question due, too
+            # negative: the clock was set back, so the question is due, too
             was_just_requested = 0 <= now_ms - stalled.requested_ms < STALLED_ASK_MS
             if partition not in self._paused and not stalled.ends and not was_just_requested:
                 partitions_to_ask.append(partition)
@@ -489,11 +494,12 @@ class StepReader:
         for partition in partitions_to_ask:
             places = self._step_places(partition)
             own_ends = {place: ends[place] for place in (places.init, places.fail) if place in ends}
-            self._stalled[partition] = _StalledPartition(now_ms, own_ends)
+            self._stalled[partition] = _StalledPartition(requested_ms=now_ms, ends=own_ends)
         # 2. those that have come to both ends are active again
         resumed: list[int] = []
         for partition, stalled in self._stalled.items():
             if partition not in self._paused and stalled.ends:
+                # if both ends are reached, the fails below them may be applied
                 self._release_fails_up_to(stalled.ends)
                 if not self._unread_places(stalled.ends):
                     resumed.append(partition)
@@ -510,10 +516,9 @@ class StepReader:
         They go on at their next offsets.
 
         Of a *stalled* partition, whose control topics (``_ack_init``, ``_ack_fail``) could not be
-        read,
-        they read only these, and its fails only up to the end that it waits for: contributions and
-        fails behind it would fill the memory. A *paused* one, whose transaction takes long, is left
-        out.
+        read, they read only these, and its fails only up to the end that it waits for:
+        contributions and fails behind it would fill the memory. A *paused* one, whose transaction
+        takes long, is left out.
         """
         ack_offsets: dict[TopicPartition, int] = {}
         control_offsets: dict[TopicPartition, int] = {}
@@ -536,8 +541,7 @@ class StepReader:
         """Return the offset up to which a place was read.
 
         The Kafka client knows it, also where the log ends in markers of transactions. It does not
-        know a
-        place that it does not read: then it is the offset behind the last record fetched.
+        know a place that it does not read: then it is the offset behind the last record fetched.
         """
         if place not in self._assigned_places:
             return self._next_offsets[place]
@@ -545,11 +549,11 @@ class StepReader:
         return reader.position(place)
 
     def _read_offsets_to_watch(self) -> dict[TopicPartition, int]:
-        """Return the offsets up to which those places were read that are watched for whether they
-        go on.
+        """Return by place the offset up to which it was read, of all places to watch.
 
-        Beside what is read that is the fail topic of a stalled partition without known ends: it is
-        not read, since no leader says its end, so it does not go on.
+        `StandingWatch` watches them. They are the places that the clients read. In addition it
+        is the fail topic of each stalled partition without ends: nobody reads that topic, so it
+        is reported as standing if it has more records, or no leader.
         """
         places = set(self._assigned_places)
         for partition, stalled in self._stalled.items():

@@ -31,7 +31,7 @@ from acker.service.snapshot import load_deadlines, load_state
 from acker.service.state import (
     EMPTY_SIZE,
     StateSize,
-    disagreement_unless_sound,
+    damaged_state_as_disagreement,
     encode_state,
     read_last_state,
     state_codec,
@@ -108,9 +108,9 @@ class AckerView:
         size: of its State.
         is_behind: whether there are later inits, ticks or takes.
         next_init: offset of ``_ack_init`` up to which the view contains the
-            inits.
+            inits; `init_next` of its core.
         next_ack: offset of ``_ack_ack`` up to which its State contains the
-            contributions.
+            contributions; `ack_next` of its core.
     """
 
     def __init__(
@@ -123,13 +123,23 @@ class AckerView:
         written: WriterTime = UNKNOWN_TIME,
         size: StateSize = EMPTY_SIZE,
     ) -> None:
+        """Take over what a view shows of a `core` that was restored from State.
+
+        `at_ms` is the wall time of State's record; `notes` has its headers.
+
+        Args:
+            is_behind: whether there are later records in ``_ack_init``.
+            written: when State was written, by two clocks.
+            size: the size of its State.
+        """
         self.size = size
         self.partition = core.partition
         self.at_ms = at_ms
         self.written = written
-        self.restored: LastRestore | None = notes.restored
-        self.too_late = notes.too_late
+        self.restored: LastRestore | None = notes.restored  # None: State has no time of a restore
+        self.too_late = notes.too_late  # by group: counts of what came too late for a watermark
         self.is_behind = is_behind
+        # offsets: where ``_ack_init`` and ``_ack_ack`` are read on
         self.next_init = core.init_next
         self.next_ack = core.ack_next
         self._core = core
@@ -262,7 +272,7 @@ class ViewReader:
         """
         place = TopicPartition(self.topics.state, partition)
         core = PartitionCore(partition, self.partitions, self.limits, wire_codec())
-        with disagreement_unless_sound(place):
+        with damaged_state_as_disagreement(place):
             last_state = read_last_state(self.log, place, state_codec(), wait_ms=self.limits.operation_ms)
             if last_state is None:
                 return None
@@ -289,8 +299,8 @@ class ViewReader:
             size=encode_state(state_codec(), state).size,
         )
 
-    def _settle_logged_roots(self, core: PartitionCore, start: int) -> None:
-        """Settle the roots that have a verdict at the offset `start` or later, as a restart does.
+    def _settle_logged_roots(self, core: PartitionCore, first_verdict_offset: int) -> None:
+        """Settle the roots that have a verdict at an offset or later, as a restart does.
 
         Verdicts that a view before this one has read are kept, and not read again.
         """
@@ -299,18 +309,21 @@ class ViewReader:
         wait_ms = self.limits.operation_ms
         # Taken out here, and put back at the end: verdicts that were read in
         # part before an error are not used again.
-        settled = self._settled_runs.pop(core.partition, None)
-        if settled is None or not settled.can_go_on(start, end):
-            settled = _SettledRuns(start)
+        settled_runs = self._settled_runs.pop(core.partition, None)
+        # no view before this one, or its part of the log does not fit: read all from the first
+        # verdict on
+        if settled_runs is None or not settled_runs.can_go_on(first_verdict_offset, end):
+            settled_runs = _SettledRuns(first_verdict_offset)
         for record in read_ack_topic(
-            self.log, place, settled.next_offset, end, committed=True, wait_ms=wait_ms
+            self.log, place, settled_runs.next_offset, end, committed=True, wait_ms=wait_ms
         ):
-            verdicts = read_verdicts(record.value)  # None: the record has none
+            # None: the record is an answer to a take, or cannot be read
+            verdicts = read_verdicts(record.value)
             if verdicts is not None:
-                settled.add_verdicts(verdicts)
-        settled.next_offset = end
-        self._settled_runs[core.partition] = settled
+                settled_runs.add_verdicts(verdicts)
+        settled_runs.next_offset = end
+        self._settled_runs[core.partition] = settled_runs
         # All as acked: a view only needs that they are settled. A pin is what a restart needs,
         # and of a view none is used.
-        settled_verdicts = Verdicts(acked=tuple(settled.runs), absent=(), lost=())
-        core.ledger.settle_logged(settled_verdicts, Pin(start, bytes=0))
+        settled_verdicts = Verdicts(acked=tuple(settled_runs.runs), absent=(), lost=())
+        core.ledger.settle_logged(settled_verdicts, Pin(first_verdict_offset, bytes=0))

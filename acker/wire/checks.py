@@ -164,8 +164,10 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, writ
     """Return what is wrong with an init; empty: nothing.
 
     Acker partition `partition` of `partitions` has read it. It may name `roots_max` roots;
-    `written_ms` is the wall time at which the broker got it.
+    `written_ms` is the wall time at which the broker got it. The wall time in the init is not
+    checked.
     """
+    # `init.now` is the session's clock. `init.wall` may be ahead: `emission_wall` corrects it
     flaw = (
         wrong_names(init.group, init.session, init.topic, init.topic_id)
         or wrong_numbers(init.epoch, init.now, init.wall, init.timeout_ms)
@@ -204,8 +206,8 @@ def emission_wall(init: Init, written_ms: int) -> int:
     return max(0, written_ms) if wrong_clock(init.wall, written_ms) else init.wall
 
 
-def left_out_block(
-    source: int, first_allowed: int, start: int, partition: int, partitions: int
+def start_of_left_out_block(
+    source: int, first_allowed: int, init_start: int, partition: int, partitions: int
 ) -> int | None:
     """Return the first position of an acker block that an init leaves out.
 
@@ -216,12 +218,13 @@ def left_out_block(
 
     Args:
         first_allowed: the first position that might be initialised before the init.
-        start: the first position of the init.
+        init_start: the first position of the init.
         partition: the acker partition that reads it, one of `partitions`. Between the acker
             blocks of the two positions some may be other partitions'.
     """
     first_between = (first_allowed >> ACKER_BLOCK_BITS) + 1
-    end_between = start >> ACKER_BLOCK_BITS
+    end_between = init_start >> ACKER_BLOCK_BITS
+    # the acker blocks that lie wholly between the two positions
     for block in range(first_between, end_between):
         block_start = block << ACKER_BLOCK_BITS
         is_own_block = acker_partition(source, block_start, partitions) == partition
@@ -248,8 +251,8 @@ def wrong_touch(acks: Acks, written_ms: int) -> str:
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
     """Return what is wrong with a record of contributions; empty: nothing.
 
-    Acker partition `partition` of `partitions` has read it. Whether packed positions lie in the
-    block is checked by `Contribution.is_outside`, which reads them anyway.
+    Acker partition `partition` of `partitions` has read it. Whether `positions` lie in the block
+    is not checked here: `Contribution.is_outside` does it, since it reads them anyway.
     """
     if len(acks.positions) != len(acks.values):
         return "positions and values differ in length"

@@ -339,12 +339,12 @@ class _FieldReader:
     def long(self) -> int:
         """Read the next number of the record: zigzag, seven bits to a byte, the lowest first.
 
-        Raises `_Unusual`: it has more than 64 bits.
+        Raises `_Unusual`: it has more than 64 bits; `IndexError`: the record ends within it.
         """
         data, index = self._data, self.next_index
         byte = data[index]
         number, shift = byte & 0x7F, 7
-        while byte & 0x80:  # another byte follows
+        while byte & 0x80:  # its upper bit: another byte follows
             index += 1
             byte = data[index]
             if shift > 63:  # without a bound, garbage of 900 KB takes half a minute, and ends each acker
@@ -352,7 +352,7 @@ class _FieldReader:
             number |= (byte & 0x7F) << shift
             shift += 7
         self.next_index = index + 1
-        if number >> 64:
+        if number >> 64:  # ten bytes have room for 70 bits
             raise _Unusual
         # zigzag: 0, 1, 2, 3 stand for 0, -1, 1, -2
         return (number >> 1) ^ -(number & 1)

@@ -137,7 +137,10 @@ def too_late_header(note: TooLate) -> tuple[str, bytes]:
 
 
 def read_too_late(headers: Iterable[tuple[str, bytes | None]]) -> TooLate | None:
-    """Return the note in the headers of a record; None: it has none, or one that cannot be read."""
+    """Return what the headers of a record say came too late for a watermark.
+
+    None: they have no such note, or one that cannot be read.
+    """
     value = first_value(headers, TOO_LATE)
     if value is None:
         return None
@@ -145,6 +148,7 @@ def read_too_late(headers: Iterable[tuple[str, bytes | None]]) -> TooLate | None
         note = too_late_codec().decode(value)
     except CodecError:
         return None
+    # another program may have written it: check what the codec does not
     runs = (*note.moved_by, *note.roots, *note.batch)
     if note.rows < 0 or not all(0 <= run.start <= run.end for run in runs):
         return None

@@ -74,18 +74,18 @@ class LeaderEpochs:
     def add(self, step: EpochStep) -> None:
         """Add a step: the leader epoch in which roots of a source were emitted, from a position on.
 
-        A step is left out if it does not begin behind the last one of its source, or has its
-        epoch. The oldest of more than `STEPS_MAX` of a source are forgotten.
+        A step is left out if it has the epoch of the last step of its source, or if it begins at
+        that step or before it. A source keeps its newest `STEPS_MAX` steps.
         """
         steps = self._steps.setdefault(step.source, [])
         if steps and step.epoch == steps[-1].epoch:
             return
         if steps and step.first_position <= steps[-1].first_position:
             return
-        # a first step that says "unknown" would say what is said of a source without steps
+        # a first step with `UNKNOWN_EPOCH` would mean the same as no step
         if steps or step.epoch != UNKNOWN_EPOCH:
             steps.append(step)
-        del steps[:-STEPS_MAX]
+        del steps[:-STEPS_MAX]  # drop the oldest
 
     def at(self, source: int, position: int) -> int:
         """Return the epoch in which a root was emitted, or `UNKNOWN_EPOCH`."""

@@ -77,15 +77,17 @@ def _row_of(call: PassedCall) -> list[object]:
 
 
 def read_passed_calls(headers: Iterable[tuple[str, bytes | None]]) -> PassedCalls | None:
-    """Return the note of bolt calls that passed when they were made again, from the headers of a
-    record.
+    """Return the bolt calls that first hung or ended their process, and passed when their rows
+    came again.
 
-    None: it has no such note, or one that no program of ours wrote.
+    They are from the headers of a record. None: there is no such header, or no program of ours
+    wrote it.
     """
     value = first_value(headers, PASSED_CALLS)
     if not value or len(value) > NOTE_BYTES_MAX:
         return None
-    # the parts may be of any type until they are checked below
+    # The parts may be of any type until they are checked below. `seq` is the number of a batch in
+    # its lane.
     try:
         lane, seq, rows = json.loads(value)
         calls = tuple(

@@ -18,7 +18,12 @@ from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import pass_damage, read_piece
 from acker.listing import range_text
-from acker.service.passed_over import likely_writer, marked_offset, marked_offsets, passed_over_mark
+from acker.service.passed_over import (
+    likely_writer,
+    offset_to_pass_over,
+    offsets_to_pass_over,
+    passed_over_mark,
+)
 from acker.service.state import StatePart, Stored, is_sound_part, part_of_key, state_codec
 from acker.wire.codec import Codec, wire_codec
 from replay.records.due import due_codec
@@ -108,7 +113,7 @@ class _PartitionReading:
     def __iter__(self) -> Iterator[Record]:
         """Yield the records, and remember the marks among them."""
         for record in self._records:
-            offsets = marked_offsets(record)
+            offsets = offsets_to_pass_over(record)
             if offsets:
                 self.marks.append(offsets)
             yield record
@@ -190,7 +195,8 @@ def _records_of_unknown_version(
     """Yield records of an unknown version; other garbage does not stop their readers."""
     unknown_version: list[Record] = []
     for record in reading:
-        if marked_offset(record) is not None or record.value is None:  # a mark, or a tombstone
+        # a mark, or a tombstone
+        if offset_to_pass_over(record) is not None or record.value is None:
             continue
         try:
             codec.decode(record.value)

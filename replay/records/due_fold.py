@@ -39,7 +39,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar, assert_never
 from acker.errors import CodecError, UnknownVersion
 from acker.identity import Root, input_id_of
 from acker.kafka.port import Record
-from acker.service.passed_over import marked_offset
+from acker.service.passed_over import offset_to_pass_over
 from acker.wire.checks import wrong_source
 from replay.records.due import (
     ROOT_KEY_BYTES,
@@ -281,7 +281,7 @@ class DueFold(Generic[E]):
         except CodecError as error:
             # an operator's mark on another record; its value is a text, so it
             # cannot be decoded
-            if marked_offset(record) is not None:
+            if offset_to_pass_over(record) is not None:
                 return _NOTHING
             return Flawed(why=str(error), root=None)
         flaw = flaw_of(record.key, stored)

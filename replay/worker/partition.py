@@ -44,7 +44,7 @@ from acker.hot_paths import tuple_maker, uncollected
 from acker.identity import Root, input_id_of
 from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
 from acker.listing import offsets_text
-from acker.service.passed_over import marked_offset
+from acker.service.passed_over import offset_to_pass_over
 from acker.wire.checks import wrong_verdicts
 from acker.wire.clusters import require_cluster
 from acker.wire.events import Verdicts
@@ -224,7 +224,7 @@ class VerdictPartition:
         except UnknownVersion as error:
             flaw = require_newer_passed_over(self._worker.log, record, error)
         except CodecError as error:
-            if marked_offset(record) is not None:
+            if offset_to_pass_over(record) is not None:
                 return None  # no flawed record, but an operator's mark on another one
             flaw = str(error)
         else:

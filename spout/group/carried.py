@@ -26,7 +26,7 @@ from acker.config.settings import Input
 from acker.errors import Damaged, OutOfRange
 from acker.kafka.port import Bound, Log, TopicPartition
 from acker.listing import first_of
-from acker.provisioning.topic_times import in_seconds_ms, longest_need_ms
+from acker.provisioning.topic_times import longest_need_ms, rounded_up_ms
 from acker.units import second_text
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.group.starting import prefix_in_mark
@@ -67,7 +67,7 @@ class CarriedCommit:
         # None: an input without a timeout, whose records may wait for ever
         if need_ms is None or self.last_read_ms is None:
             return "earliest"
-        begin_ms = self.last_read_ms - in_seconds_ms(need_ms)
+        begin_ms = self.last_read_ms - rounded_up_ms(need_ms)
         return "earliest" if begin_ms < 0 else second_text(begin_ms)
 
     def fields(self) -> Mapping[str, object]:

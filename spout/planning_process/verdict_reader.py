@@ -16,7 +16,7 @@ from acker.kafka.read_to_end import Follower, poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.root_sets.root_set import RootSet
 from acker.service.partition_counts import PartitionCounts
-from acker.service.passed_over import damage_handler, marked_offset, require_passed_over
+from acker.service.passed_over import damage_handler, offset_to_pass_over, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
 from acker.wire.clusters import require_cluster
 from acker.wire.codec import wire_codec
@@ -174,7 +174,7 @@ class VerdictReader:
             self._pass_over(record, require_passed_over(self._log, record, error, cure))
             return None
         except CodecError as error:
-            if marked_offset(record) is None:
+            if offset_to_pass_over(record) is None:
                 self._pass_over(record, str(error))
             return None
         if not isinstance(event, Verdicts | Taken):

@@ -15,7 +15,7 @@ from acker.ledger.output import AckerEventKind
 from acker.ledger.roots import Roots
 from acker.service.bins import BIN_ROOTS, REWRITE_STEPS, Bins
 from acker.service.core import PartitionCore
-from acker.service.snapshot import carried_of
+from acker.service.snapshot import carried_bin
 from acker.service.state import bin_part, state_codec
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import Event, Take, TakeSource, Tick
@@ -103,7 +103,7 @@ def test_a_bin_of_single_roots_fills_up_in_one_pass_and_fits_a_record() -> None:
             bins.add(cohort)
     assert [len(bins.remove_settled(number)) for number in bins.numbers()] == [BIN_ROOTS, 1]
     codec = state_codec()
-    part = bin_part(codec, 0, 0, carried_of(bins.remove_settled(0)))
+    part = bin_part(codec, 0, 0, carried_bin(bins.remove_settled(0)))
     assert len(codec.encode(part)) < RECORD_BYTES_MAX
 
 

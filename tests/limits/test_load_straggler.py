@@ -118,10 +118,10 @@ def test_a_straggler_leaves_nothing_of_the_ten_million_in_memory(
     assert [cohort.roots.bytes for cohort in core.ledger.cohorts()] == [8]
     kept, kept_without = (
         [
-            len(each.ack_marks._records_after_safe),
+            len(each.ack_marks._records_not_in_safe),
             len(each.ledger._ack_pinned),
             len(each.ledger._verdict_pinned),
-            sum(len(book.deadlines) for book in each.ledger._register._cohorts_by_session.values()),
+            sum(len(book.deadlines) for book in each.ledger._open_cohorts._cohorts_by_session.values()),
         ]
         for each in (core, other)
     )

@@ -59,8 +59,8 @@ MUTANTS = (
     Mutant(
         "who-is-put-out-takes-nothing-back",
         "acker/service/service.py",
-        "if partition not in assigned_partitions or (is_over and not self._membership.is_out):",
-        "if partition not in assigned_partitions or is_over:",
+        "may_try_again = is_wait_over and not self._membership.is_out",
+        "may_try_again = is_wait_over",
         "tests/unit/acker/service/test_acker_rounds.py"
         "::test_a_partition_that_another_acker_took_is_left_to_it_until_the_group_has_shared_anew",
         "an acker without a place in the group would fence the one that has the partition, again and again",
@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         "edges-at-one-position-have-one-sum",
         "acker/root_sets/runs.py",
-        "is_last[:-1] = (edges[1:] != edges[:-1]) | (sources[1:] != sources[:-1])",
+        "is_last[:-1] = (borders[1:] != borders[:-1]) | (sources[1:] != sources[:-1])",
         "is_last[:-1] = True",
         "tests/property/test_root_sets.py::test_the_algebra_is_that_of_sets",
         "where a hole begins at the start of a range, an empty run would be acked",
@@ -321,8 +321,8 @@ MUTANTS = (
     Mutant(
         "safe-marks-are-those-below-the-safe-position",
         "acker/ledger/marks.py",
-        "while self._records_after_safe and self._records_after_safe[0].offset < safe_offset:",
-        "while self._records_after_safe and self._records_after_safe[0].offset <= safe_offset:",
+        "while self._records_not_in_safe and self._records_not_in_safe[0].offset < safe_offset:",
+        "while self._records_not_in_safe and self._records_not_in_safe[0].offset <= safe_offset:",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
         "a restart would pass over the contributions at the position where it begins",
@@ -404,8 +404,8 @@ MUTANTS = (
     Mutant(
         "the-slower-of-two-clocks-gets-a-second-more",
         "acker/ledger/sessions.py",
-        "grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another_process else 0",
-        "grace_ms = max(0, clock.read_ms - now_ms) if has_another_process else 0",
+        "grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - init_ms) if has_another_process else 0",
+        "grace_ms = max(0, clock.read_ms - init_ms) if has_another_process else 0",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_what_the_slower_of_two_clocks_emits_has_a_second_more_than_the_difference",
         "after a restart records could time out up to a second early",
@@ -458,7 +458,7 @@ MUTANTS = (
     Mutant(
         "an-init-leaves-no-block-out",
         "acker/service/core.py",
-        "if first_left_out is not None:",
+        "if left_out_start is not None:",
         "if False:",
         "tests/unit/acker/service/test_forged_records.py"
         "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
@@ -565,7 +565,7 @@ MUTANTS = (
     Mutant(
         "a-step-with-contributions-is-committed-at-once",
         "acker/service/partition.py",
-        "return is_late or self._has_read_acks or self.core.has_output",
+        "return is_late or self._has_read_acks_or_fails or self.core.has_output",
         "return is_late or self.core.has_output",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_step_that_has_read_contributions_is_committed_at_once",
@@ -593,7 +593,7 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-the-verdicts-behind-state",
         "acker/service/snapshot.py",
-        "default=not_needed_from(ledger.verdict_next.offset))",
+        "default=not_needed_from(ledger.verdict_end_pin.offset))",
         "default=-1)",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_that_are_committed_without_their_state_are_not_given_again",
@@ -604,7 +604,7 @@ MUTANTS = (
         "acker/ledger/ledger.py",
         "        if not count:\n            return\n        self.open_count -= count",
         "        is_carried = cohort.bin_number is not None\n"
-        "        if not count or (first_verdict is not self.verdict_next and is_carried):\n"
+        "        if not count or (first_verdict is not self.verdict_end_pin and is_carried):\n"
         "            return\n        self.open_count -= count",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_of_carried_roots_without_their_state_are_not_given_again",
@@ -613,7 +613,7 @@ MUTANTS = (
     Mutant(
         "a-verdict-without-its-init-waits-for-it",
         "acker/ledger/ledger.py",
-        "            self._keep_ahead(run, pin)\n            for cohort",
+        "            self._keep_without_init(run, pin)\n            for cohort",
         "            for cohort",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_that_are_committed_without_the_inits_of_their_roots_are_not_given_again",
@@ -622,7 +622,7 @@ MUTANTS = (
     Mutant(
         "what-waits-for-its-init-is-read-by-each-restart",
         "acker/service/snapshot.py",
-        "pins = [ledger.ahead_pin]\n",
+        "pins = [ledger.first_pin_without_init]\n",
         "pins: list[Pin | None] = []\n",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_without_their_inits_are_known_until_all_of_these_were_read_again",
@@ -840,8 +840,8 @@ MUTANTS = (
     Mutant(
         "a-last-attempt-without-an-answer-hides-what-is-in-trouble",
         "acker/kafka/client.py",
-        "trouble_before = error if isinstance(error, Troubled) else None",
-        "trouble_before = None",
+        "former_trouble = error if isinstance(error, Troubled) else None",
+        "former_trouble = None",
         "tests/unit/acker/kafka/test_kafka_client.py"
         "::test_a_last_attempt_without_an_answer_hides_no_trouble_of_the_one_before",
         "the error would say that no broker answers, where one partition has no leader",
@@ -859,7 +859,7 @@ MUTANTS = (
         "the-leader-of-now-is-taken-for-the-silent-one",
         "acker/kafka/cluster.py",
         "_Silence(error, now_s + SILENT_AGAIN_S, leader)",
-        "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leaders(silent_errors).get(partition))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leader_ids(silent_errors).get(partition))",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_a_leader_that_is_new_while_the_old_one_is_waited_for_is_asked_next",
         "nobody would ask the new leader, since it would be silent by mistake",
@@ -1042,7 +1042,7 @@ MUTANTS = (
     Mutant(
         "what-has-committed-is-told-although-another-partition-failed",
         "acker/service/service.py",
-        "                failed.append((partition, outcome))\n                continue\n",
+        "                partitions_and_errors.append((partition, outcome))\n                continue\n",
         "                raise outcome\n",
         "tests/unit/acker/service/test_acker_commits.py"
         "::test_what_has_committed_is_told_before_the_error_of_another_partition_ends_the_acker",
@@ -1157,8 +1157,8 @@ MUTANTS = (
     Mutant(
         "ends-are-asked-now-and-then",
         "acker/kafka/standing.py",
-        "if unasked_ms >= wait_ms:",
-        "if unasked_ms >= 0:",
+        "if since_request_ms >= wait_ms:",
+        "if since_request_ms >= 0:",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_ends_are_asked_only_of_partitions_that_do_not_move_and_not_often",
         "each look of each reader would ask the brokers about all partitions",
@@ -1228,7 +1228,7 @@ MUTANTS = (
     Mutant(
         "a-full-state-is-measured-again-when-it-is-smaller",
         "acker/service/partition.py",
-        "if self.why_full and self.core.ledger.ranges >= self._ranges_when_full:",
+        "if self.why_full and self.core.ledger.ranges >= self._range_count_when_full:",
         "if self.why_full:",
         "tests/unit/acker/service/test_full_state.py::test_timeouts_make_room_in_a_full_state",
         "verdicts would be held back for good",
@@ -1425,8 +1425,8 @@ MUTANTS = (
     Mutant(
         "a-restart-is-told-what-was-read-and-not-what-counts",
         "acker/service/core.py",
-        "            clock_ms = self.sessions.clock(session).read_ms\n",
-        "            clock_ms = self.sessions.clock(session).counted_ms\n",
+        "own_clock_ms = self.sessions.clock(session).read_ms",
+        "own_clock_ms = self.sessions.clock(session).counted_ms",
         "tests/unit/acker/ledger/test_acker_sessions.py::test_whoever_takes_or_asks_is_told_the_highest_clock_that_was_read",
         "a restart would go on with a clock that is behind",
     ),
@@ -1550,8 +1550,7 @@ MUTANTS = (
         "acker/service/state_notes.py",
         "        return LastRestore(_count(at_ms), _count(took_ms))\n"
         "    except (ValueError, TypeError, RecursionError):\n",
-        "        return LastRestore(_count(at_ms), _count(took_ms))\n"
-        "    except (ValueError, TypeError):\n",
+        "        return LastRestore(_count(at_ms), _count(took_ms))\n    except (ValueError, TypeError):\n",
         "tests/unit/acker/service/test_state_notes.py::test_notes_that_no_acker_wrote_count_as_none",
         "one record in _ack_state would end its acker, the page and status at each start",
     ),

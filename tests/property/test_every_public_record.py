@@ -17,7 +17,7 @@ from acker.config.topics import parse
 from acker.errors import CodecError
 from acker.identity import is_replay, offset_of, partition_of, source_of
 from acker.kafka.port import Record, TopicPartition
-from acker.service.passed_over import marked_offset, marked_offsets, passed_over_mark
+from acker.service.passed_over import offset_to_pass_over, offsets_to_pass_over, passed_over_mark
 from acker.wire.events import SourceRun, first_emissions, pack_root_numbers, traces
 from acker.wire.item_counts import require_few_items
 from acker.wire.lateness import TooLate, read_too_late, too_late_header
@@ -97,9 +97,9 @@ def test_a_mark_names_the_offsets_that_it_lets_all_pass_over(
     mark = passed_over_mark(TopicPartition("t", 3), offset, why, by, until)
     assert (mark.topic, mark.partition) == ("t", 3)
     record = Record("t", 3, 99, key=mark.key, value=mark.value, headers=mark.headers)
-    assert marked_offset(record) == offset
-    assert marked_offsets(record) == range(offset, max(offset + 1, until))
-    assert marked_offsets(record._replace(value=None)) == range(0)
+    assert offset_to_pass_over(record) == offset
+    assert offsets_to_pass_over(record) == range(offset, max(offset + 1, until))
+    assert offsets_to_pass_over(record._replace(value=None)) == range(0)
 
 
 @given(SOURCES, POSITIONS)

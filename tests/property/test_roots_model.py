@@ -154,9 +154,9 @@ class RootsScript:
         if not self.missing:
             assert roots.bytes == 0
             return
-        assert roots.contributed == self.has_contributions
+        assert roots.has_contributions == self.has_contributions
         if SPARSE_SHARE * roots.open_count <= self.size:
-            assert roots.bytes == roots.open_count * (SPARSE_BYTES if roots.contributed else 4)
+            assert roots.bytes == roots.open_count * (SPARSE_BYTES if roots.has_contributions else 4)
         else:
             assert roots.bytes <= max(DENSE_BYTES * self.size, SPARSE_BYTES * roots.open_count)
 

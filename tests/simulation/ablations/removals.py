@@ -117,7 +117,7 @@ def inits_first() -> Replaced:
     def _read_control_topics(self: StepReader, now_ms: int) -> None:
         for number in self._active_partitions():
             found = self.records[number]
-            found.fail_end = self._control_reader.position(TopicPartition(self._topics.fail, number))
+            found.fails_ready_until = self._control_reader.position(TopicPartition(self._topics.fail, number))
         self._control_end_by_place = {}
 
     return [(StepReader, "_read_control_topics", _read_control_topics)]
@@ -209,7 +209,7 @@ def settled_by_log() -> Replaced:
     def _settle_logged_roots(
         self: Restore, core: PartitionCore, state: object, place: object, end: int
     ) -> None:
-        core.ledger.verdict_next = Pin(end, 0)
+        core.ledger.verdict_end_pin = Pin(end, 0)
 
     return [(Restore, "_settle_logged_roots", _settle_logged_roots)]
 
@@ -231,7 +231,7 @@ def carried() -> Replaced:
     """Fold again what State carries with its value."""
 
     def refold(self: Ledger, session: Session, contribution: Contribution, pin: Pin) -> None:
-        for cohort in self._register.cohorts_within(
+        for cohort in self._open_cohorts.cohorts_within(
             session, contribution.source, contribution.start, contribution.end
         ):
             self._pin_contributed(cohort, contribution.fold_unsettled(cohort), pin)

@@ -76,8 +76,8 @@ class LedgerModel:
     counts: Counter[str] = field(default_factory=Counter)
     verdicts: dict[Place, tuple[object, ...]] = field(default_factory=dict)
     ahead: list[SourceRun] = field(default_factory=list)
-    ahead_pin: Pin | None = None
-    verdict_next: Pin = field(default_factory=lambda: Pin(0, 0))
+    first_pin_without_init: Pin | None = None
+    verdict_end_pin: Pin = field(default_factory=lambda: Pin(0, 0))
     ranges: list[Range] = field(default_factory=list)
     changed_min: set[int] = field(default_factory=set)
     changed_max: set[int] = field(default_factory=set)
@@ -101,7 +101,7 @@ class LedgerModel:
             for position in fresh
             if any(seen.source == run.source and seen.start <= position < seen.end for seen in self.ahead)
         ]
-        self._settle_logged(settled_before, self.ahead_pin or self.verdict_next)
+        self._settle_logged(settled_before, self.first_pin_without_init or self.verdict_end_pin)
 
     def fail(self, session: Session, source: int, named: list[int], cause: LossCause) -> None:
         """Settle as lost."""
@@ -190,7 +190,7 @@ class LedgerModel:
             start = max(run.start, self.watermarks.get(run.source, 0))
             if start < run.end:
                 self.ahead.append(SourceRun(run.source, start, run.end))
-                self.ahead_pin = self.ahead_pin or pin
+                self.first_pin_without_init = self.first_pin_without_init or pin
             hits = [
                 place for place in self.open if place[0] == run.source and run.start <= place[1] < run.end
             ]
@@ -224,7 +224,7 @@ class LedgerModel:
             emission = self.open[place].range.emission
             of_loss = (emission.session.group, emission.topic, emission.at_ms, emission.wall_ms)
             self.verdicts[place] = verdict if len(verdict) == 1 else (*verdict, *of_loss)
-        self._settle_logged(places, self.verdict_next)
+        self._settle_logged(places, self.verdict_end_pin)
 
     def _settle_logged(self, places: list[Place], pin: Pin) -> None:
         ranges = [self.open.pop(place).range for place in places]
@@ -305,7 +305,7 @@ class LedgerScript:
         """Do one operation; now and then give up a session or sources."""
         self.now_ms += self.random.randrange(300)
         self.offset += self.random.randrange(1, 4)
-        self.ledger.verdict_next = self.model.verdict_next = Pin(self.offset * 2, self.offset * 200)
+        self.ledger.verdict_end_pin = self.model.verdict_end_pin = Pin(self.offset * 2, self.offset * 200)
         operation = self.random.choice(self.operations)
         if self.random.random() < 0.02:
             operation = self.random.choice([self.abandon, self.abandon_sources])
@@ -537,7 +537,7 @@ class LedgerScript:
         """End a restart."""
         if self.random.random() < 0.3:
             self.ledger.forget_verdicts_ahead()
-            self.model.ahead, self.model.ahead_pin = [], None
+            self.model.ahead, self.model.first_pin_without_init = [], None
 
     def carry(self) -> None:
         """Let State carry a range by value."""
@@ -558,7 +558,7 @@ class LedgerScript:
         assert counted == dict(self.model.counts)
         assert self.ledger.open_count == len(self.model.open)
         assert self.ledger.ranges == len(self.model.ranges)
-        assert self.ledger.ahead_pin == self.model.ahead_pin
+        assert self.ledger.first_pin_without_init == self.model.first_pin_without_init
         cohorts = list(self.ledger.cohorts())
         for cohort, piece in zip(cohorts, self.model.ranges, strict=True):
             self._compare_range(cohort, piece)

@@ -17,7 +17,7 @@ from acker.ledger.sessions import (
     Sessions,
     TickQueue,
 )
-from acker.service.state import SHARED_HEADER, read_shared
+from acker.service.state import SHARED_HEADER, read_shared_until_ms
 from acker.wire.events import Lost, Take, Taken, TakenSource, Verdicts
 from spout.runtime.logs import WARNINGS
 from tests.support.worlds.acker_world import (
@@ -341,7 +341,7 @@ def test_ten_seconds_after_a_restart_the_process_before_is_gone(world: World) ->
 
 @pytest.mark.parametrize("value", [b"", b"nonsense", b"[[1]]", b'[["g","x","s",1]]', b"7", b"[" * 9_000])
 def test_what_nobody_can_read_in_that_header_of_state_is_passed_over(value: bytes) -> None:
-    assert read_shared(((SHARED_HEADER, value),)) == {}
+    assert read_shared_until_ms(((SHARED_HEADER, value),)) == {}
 
 
 def test_roots_of_the_session_before_never_time_out_by_the_new_clock(world: World) -> None:
@@ -517,4 +517,4 @@ def test_the_process_before_may_live_for_its_time_from_the_highest_clock_on(
     writer.take()
     world.settle()
     last = world.read(TOPICS.state)[-1]
-    assert list(read_shared(last.headers).values()) == [5_000 + SIBLING_MS]
+    assert list(read_shared_until_ms(last.headers).values()) == [5_000 + SIBLING_MS]

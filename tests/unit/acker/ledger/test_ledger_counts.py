@@ -208,7 +208,7 @@ def test_the_oldest_verdict_that_a_restart_needs_is_that_of_the_lowest_offset() 
     ledger, cohorts = three_ranges()
     assert ledger.oldest_verdict_pinned() is None
     for offset, number in ((9, 0), (5, 2), (7, 1), (3, 0)):
-        ledger.verdict_next = Pin(offset, 10 * offset)
+        ledger.verdict_end_pin = Pin(offset, 10 * offset)
         at = cohorts[number].start + offset
         ledger.fail(SESSION, SOURCE, np.array([at]), CAUSE)
     assert [cohort.verdict_pin for cohort in cohorts] == [Pin(9, 90), Pin(7, 70), Pin(5, 50)]
@@ -224,7 +224,7 @@ def test_only_a_verdict_above_the_watermark_is_kept_until_its_init(end: int, is_
     """A run that ends at the watermark needs nothing of an init that comes."""
     ledger, _ = opened()
     ledger.settle_logged(Verdicts((SourceRun(SOURCE, 104, end),), (), ()), Pin(7, 70))
-    assert ledger.ahead_pin == (Pin(7, 70) if is_kept else None)
+    assert ledger.first_pin_without_init == (Pin(7, 70) if is_kept else None)
 
 
 # -- records with several runs

@@ -150,16 +150,16 @@ def test_verdicts_from_before_an_init_settle_just_what_they_name(is_lost: bool) 
     beside, other, named = ledger.cohorts()
     assert (beside.roots.bytes, other.roots.bytes) == (0, 0)
     assert list(named.roots.open_at()) == list(range(1, SIZE))
-    assert (beside.verdict_pin, named.verdict_pin, ledger.ahead_pin) == (None, PIN, PIN)
+    assert (beside.verdict_pin, named.verdict_pin, ledger.first_pin_without_init) == (None, PIN, PIN)
     ledger.forget_verdicts_ahead()
-    assert ledger.ahead_pin is None
+    assert ledger.first_pin_without_init is None
 
 
 def test_a_record_of_runs_alone_needs_no_values() -> None:
     """A byte for each root says which are settled; a run that completes all needs nothing."""
     ledger, [cohort] = ledger_of(100)
     ledger.fold(SESSION, contribution(100, 103, by_run=True), PIN)
-    assert (cohort.roots.contributed, cohort.roots.bytes, cohort.ack_pin) == (False, SIZE, None)
+    assert (cohort.roots.has_contributions, cohort.roots.bytes, cohort.ack_pin) == (False, SIZE, None)
 
 
 def test_neighbours_that_are_completed_together_come_as_a_run() -> None:
@@ -174,7 +174,7 @@ def test_neighbours_that_are_completed_together_come_as_a_run() -> None:
 
 def test_a_watermark_that_is_set_is_the_first_position_that_can_be_opened() -> None:
     ledger = Ledger()
-    assert (ledger.watermark(SOURCE), ledger.verdict_next) == (0, Pin(0, 0))
+    assert (ledger.watermark(SOURCE), ledger.verdict_end_pin) == (0, Pin(0, 0))
     ledger.set_watermark(SOURCE, 104)
     ledger.open_run(emission_of(), SourceRun(SOURCE, 100, 110), 0)
     assert [(cohort.start, cohort.end) for cohort in ledger.cohorts()] == [(104, 110)]

@@ -106,7 +106,7 @@ def test_what_is_no_header_of_copies_is_passed_over() -> None:
 
 
 def test_of_too_many_copies_that_wait_the_oldest_are_forgotten() -> None:
-    firsts = EmissionTimes(limit=2)
+    firsts = EmissionTimes(times_max=2)
     for position in range(5):
         firsts.add(COPIES, np.array([position]), np.array([1_000 + position]))
     assert firsts.take(COPIES, np.array([0, 2]), 7).tolist() == [7, 7]
@@ -192,7 +192,7 @@ def test_headers_of_copies_are_joined_when_they_are_too_many_and_not_before() ->
 @pytest.mark.parametrize("parts", [[2, 1], [1, 2], [4], [5], [3, 3]])
 def test_copies_are_forgotten_only_where_they_are_twice_as_many_as_may_wait(parts: list[int]) -> None:
     """Of two; then the last ones stay."""
-    firsts = EmissionTimes(limit=2)
+    firsts = EmissionTimes(times_max=2)
     given = np.arange(sum(parts))
     for part in np.split(given, np.cumsum(parts)[:-1]):
         firsts.add(COPIES, part, 100 + part)

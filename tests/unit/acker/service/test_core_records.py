@@ -140,10 +140,10 @@ def test_positions_pass_markers_and_never_go_back(
 def test_verdicts_that_were_ahead_are_forgotten_behind_their_inits(
     owned: Partition, init_next: int, is_kept: bool
 ) -> None:
-    owned.core.ledger.ahead_pin = Pin(3, 0)
+    owned.core.ledger.first_pin_without_init = Pin(3, 0)
     owned.core.ahead_inits_end = 10
     owned.core.move_next_offsets(init_next, 0, 0)
-    assert (owned.core.ledger.ahead_pin is not None) is is_kept
+    assert (owned.core.ledger.first_pin_without_init is not None) is is_kept
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ def test_reading_again_costs_the_bytes_and_something_a_record(value: bytes | Non
 def test_what_was_committed_moves_the_next_verdict_behind_its_marker(owned: Partition) -> None:
     core = owned.core
     core.move_verdict_end([])
-    assert core.ledger.verdict_next == Pin(0, 0)
+    assert core.ledger.verdict_end_pin == Pin(0, 0)
     core.move_verdict_end([b"x", bytes(RECORD_BYTES + 5), b""])
-    assert core.ledger.verdict_next == Pin(4, 3 * RECORD_BYTES + 5)
+    assert core.ledger.verdict_end_pin == Pin(4, 3 * RECORD_BYTES + 5)
     core.move_verdict_end([b""])
-    assert core.ledger.verdict_next == Pin(6, 4 * RECORD_BYTES + 5)
+    assert core.ledger.verdict_end_pin == Pin(6, 4 * RECORD_BYTES + 5)
 
 
 SIZES = [1_048_575, 1, 1_048_575, 3, 400_000, 400_000, 248_576, 0, 1_048_576, 1, 1_048_575, 7, 3_000_000, 5]
@@ -219,7 +219,7 @@ def test_state_names_the_first_verdict_that_a_restart_needs(owned: Partition) ->
     )
     assert take_snapshot(owned.core).verdict == 2
     for offset in (1, 5):
-        owned.core.ledger.ahead_pin = Pin(offset, 0)
+        owned.core.ledger.first_pin_without_init = Pin(offset, 0)
         assert take_snapshot(owned.core).verdict == min(2, offset)
 
 

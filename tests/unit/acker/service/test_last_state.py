@@ -40,7 +40,7 @@ from acker.service.state import (
     StoredSession,
     StoredSource,
     bin_part,
-    disagreement_unless_sound,
+    damaged_state_as_disagreement,
     first_verdict_to_read,
     is_sound_part,
     not_needed_from,
@@ -49,7 +49,7 @@ from acker.service.state import (
     part_of_key,
     parts_of,
     read_last_state,
-    read_shared,
+    read_shared_until_ms,
     shared_headers,
     state_codec,
     unpack_carried,
@@ -412,7 +412,7 @@ def test_errors_of_what_a_state_holds_become_one_kind() -> None:
                 Disagreement,
                 match=f"_ack_state/0 holds a State that cannot be loaded .{type(error).__name__}",
             ),
-            disagreement_unless_sound(PLACE),
+            damaged_state_as_disagreement(PLACE),
         ):
             raise error
 
@@ -423,7 +423,7 @@ def test_errors_of_what_a_state_holds_become_one_kind() -> None:
 @pytest.mark.parametrize(("size", "is_read"), [(READ_BYTES_MAX, True), (READ_BYTES_MAX + 1, False)])
 def test_shared_sessions_are_read_up_to_a_size(size: int, is_read: bool) -> None:
     value = json.dumps([["g", 3, "s1", 9]]).encode().ljust(size)
-    assert read_shared(((SHARED_HEADER, value),)) == ({Session("g", 3, "s1"): 9} if is_read else {})
+    assert read_shared_until_ms(((SHARED_HEADER, value),)) == ({Session("g", 3, "s1"): 9} if is_read else {})
 
 
 LATE = TooLate("g", "q/s1", 7, True, 5, 6, 8, 9, (), (), ())
@@ -487,7 +487,7 @@ def test_where_no_verdict_is_needed_those_of_the_own_transaction_are_read(offset
     assert first_verdict_to_read(log, verdict, replace(EMPTY, verdict=noted), 6) == max(4, offset)
 
 
-# disagreement_unless_sound -----------------------------------------------------------------------------
+# damaged_state_as_disagreement -----------------------------------------------------------------------------
 
 
 def loaded(state: State = FULL) -> PartitionCore:

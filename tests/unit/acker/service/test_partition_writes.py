@@ -27,7 +27,7 @@ from acker.service.partition import (
 from acker.service.passed_over import WHY_HEADER
 from acker.service.service import Retention
 from acker.service.snapshot import take_snapshot
-from acker.service.state import BIN_PART, encode_state, part_key, read_shared, state_codec
+from acker.service.state import BIN_PART, encode_state, part_key, read_shared_until_ms, state_codec
 from acker.service.state_notes import LastRestore, read_notes
 from acker.wire.codec import wire_codec
 from acker.wire.events import (
@@ -151,8 +151,8 @@ def test_what_nobody_waits_for_is_put_off(since_ms: int, after_ms: int, is_due: 
     """The time counts from the first change on; a clock that is set back says nothing."""
     acker = owned().acker
     assert not acker.must_write(since_ms + after_ms)
-    acker.record_change(since_ms, has_read_acks=False)
-    acker.record_change(since_ms + 300, has_read_acks=False)
+    acker.record_change(since_ms, has_read_acks_or_fails=False)
+    acker.record_change(since_ms + 300, has_read_acks_or_fails=False)
     assert acker.must_write(since_ms + after_ms) is is_due
     acker.write(since_ms)
     assert not acker.must_write(since_ms + after_ms)
@@ -160,16 +160,16 @@ def test_what_nobody_waits_for_is_put_off(since_ms: int, after_ms: int, is_due: 
 
 def test_what_contributions_changed_is_written_at_once() -> None:
     acker = owned().acker
-    acker.record_change(5, has_read_acks=True)
-    acker.record_change(5, has_read_acks=False)
+    acker.record_change(5, has_read_acks_or_fails=True)
+    acker.record_change(5, has_read_acks_or_fails=False)
     assert acker.must_write(5)
     acker.write(5)
-    acker.record_change(6, has_read_acks=False)
+    acker.record_change(6, has_read_acks_or_fails=False)
     assert not acker.must_write(6)
 
 
 def test_output_is_written_at_once(partition: Partition) -> None:
-    partition.acker.record_change(5, has_read_acks=False)
+    partition.acker.record_change(5, has_read_acks_or_fails=False)
     assert not partition.acker.must_write(5)
     partition.read(TAKE)
     assert partition.acker.must_write(5)
@@ -231,7 +231,7 @@ def test_a_partition_is_quiet_where_nothing_is_open_or_waits(
     if waits:
         partition.core.read_inits([partition.record(Tick("g", "s1", 1, 5))])
     if has_changed:
-        partition.acker.record_change(5, has_read_acks=False)
+        partition.acker.record_change(5, has_read_acks_or_fails=False)
     assert bool(partition.acker.is_quiet) == (not (has_changed or is_open or waits))
     assert not Partition().acker.has_quarantined
 
@@ -258,16 +258,16 @@ def test_notes_are_written_behind_the_verdicts() -> None:
     calls = passed_calls_header("q/s1", 7, [PassedCall("split", "E", "passed", ())])
     partition = owned()
     partition.ack(acks(3), too_late_header(note), *calls)
-    before = partition.core.ledger.verdict_next.offset
+    before = partition.core.ledger.verdict_end_pin.offset
     partition.acker.write(NOW_MS)
     names = [[name for name, _ in record.headers] for record in partition.written(TOPICS.verdict)]
     assert names == [[], [TOO_LATE], [PASSED_CALLS]]
     assert partition.verdicts()[1:] == [Verdicts((), (), ())] * 2
     # three records, and a marker
-    assert partition.core.ledger.verdict_next.offset == before + 4
+    assert partition.core.ledger.verdict_end_pin.offset == before + 4
     [state] = partition.written(TOPICS.state)
     assert read_notes(state.headers).too_late["g"].rows == 8
-    assert read_shared(state.headers) == {}
+    assert read_shared_until_ms(state.headers) == {}
 
 
 def test_logs_may_lose_what_lies_before_a_restart_would_read() -> None:
@@ -290,7 +290,7 @@ def test_logs_may_lose_what_lies_before_a_restart_would_read() -> None:
         init: 3,
         ack: 13,
         fail: 0,
-        verdict: partition.core.ledger.verdict_next.offset,
+        verdict: partition.core.ledger.verdict_end_pin.offset,
     }
 
 
@@ -379,7 +379,7 @@ def test_a_state_at_its_limit_is_written(
     partition.acker.has_quarantined = True
     with_room(monkeypatch, items_of(partition) - less)
     partition.transactions.calls = []
-    partition.acker.record_change(5, has_read_acks=True)
+    partition.acker.record_change(5, has_read_acks_or_fails=True)
     output = partition.acker.write(NOW_MS)
     assert ("begin" in partition.transactions.calls) is is_written
     assert bool(partition.acker.why_full) is not is_written

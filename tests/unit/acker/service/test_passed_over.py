@@ -13,8 +13,8 @@ from acker.service.passed_over import (
     WHY_HEADER,
     is_passed_over,
     likely_writer,
-    marked_offset,
-    marked_offsets,
+    offset_to_pass_over,
+    offsets_to_pass_over,
     passed_over_mark,
     require_passed_over,
 )
@@ -34,8 +34,8 @@ def test_a_mark_names_its_offsets(until: int, end: int) -> None:
     mark = passed_over_mark(PLACE, 5, "no power", "ann", until)
     names = [name for name, _ in mark.headers]
     assert names == [WHY_HEADER, BY_HEADER] + [UNTIL_HEADER] * (until > 6)
-    assert marked_offset(record_of(mark)) == 5
-    assert marked_offsets(record_of(mark)) == range(5, end)
+    assert offset_to_pass_over(record_of(mark)) == 5
+    assert offsets_to_pass_over(record_of(mark)) == range(5, end)
     assert mark.value == b"passed over: no power"
 
 
@@ -58,14 +58,14 @@ def test_only_a_record_with_that_key_and_a_value_is_a_mark(
     key: bytes | None, value: bytes | None, offset: int | None
 ) -> None:
     record = Record(*PLACE, 9, key, value)
-    assert marked_offset(record) == offset
-    assert list(marked_offsets(record)) == ([] if offset is None else [offset])
+    assert offset_to_pass_over(record) == offset
+    assert list(offsets_to_pass_over(record)) == ([] if offset is None else [offset])
 
 
 @pytest.mark.parametrize("digits", [b"", b"x", b"-7", b"9" * 20])
 def test_an_end_that_is_none_leaves_one_offset(digits: bytes) -> None:
     record = Record(*PLACE, 9, PASSED_OVER + b"5", b"x", ((UNTIL_HEADER, digits),))
-    assert marked_offsets(record) == range(5, 6)
+    assert offsets_to_pass_over(record) == range(5, 6)
 
 
 class Partition:

@@ -96,7 +96,7 @@ def test_a_restore_takes_over_what_is_noted_beside_state(installed: Installation
     assert core.late_counts_by_group == {GROUP: LateCounts(1, 2)}
     assert core.leader_epochs.at(SOURCE, 5) == 4
     assert not core.has_output
-    assert (core.ledger.ahead_pin, core.ahead_inits_end) == (None, 0)
+    assert (core.ledger.first_pin_without_init, core.ahead_inits_end) == (None, 0)
 
 
 @pytest.mark.parametrize("is_last", [True, False])
@@ -116,7 +116,7 @@ def test_verdicts_settle_again_and_give_none(installed: Installation) -> None:
     installed.write(TOPICS.verdict, CODEC.encode(ACKED), large, b"garbage")
     core = installed.restored()
     assert core.ledger.open_count == 9
-    assert core.ledger.verdict_next == Pin(3, 2 * RECORD_BYTES + len(large))
+    assert core.ledger.verdict_end_pin == Pin(3, 2 * RECORD_BYTES + len(large))
     assert len(large) > RECORD_BYTES
     assert core.ledger.counts.undecodable_records == 1
     assert not core.ledger.settled
@@ -187,7 +187,7 @@ def test_without_a_state_all_topics_are_needed_from_their_beginning(
 
 def test_verdicts_without_state_are_an_error_wherever_they_stand(installed: Installation) -> None:
     installed.write(TOPICS.verdict, b"garbage", b"more")
-    assert installed.restored().ledger.verdict_next.offset == 2
+    assert installed.restored().ledger.verdict_end_pin.offset == 2
     assert installed.operations == ["restoring: looking for verdicts without State"]
     installed.write(TOPICS.verdict, CODEC.encode(ACKED))
     with pytest.raises(Disagreement, match=r"holds verdicts .first at 2. but"):

@@ -284,16 +284,16 @@ def test_fails_wait_for_the_inits_before_them_and_no_later_ones_come_with_them(f
         [0, 1, 2],
         [0, 1],
     )
-    assert records.fail_end == 3
+    assert records.fails_ready_until == 3
     assert fetching.reader.taken_offsets(0) == (4, 3, 2)
     # what is taken is gone
-    assert fetching.reader.take_ready(0) == StepRecords(fail_end=3)
+    assert fetching.reader.take_ready(0) == StepRecords(fails_ready_until=3)
 
 
 def test_fails_behind_the_end_that_was_found_wait_for_the_next_step(fetching: Fetching) -> None:
     held = [Record(TOPICS.fail, 0, offset, None, b"") for offset in range(5)]
     acks = [Record(TOPICS.ack, 0, offset, None, b"") for offset in (7, 8)]
-    fetching.reader.records[0] = StepRecords([], held, acks, fail_end=3)
+    fetching.reader.records[0] = StepRecords([], held, acks, fails_ready_until=3)
     assert fetching.reader.taken_offsets(0) == (0, 0, 7)
     records = fetching.reader.take_ready(0)
     assert (offsets(records.fails), offsets(records.acks)) == ([0, 1, 2], [7, 8])

@@ -30,8 +30,8 @@ from acker.wire.checks import (
     LogOnce,
     emission_wall,
     epoch_max,
-    left_out_block,
     read_verdicts,
+    start_of_left_out_block,
     wrong_acks,
     wrong_clock,
     wrong_epoch,
@@ -285,7 +285,7 @@ def test_an_init_leaves_out_no_block_of_its_acker_partition(partitions: int) -> 
                     if acker_partition(SOURCE, block * size, partitions) == partition
                 ]
                 expected = own[0] * size if own else None
-                assert left_out_block(SOURCE, first, start, partition, partitions) == expected
+                assert start_of_left_out_block(SOURCE, first, start, partition, partitions) == expected
 
 
 @pytest.mark.parametrize("lane", ["q", f"q{HELD_LANE}", f"{HELD_LANE}/q"])

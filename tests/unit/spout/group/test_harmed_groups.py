@@ -55,7 +55,7 @@ def harm_of_former_days(world: World, *, epoch: int, clock_ms: int) -> None:
         forged = Session("g", epoch, "forged") if epoch else group.owner
         group.owner = forged
         group.clocks[forged] = Clock(clock_ms, clock_ms)
-        acker.record_change(world.now_ms, has_read_acks=True)
+        acker.record_change(world.now_ms, has_read_acks_or_fails=True)
     world.run(1_500)
     world.kill_acker()
     world.start_acker()

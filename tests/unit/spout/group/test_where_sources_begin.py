@@ -13,7 +13,7 @@ from acker.config.topics import parse
 from acker.errors import Disagreement, OutOfRange, TopicError
 from acker.identity import position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.provisioning.topic_times import in_seconds_ms, longest_need_ms
+from acker.provisioning.topic_times import longest_need_ms, rounded_up_ms
 from acker.units import second_text
 from acker.wire.checks import AHEAD
 from acker.wire.events import PositionRun, SourceRun, Taken, TakenSource, TakeSource
@@ -406,7 +406,7 @@ def test_a_carried_commit_is_described_by_the_latest_record_below_the_commits(
     assert (commit.is_ours, commit.last_read_ms) == (is_ours, WALL_MS + 14 * 60_000)
     need_ms = longest_need_ms(commit.input)
     assert need_ms is not None
-    assert commit.begin_text == second_text(WALL_MS + 14 * 60_000 - in_seconds_ms(need_ms))
+    assert commit.begin_text == second_text(WALL_MS + 14 * 60_000 - rounded_up_ms(need_ms))
     fields = commit.fields()
     assert fields["committed"] == "sentences/0@10, sentences/1@4"
     assert fields["committed_by"] == ("windhover" if is_ours else "another program")
@@ -538,8 +538,8 @@ def test_a_record_as_old_as_the_longest_need_begins_at_1970(cluster: Cluster) ->
     source = cluster.topics.input("sentences")
     need_ms = longest_need_ms(source)
     assert need_ms is not None
-    assert CarriedCommit(source, {}, True, in_seconds_ms(need_ms)).begin_text == "1970-01-01T00:00:00Z"
-    assert CarriedCommit(source, {}, True, in_seconds_ms(need_ms) - 1).begin_text == "earliest"
+    assert CarriedCommit(source, {}, True, rounded_up_ms(need_ms)).begin_text == "1970-01-01T00:00:00Z"
+    assert CarriedCommit(source, {}, True, rounded_up_ms(need_ms) - 1).begin_text == "earliest"
 
 
 def test_an_input_that_does_not_begin_at_its_commit_hides_none_behind_it() -> None:

@@ -24,7 +24,6 @@ from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_o
 YAML = yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}")
 
 
-
 def timeline(world: World, place: str = "sentences/0@3") -> Timeline:
     trail = EvidenceReader(world.cluster.log(), world.topics)
     (here,) = trail.records_at(place)

@@ -40,6 +40,8 @@ def world(
     for name in environ:
         default = "127.0.0.1:9092" if name == "KAFKA_BOOTSTRAP" else ""
         text = text.replace(f"${{{name}:-{default}}}", environ[name])
+    # the world reads along in the ack topics, and on a slow machine a minute behind
+    text = text.replace("acker:\n", "acker:\n  limits: {retention_interval: 1d}\n", 1)
     config = folder / "topics.yaml"
     config.write_text(text, encoding="utf-8")
     topics = load_topics(config, {})

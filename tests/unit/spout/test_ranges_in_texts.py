@@ -28,7 +28,7 @@ def note_of_unread(start: int, end: int) -> str:
         producer.send(Outgoing(*PLACE, b"v"))
     producer.flush(0)
     log.delete_before({PLACE: start})
-    tails = Tails(log, records_max=1)
+    tails = Tails(log, wait_ms=1_000, records_max=1)
     assert [record.offset for record in tails.read_last(*PLACE, "what it was")] == [end]
     [note] = tails.notes
     return note

@@ -61,7 +61,7 @@ spout/publishing/publish.py: not_acked
 spout/publishing/root_marks.py: steps_of
 spout/tuples/casts.py: check_nulls exact_cast has_not_null with_zone
 spout/tuples/counts.py: sum_of_counts
-spout/tuples/exact.py: exact_values
+spout/tuples/exact.py: exact_values near_decimal
 spout/tuples/failures.py: cause_of cause_of_output with_class
 spout/tuples/places.py: ordinals_for_children ordinals_of uniform_places
 spout/tuples/raised.py: first_of_each place_of place_of_code

@@ -42,8 +42,11 @@ def change_rows() -> Iterator[str]:
     yield "| what changes | restart | SIGHUP is enough | what else |"
     yield "|---|---|---|---|"
     for effect, keys in keys_by_effect.items():
-        start = ", ".join(effect.start) or ("" if effect.never else "nobody" if not effect.reload else "")
-        more = f"**never** in use: {effect.never}" if effect.never else effect.also
+        nobody = "" if effect.reload or effect.why_refused else "nobody"
+        start = ", ".join(effect.start) or nobody
+            "" if effect.why_refused else "nobody" if not effect.reload else ""
+        )
+        more = f"**never** in use: {effect.why_refused}" if effect.why_refused else effect.also
         cells = (", ".join(keys), start, ", ".join(effect.reload), more)
         yield f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")
 

@@ -380,8 +380,8 @@ def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
         return history  # it fits as it is
     # If the history was shortened before, its second entry is no loss: it says
     # how many were left out. It is replaced.
-    left_out_count = left_out_count(later_losses[0])
-    first_kept_index = 1 if left_out_count else 0  # in later_losses
+    missing_count = left_out_count(later_losses[0])
+    first_kept_index = 1 if missing_count else 0  # in later_losses
     last_left_out = later_losses[0]
     # Room for the new entry. An entry that it replaces still counts: that leaves
     # out one loss too many at most.
@@ -391,9 +391,9 @@ def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
     while len(later_losses) - first_kept_index > HISTORY_MAX - 2 or size_bytes > HISTORY_BYTES_MAX:
         last_left_out = later_losses[first_kept_index]
         size_bytes -= _text_bytes(last_left_out)
-        left_out_count += 1
+        missing_count += 1
         first_kept_index += 1
-    return (first_loss, left_out_entry(last_left_out, left_out_count), *later_losses[first_kept_index:])
+    return (first_loss, left_out_entry(last_left_out, missing_count), *later_losses[first_kept_index:])
 
 
 def _text_bytes(loss: Loss) -> int:

@@ -290,7 +290,7 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
 
 
 class HistoryLosses(NamedTuple):
-    """The losses of a record's histories, told apart by whether the log has their emission.
+    """The losses of a record's histories: those whose emission the log has, and all others.
 
     Attributes:
         by_emission: for each emission, in the order of `Evidence.emissions`, how a history says that

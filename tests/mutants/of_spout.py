@@ -177,8 +177,8 @@ MUTANTS = (
     Mutant(
         "a-foreseen-cause-is-new",
         "spout/inspect/failures.py",
-        "if has_rule(self._rules_by_name[name], lost):",
-        "if False and has_rule(self._rules_by_name[name], lost):",
+        "if has_rule(self._cause_rules_by_input[name], lost):",
+        "if False and has_rule(self._cause_rules_by_input[name], lost):",
         "tests/unit/spout/ui/test_attention.py::test_a_cause_for_which_the_file_has_a_rule_is_no_new_one",
         "a monitor would warn of what the file expects",
     ),
@@ -321,7 +321,7 @@ MUTANTS = (
     Mutant(
         "a-stopped-input-is-read-in-silence",
         "spout/inspect/readings.py",
-        'stopped = "" if lives.is_read else input.stopped',
+        'stopped = "" if processes.is_read else input.stopped',
         "stopped = input.stopped",
         "tests/unit/spout/inspect/test_stopped_inputs.py::test_a_query_that_reads_it_all_the_same_is_named",
         "a query that goes on in spite of the key would have no alarms at all",
@@ -1533,8 +1533,9 @@ MUTANTS = (
     Mutant(
         "lag-is-unknown-without-what-waits",
         "spout/inspect/readings.py",
-        "lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, due),",
-        "lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, Reading(0)),",
+        "lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies_progress, pending, due),",
+        "lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies_progress, pending,"
+        " Reading(0)),",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait",
         "a lag of 0 would be shown while a thousand replays wait",
@@ -1580,7 +1581,7 @@ MUTANTS = (
         "what-no-worker-has-taken-over-waits-as-well",
         "spout/inspect/waiting_roots.py",
         "due=Counter(root.partition_id for root in self._all_roots()),",
-        "due=Counter(root.partition_id for root in self._entries.waiting.values()),",
+        "due=Counter(root.partition_id for root in self._shown_entries.waiting.values()),",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter",
         "with the replay workers down, lost records would be shown nowhere",

@@ -47,10 +47,13 @@ def key_of(number: int) -> bytes:
 
 
 def odd_of(number: int) -> OddRecord | None:
-    """Return in which way a record is odd, each kind in turn; None for most records."""
+    """Return in which way a record is odd; None for most records.
+
+    Each kind in turn has four odd records in a row, one in each of four partitions.
+    """
     if number % ODD_EVERY != _ODD_FROM or key_of(number) != PLAIN:
         return None
-    return _ODD[number // ODD_EVERY % len(_ODD)]
+    return _ODD[number // ODD_EVERY // 4 % len(_ODD)]
 
 
 def is_text(number: int) -> bool:

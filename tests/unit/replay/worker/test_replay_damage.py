@@ -57,7 +57,7 @@ def test_roots_in_a_damaged_batch_wait_and_all_others_are_copied(world: World) -
     status = worker.status()
     assert (status.waiting, status.held_up) == (2, 2)
     [event] = [each for each in world.events if each.name == "held_up"]
-    assert (event.fields["roots"], event.fields["damaged"]) == (2, "sentences/0@2 to 4")
+    assert (event.fields["roots"], event.fields["damaged"]) == (2, "sentences/0@2 to 3")
     assert "checksum" in str(event.fields["why"])
     assert "on_data_loss: skip" in str(event.fields["next_step"])
     mend(world)

@@ -55,7 +55,9 @@ def test_another_number_of_brokers_does_not_begin_empty(kept: int, named: int, t
 @pytest.mark.parametrize("size", TEXTS)
 def test_as_many_brokers_find_what_they_have_written(size: int, tmp_path: Path) -> None:
     keep_data(tmp_path, size)
+    files = sorted(tmp_path.rglob("*"))
     refuse_data_of_others(tmp_path, size)
+    assert sorted(tmp_path.rglob("*")) == files
 
 
 def test_brokers_of_both_kinds_find_their_own_data(tmp_path: Path) -> None:
@@ -73,3 +75,4 @@ def test_a_start_that_failed_before_there_was_data_binds_nobody(named: int, tmp_
     (tmp_path / "data").mkdir()
     (tmp_path / "broker-1" / "data").mkdir(parents=True)
     begin(tmp_path, named)
+    assert (tmp_path / "broker-1").is_dir()

@@ -44,8 +44,6 @@ def change_rows() -> Iterator[str]:
     for effect, keys in keys_by_effect.items():
         nobody = "" if effect.reload or effect.why_refused else "nobody"
         start = ", ".join(effect.start) or nobody
-            "" if effect.why_refused else "nobody" if not effect.reload else ""
-        )
         more = f"**never** in use: {effect.why_refused}" if effect.why_refused else effect.also
         cells = (", ".join(keys), start, ", ".join(effect.reload), more)
         yield f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")

@@ -23,7 +23,7 @@ import traceback
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from acker.notation import readable, show_text
 from acker.redaction import cut
@@ -184,3 +184,14 @@ def _shown_part_of(entry: str) -> str:
 
 _PYTHON_ENTRY: Final = re.compile(r"[\s|+-]*(File \"|Traceback |Exception Group Traceback |\Z)|\n")
 """How entries begin that have several lines of Python's own; the message of an error is another entry."""
+
+
+def is_whole_number(value: object, least: int, end: int) -> TypeGuard[int]:
+    """Return whether a value is a whole number from `least` to the one before `end`.
+
+    JSON's ``true`` is none, although Python counts it as 1.
+
+    >>> is_whole_number(5, 0, 6), is_whole_number(6, 0, 6), is_whole_number(True, 0, 6)
+    (True, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < end

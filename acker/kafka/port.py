@@ -532,15 +532,16 @@ class Membership(Protocol):
         """
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets of the group some time later, for tools that show lag; nobody waits for
-        it.
+        """Commit offsets of the group some time later, for tools that show lag.
 
-        They do not decide where a member goes on: State and `_ack_due` do. An
-        acker also reads those of the replay workers: it keeps the verdicts
-        above them. At most one request is under way; a later
-        `poll` sends what has changed meanwhile, and again what was refused.
-        What was not sent before `close` is sent once more there, and may be
-        lost. A member that the group has put out commits nothing.
+        The call does not wait for an answer. These offsets do not decide where
+        a member goes on: State and `_ack_due` do. An acker also reads those of
+        the replay workers, and keeps the verdicts above them.
+
+        At most one request is under way. A later `poll` sends what has changed
+        meanwhile, and again what was refused. `close` tries once more to send
+        what is left then, and that may be lost. A member that the group has put
+        out commits nothing.
         """
 
     def close(self) -> None:

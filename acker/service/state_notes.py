@@ -20,6 +20,7 @@ import numpy as np
 
 from acker.kafka.port import Headers
 from acker.ledger.cohort import RootCohort
+from acker.untrusted import is_whole_number
 from acker.wire.lateness import LateCounts, read_too_late, too_late_header
 
 RESTORED_HEADER: Final = "windhover.restored"
@@ -156,7 +157,7 @@ def _count(value: object) -> int:
 
     A larger one than 63 bits hold would end who shows it: a float has no room for 10 ** 400.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _COUNT_END:
+    if not is_whole_number(value, 0, _COUNT_END):
         raise ValueError(f"{value!r} is no number of a note")
     return value
 

@@ -19,6 +19,7 @@ import json
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from acker.untrusted import is_whole_number
 from acker.wire.causes import clipped
 from acker.wire.events import SourceRun
 from acker.wire.headers import first_value
@@ -117,4 +118,4 @@ def _is_run(run: SourceRun) -> bool:
 
 def _is_count(number: object) -> bool:
     """Return whether a value is a whole number that 63 bits can hold; JSON's ``true`` is none."""
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _POSITION_END
+    return is_whole_number(number, 0, _POSITION_END)

@@ -309,13 +309,16 @@ class RedriveOutcomes:
         return outcome
 
     def outcome_by_letter(self, redrive: str) -> Mapping[str, LetterOutcome]:
-        """Return the outcome of each letter that a redrive replays, by the letter's place."""
+        """Return the outcome of each letter that a redrive replays, by the letter's place.
+
+        A letter that it drops has none.
+        """
         outcome_if_no_copy = self._outcome_if_no_copy_was_read()
-        return {
-            letter.place: self._outcome_of(letter, outcome_if_no_copy)
-            for letter, action in self._action_by_letter.items()
-            if letter.redrive == redrive and action is LetterAction.REPLAYED
-        }
+        outcomes: dict[str, LetterOutcome] = {}
+        for letter, action in self._action_by_letter.items():
+            if letter.redrive == redrive and action is LetterAction.REPLAYED:
+                outcomes[letter.place] = self._outcome_of(letter, outcome_if_no_copy)
+        return outcomes
 
     def count_by_outcome(self, redrive: str) -> Counter[LetterOutcome]:
         """Return how many letters of a redrive have each outcome."""

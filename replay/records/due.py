@@ -21,6 +21,7 @@ from acker.errors import CodecError
 from acker.hot_paths import tuple_maker
 from acker.identity import Root, is_replay, offset_of, partition_of
 from acker.kafka.port import NO_EPOCH, Headers
+from acker.untrusted import is_whole_number
 from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
 from acker.wire.codec import HEADER_BYTES, Codec, load_schema
@@ -507,7 +508,7 @@ def _cut_texts(loss: Loss) -> Loss:
 
 def _whole_number(value: Any) -> int:
     """Return a number of a history's JSON; `ValueError` if it is none that a worker writes."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 53:
+    if not is_whole_number(value, 0, 1 << 53):
         raise ValueError(f"{value!r} is no number of a history")
     return value
 

@@ -222,7 +222,7 @@ def entries_of_lost_roots(worker: Worker, roots: Sequence[LostRoot], now_ms: int
     3. Decide, root by root.
     """
     decidable_object_ids = _record_why_undecidable(worker, roots, now_ms)
-    pasts = _pasts_of_copies(worker, roots, decidable_object_ids, now_ms)
+    past_by_place = _pasts_of_copies(worker, roots, decidable_object_ids, now_ms)
     # An older session or acker did not say in which epoch a root was emitted:
     # that of now is the next best.
     without_epoch = [root for root in roots if root.leader_epoch == NO_EPOCH]
@@ -235,13 +235,15 @@ def entries_of_lost_roots(worker: Worker, roots: Sequence[LostRoot], now_ms: int
         epoch = root.leader_epoch
         if epoch == NO_EPOCH:
             epoch = epoch_now_by_partition.get(place.topic_partition, NO_EPOCH)
-        # not in `pasts`: the record of the copy cannot be read now
-        is_unreadable_copy = is_copy and place not in pasts
+        # not in `past_by_place`: the record of the copy cannot be read now
+        is_unreadable_copy = is_copy and place not in past_by_place
         if id(lost) not in decidable_object_ids or is_unreadable_copy:
             entries.append(_undecided_entry(root, epoch, now_ms))
             continue
         # there was nothing before a root that is no copy
-        past = pasts[place] if is_copy else Past(Lineage(location(*place)), leader_epoch=epoch)
+        past: Past | None = Past(Lineage(location(*place)), leader_epoch=epoch)
+        if is_copy:
+            past = past_by_place[place]
         if past is None and proves_a_record(lost.reason, lost.operator, error_class(lost.error)):
             # the log seems never to have had a record there, but a bolt read it
             past = Past.of_missing_copy(place, DeadReason.GONE)
@@ -286,25 +288,27 @@ def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms
 def _pasts_of_copies(
     worker: Worker, roots: Sequence[LostRoot], decidable_object_ids: Set[int], now_ms: int
 ) -> Mapping[RecordPlace, Past | None]:
-    """Return the past of each root that is a copy, by its place; None: there never was a record.
+    """Read the records of the roots that are copies; return by place what each says of its past.
 
-    A copy whose input cannot go on, or whose record cannot be read now, has no
-    past here. `decidable_object_ids` are from `_record_why_undecidable`.
+    None: there never was a record at that place. A copy is left out if its
+    input cannot go on, or if its record cannot be read now: it is decided
+    later. `decidable_object_ids` are from `_record_why_undecidable`.
     """
     lost_copies: list[LostRoot] = []
     for root in roots:
         is_decidable_copy = is_replay(root.lost.source) and id(root.lost) in decidable_object_ids
         if is_decidable_copy and worker.is_ready(_input_id_of(root), now_ms):
             lost_copies.append(root)
-    pasts: dict[RecordPlace, Past | None] = {}
+    past_by_place: dict[RecordPlace, Past | None] = {}
     if lost_copies:
-        # all at once; if that fails, input by input
+        # All at once. If that fails, input by input: an input whose records cannot be read then
+        # leaves the others as they are.
         pasts_by_call = worker.act_together_or_input_by_input(
             lost_copies, _input_id_of, lambda copies: _read_pasts(worker, copies, now_ms), now_ms
         )
         for pasts_of_call in pasts_by_call:
-            pasts.update(pasts_of_call)
-    return pasts
+            past_by_place.update(pasts_of_call)
+    return past_by_place
 
 
 def decide_asides(
@@ -415,7 +419,7 @@ def _loss_of(lost: Lost, attempt: int, root_name: str) -> Loss:
 def _read_pasts(
     worker: Worker, lost_copies: Sequence[LostRoot], now_ms: int
 ) -> Mapping[RecordPlace, Past | None]:
-    """Read the pasts of some copies, by their places; None: there never was a record.
+    """Return the past of each of some copies, by its place; None: there never was a record.
 
     A copy whose batch is damaged has no past here, if its input waits for the
     batch (`on_data_loss`).
@@ -430,7 +434,7 @@ def _read_pasts(
     for root in lost_copies:
         if not worker.input_of(root.lost.source, root.lost.group).fails_on_loss():
             may_skip.add(root.place)
-    pasts: dict[RecordPlace, Past | None] = {}
+    past_by_place: dict[RecordPlace, Past | None] = {}
 
     # 1. topics that were created again
     topics = {(root.lost.topic, root.lost.topic_id) for root in lost_copies}
@@ -440,7 +444,7 @@ def _read_pasts(
         if (root.lost.topic, root.lost.topic_id) in unchanged_topics:
             to_read.add(root.place)
         else:
-            pasts[root.place] = Past.of_missing_copy(root.place, DeadReason.RECREATED)
+            past_by_place[root.place] = Past.of_missing_copy(root.place, DeadReason.RECREATED)
 
     while to_read:
         # 2. the others
@@ -455,12 +459,16 @@ def _read_pasts(
         for place, answer in answers.items():
             emitted_epoch = emitted_epoch_by_place[place]
             if place in cut_off:
-                pasts[place] = Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
+                past_by_place[place] = Past.of_missing_copy(
+                    place,
+                    DeadReason.RECREATED,
+                    leader_epoch=emitted_epoch,
+                )
             elif place in may_skip or not cannot_be_read(answer):
-                pasts[place] = _past_of_copy(place, answer, emitted_epoch)
+                past_by_place[place] = _past_of_copy(place, answer, emitted_epoch)
             # what has an answer is done; what did not fit into memory is read in the next round
             to_read.discard(place)
-    return pasts
+    return past_by_place
 
 
 def _past_of_copy(place: RecordPlace, answer: Record | Absence, emitted_epoch: int) -> Past | None:

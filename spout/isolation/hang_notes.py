@@ -24,6 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from acker.untrusted import is_whole_number
+
 NOTE_BYTES_MAX: Final = 200_000
 """A longer file is no note of a worker: 4,096 roots of 20 digits have some 90 kB."""
 
@@ -117,4 +119,4 @@ def _note_of(content: bytes) -> HangNote | None:
 
 def _is_root(root: object) -> bool:
     """Return whether a value of a file may be an index of a root: a whole number of 64 bits."""
-    return isinstance(root, int) and not isinstance(root, bool) and -_INDEX_END <= root < _INDEX_END
+    return is_whole_number(root, -_INDEX_END, _INDEX_END)

@@ -102,11 +102,9 @@ def refuse_data_of_others(directory: Path, cluster_size: int) -> None:
     """
     kept_size = sum(_holds_data(folder) for folder in directory.glob("broker-*"))
     holds_data_of_one = _holds_data(directory)
-    if cluster_size:
-        is_refused = kept_size != cluster_size and (kept_size > 0 or holds_data_of_one)
-    else:
-        is_refused = kept_size > 0 and not holds_data_of_one
-    if is_refused:
+    holds_data = kept_size > 0 or holds_data_of_one
+    holds_own_data = kept_size == cluster_size if cluster_size else holds_data_of_one
+    if holds_data and not holds_own_data:
         kept = _brokers_text(kept_size)
         raise UsageError(
             f"{directory} holds the data of {kept}, not of {_brokers_text(cluster_size)};"

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 from acker.errors import Disagreement
 from acker.kafka.port import NO_EPOCH
 from acker.root_sets.position_set import PositionSet
+from acker.untrusted import is_whole_number
 from acker.wire.events import PositionRun, SourceRun
 from spout.planning.order import LineUp, line_up_of
 
@@ -179,7 +180,7 @@ def _run_of(ends: Sequence[Any]) -> PositionRun:
 
 def _number(value: Any, least: int = 0) -> int:
     """Return a value; `ValueError`: it is no int64 from `least` on."""
-    if type(value) is not int or not least <= value < 1 << 63:
+    if not is_whole_number(value, least, 1 << 63):
         raise ValueError(f"{value!r:.40} is no number that stands there")
     return value
 

@@ -114,6 +114,6 @@ class Tails:
         """Add a note on offsets [start, end) that are not read, if there are any."""
         if start < end:
             name = f"{topic_partition.topic}/{topic_partition.partition}"
-            unread = offsets_text(start, end)
-            were = "was" if end - start == 1 else "were"
-            self.notes.append(f"{name}: {unread} {were} not read; {what_is_unknown}")
+            was_or_were = "was" if end - start == 1 else "were"
+            unread_text = f"{offsets_text(start, end)} {was_or_were} not read"
+            self.notes.append(f"{name}: {unread_text}; {what_is_unknown}")

@@ -1557,8 +1557,8 @@ MUTANTS = (
     Mutant(
         "a-number-of-a-note-of-state-has-no-end",
         "acker/service/state_notes.py",
-        "isinstance(value, bool) or not 0 <= value < _COUNT_END:\n",
-        "isinstance(value, bool) or value < 0:\n",
+        "if not is_whole_number(value, 0, _COUNT_END):",
+        "if not is_whole_number(value, 0, _COUNT_END << 2_000):",
         "tests/unit/acker/service/test_state_notes.py::test_notes_that_no_acker_wrote_count_as_none",
         "one record in _ack_state would make the page and the metrics an error",
     ),
